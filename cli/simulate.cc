@@ -318,7 +318,7 @@ void add_simulate(Command app) {
           "--steps", arguments->steps,
           "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time (at 16 x 8K their "
           "mean was within 0.4 % of that of 64, asyncspade's within 2.2 %; at 16 x 32K on b200 scoutattention's within "
-          "3.7 %)")
+          "4.0 %)")
       .show_default();
   command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
   command.option("--most", arguments->most, "Sequences that max stops at").show_default();
