@@ -130,8 +130,10 @@ class WatchedHeads : public HeadSource {
     source_->check(shape, sinks, window);
   }
   std::uint64_t content() const override { return source_->content(); }
+  std::string trained_for() const override { return source_->trained_for(); }
   bool lossless() const override { return source_->lossless(); }
   std::uint32_t last_queries() const override { return std::max(source_->last_queries(), 1u); }
+  std::size_t kept_bytes(const ModelShape& shape) const override { return source_->kept_bytes(shape); }
   std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {
     if (host.begin >= host.end) return source_->prepare(sequence, host, ops);
     auto memory = std::make_shared<Memory>();

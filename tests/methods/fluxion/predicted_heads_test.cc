@@ -182,6 +182,8 @@ TEST(FluxionPredictedHeads, WhatItKeepsOfAPromptIsCounted) {
       ++steps;
     }
     EXPECT_EQ(steps, 3u * c.layers);
+    const auto watched = make_watched_fluxion(parse_method_spec(spec + source), [](const HeadErrors&) {});
+    EXPECT_EQ(bench.decode(*watched, {random_prompt(600, 1)}, 3).sequences[0].peak_kv_bytes[0], peak(source, 600));
     EXPECT_EQ(read, steps * layer) << source;
   }
 }
