@@ -48,6 +48,11 @@ inline RunFolder write_gate_run(const std::filesystem::path& path, const Changes
   return RunFolder::open(path);
 }
 
+inline bool is_hybrid(const SampleKey& key) {
+  return key.method != "full";
+}
+inline const auto kOnACpu = [](Manifest& m) { m.clock = "measured on A CPU, 2 threads"; };
+
 /// All decode steps but the first take `ratio` times as long: the device waits for the rest, or is busy for less.
 inline void slow_down(SampleTiming& timing, double ratio) {
   std::int64_t more = 0;
