@@ -41,6 +41,7 @@ Examples:
   tandem fluxion collect --out data                      13 tasks at three lengths, a few minutes on two cores
   tandem fluxion collect --out data --tasks niah --lengths 2K,8K --samples 20
   tandem fluxion collect --out data --model ~/llama --text-file book.txt --lengths 32K --samples 8
+  tandem fluxion collect --out data --model ~/llama --lengths 32K --device cuda
   tandem fluxion collect --out data --tau 0.05,0.1,0.2   labels at several tau: train.py takes one of them
   tandem fluxion collect --out data --resume             goes on after ^C, a kill or a full disk
 
@@ -53,7 +54,7 @@ block, and whether sinks and window alone suffice. Rows also have what two other
 is of the head's own output, and score, where --mass of the attention must be covered.
 
 A prompt is prefilled once and keeps KV in f32; `tandem bench prefill --model DIR` says how long that takes. Labels
-take longer than a model's decode steps. Prompts of several folders are learned together: collect tasks under a second
+take longer than a model's decode steps, and are made by the CPU with --device cuda too. Prompts of several folders are learned together: collect tasks under a second
 --seed, or a text beside them.
 
 The windows of --text-file are spread evenly over the text, whatever the seed, and overlap where it is shorter than all of
@@ -61,7 +62,7 @@ them; train.py holds out the text's end.
 
 Prompts must be longer than sinks and window together. The folder gets one safetensors file per prompt and a
 manifest.json that says what is in it (eval/fluxion/samples.h lists the tensors). The same command gives the same bytes,
-whatever the threads and however often it was ended and continued.)";
+whatever the threads and however often it was ended and continued; on a GPU nobody has tried that.)";
 
 struct CollectArguments {
   SessionOptions session;
@@ -121,11 +122,12 @@ std::vector<std::int32_t> up_to_first_query(const eval::HeadPrompt& prompt) {
 }
 
 eval::CollectSource source_of(const CollectArguments& a, const Model& model, const std::vector<std::uint32_t>& lengths,
-                              const std::vector<std::string>& tasks) {
+                              const std::vector<std::string>& tasks, const std::string& gpu) {
   eval::CollectSource source;
   source.tandem_version = std::string(version());
   source.git_commit = std::string(git_commit());
   source.isa = to_string(active_isa());
+  if (!gpu.empty()) source.isa += ", " + gpu;
   source.model = model.name;
   source.weights_hash = model.weights_hash;
   source.tokenizer_hash = model.tokenizer->hash();
@@ -190,7 +192,7 @@ void collect(CollectArguments& a) {
   c.stop_tokens.clear();  // every prompt has all steps
   // What the model computes, not a way to store its KV.
   keep_one_prompt(session, longest + a.collect.decode_steps, DType::f32);
-  eval::CollectSource source = source_of(a, session.model, lengths, tasks);
+  eval::CollectSource source = source_of(a, session.model, lengths, tasks, session.device->gpu_name());
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   source.shape = engine.shape();
   Progress progress("collecting, tokens of context", Progress::standard(a.quiet));
@@ -240,6 +242,7 @@ void add_fluxion(Command app) {
   sub.option("--threads", a->session.threads,
              "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
       .show_default();
+  add_compute_option(sub, a->session);
   sub.flag("--force", a->force, "Replace a collection in that folder");
   sub.flag("--resume", a->resume, "Continue a collection in that folder; damaged files of it are made again");
   sub.flag("--quiet", a->quiet, "No progress line");

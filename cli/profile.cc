@@ -39,6 +39,7 @@ Examples:
   tandem profile heads                                   the embedded model on RULER's needle tasks
   tandem profile heads --length 8K --samples 5 --out heads.json
   tandem profile heads --model ~/llama --text-file book.txt --each-head
+  tandem profile heads --model ~/llama --length 32K --device cuda
 
 Hybrid methods live on four properties of attention: sinks and the recent window carry much of it, some heads need
 nothing else (streaming heads), the others need few tokens, and the next query is like this one or like what the layer
@@ -141,6 +142,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
   source.tokenizer_hash = model.tokenizer->hash();
   source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, shell_word(model.name),
                                options.length, options.samples);
+  if (options.session.device != SessionOptions().device) source.command += " --device " + options.session.device;
   if (options.text_file.empty()) {
     for (const std::uint32_t length : lengths) {
       auto more = eval::ruler_head_prompts(model, tasks, length, options.samples, kPromptSeed);
@@ -285,6 +287,7 @@ void add_common(Command command, ProfileOptions& options) {
       .option("--threads", options.session.threads,
               "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
       .show_default();
+  add_compute_option(command, options.session);
   command.flag("--quiet", options.quiet, "No progress line");
 }
 

@@ -106,6 +106,15 @@ void add_model_options(Command command, SessionOptions& options, Models models) 
       .show_default();
 }
 
+void add_compute_option(Command command, SessionOptions& options) {
+  command
+      .option(
+          "--device", options.device,
+          "Where the model computes: sim and emu, on the CPU; cuda, on a GPU, where products with bf16 weights read "
+          "bf16")
+      .show_default();
+}
+
 std::string session_arguments(const SessionOptions& o) {
   const bool simulated = o.device == "sim";  // virtual time is the same with any number of threads
   return fmt::format(" --device {}{}{} --device-kv {} --host-kv {}{} --precision {}", o.device,

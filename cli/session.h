@@ -41,6 +41,9 @@ void add_model_options(Command command, SessionOptions& options, Models models =
 /// These, and which device and hardware.
 void add_session_options(Command command, SessionOptions& options, Models models = Models::any);
 
+/// --device for commands that tell no times: where the model computes.
+void add_compute_option(Command command, SessionOptions& options);
+
 /// Whether --model names the embedded model, by that name or by its own.
 bool is_embedded(const std::string& model);
 /// As commands are recorded: the embedded model by one of its two names.

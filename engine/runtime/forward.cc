@@ -79,9 +79,9 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
 }
 
 void Forward::observe(ForwardObserver* observer) {
-  if (observer != nullptr && device_.launches())
-    throw_input_error("What a model computes inside is looked at with --device sim or emu, not on a GPU.");
   observer_ = observer;
+  shown_ =
+      observer != nullptr && device_.launches() ? std::make_unique<ShownRows>(device_, shape_, max_rows_) : nullptr;
 }
 
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
@@ -152,6 +152,7 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     op.cost.hbm += std::uint64_t{kept} * shape_.q_heads * shape_.head_dim * sizeof(float);
     op.access.push_back(keep.to.values.writes(layer, layer + 1));
   }
+  if (shown_) op.access.push_back(shown_->kv().writes());
   op.after = std::move(after);
   op.launch = [&](LaunchContext& ctx) { launch_qkv(ctx, layer, positions, targets, keep, kept); };
   op.body = [this, phase, layer, rows, positions, targets, kept, to = keep.to](BodyContext& ctx) {
@@ -185,7 +186,9 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
       std::copy_n(q + row * width, width, ctx.write<float>(to.values) + at * width);
     }
   };
-  return device_.submit(compute_, std::move(op));
+  const Event written = device_.submit(compute_, std::move(op));
+  if (shown_) shown_->show_qkv(*observer_, layer, positions, x_, q_, written);
+  return written;
 }
 
 Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::vector<std::uint32_t> positions,
@@ -210,7 +213,9 @@ Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::ve
     make_query(Phase::decode, precision(), model_, rope_, pool_, layer, normed, positions, ctx.write<float>(out));
     if (observer_ != nullptr) observer_->query_predicted({layer, positions, ctx.read<float>(out)});
   };
-  return device_.submit(compute_, std::move(op));
+  const Event written = device_.submit(compute_, std::move(op));
+  if (shown_) shown_->show_predicted(*observer_, layer, positions, out, written);
+  return written;
 }
 
 Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {

@@ -20,6 +20,7 @@
 #include "engine/runtime/device_weights.h"
 #include "engine/runtime/observer.h"
 #include "engine/runtime/plan.h"
+#include "engine/runtime/shown_rows.h"
 
 namespace tandem {
 
@@ -59,7 +60,7 @@ class Forward {
 
   const ModelShape& shape() const { return shape_; }
   const RopeTable& rope_table() const { return rope_; }
-  /// nullptr: none. The device must be idle. InputError on a GPU, whose memory observers cannot read.
+  /// nullptr: none. The device must be idle.
   void observe(ForwardObserver* observer);
   std::uint32_t vocab() const { return model_.config.vocab; }
 
@@ -144,6 +145,7 @@ class Forward {
   std::unique_ptr<LinearCuda> linear_;  // where the device launches; its workspace is the compute lane's
   DeviceWeights weights_;
   ForwardObserver* observer_ = nullptr;
+  std::unique_ptr<ShownRows> shown_;  // where the device launches and there is an observer
   std::uint32_t max_rows_, max_batch_;
   std::size_t score_floats_;
   LaneId compute_, h2d_, d2h_;

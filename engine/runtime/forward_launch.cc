@@ -119,6 +119,11 @@ void Forward::launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vec
   const KvPlaces to{pages, pages + kPageTokens * kv.vector_bytes(), kv.type, kv.page_bytes()};
   auto* const q = ctx.write<float>(q_);
   prepare_qkv_cuda(qkv, shape, qkv_weights(ctx, layer), ctx.pass(tokens), q, to, rows, ctx.stream());
+  if (shown_) {
+    std::vector<QkvToken> beside;
+    const KvPlaces places = shown_->places(ctx, positions, beside);
+    prepare_qkv_cuda(qkv, shape, qkv_weights(ctx, layer), ctx.pass(beside), q, places, rows, ctx.stream());
+  }
   const std::size_t width = std::size_t{c.q_heads} * c.head_dim;
   for (std::uint32_t row = rows - kept; row < rows;) {  // runs that do not pass the end of the room
     const std::uint32_t begin = positions[row] % keep.to.kept, count = std::min(rows - row, keep.to.kept - begin);

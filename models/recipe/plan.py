@@ -22,6 +22,10 @@ def check_config(config: dict, file: Path) -> None:
 
     need(config, FIELDS, "the plan")
     need(config["model"], SHAPE_FIELDS, "'model'")
+    hold = config.get("hold", 0.0)
+    if not isinstance(hold, (int, float)) or not 0 <= hold < 1:
+        raise SystemExit(f"train.py: {file}: 'hold' is {hold}: give the share of the plan, from 0 to less than 1, before the learning "
+                         "rate comes down.")
     if not isinstance(config["stages"], list) or not config["stages"]:
         raise SystemExit(f"train.py: {file}: 'stages' is no list of at least one stage.")
     for number, stage in enumerate(config["stages"], 1):
@@ -62,7 +66,7 @@ class Plan:
     """Where training stands, and how fast it learns there. A stage lasts `steps` where it has them, else `minutes`."""
 
     def __init__(self, config: dict):
-        self.stages, self.lr = config["stages"], config["lr"]
+        self.stages, self.lr, self.hold = config["stages"], config["lr"], config.get("hold", 0.0)
         self.by_steps = all("steps" in stage for stage in self.stages)
         self.total = 60 * sum(stage.get("minutes", 0) for stage in self.stages)  # seconds, of all stages: fit() knows better
         self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
@@ -92,12 +96,14 @@ class Plan:
         self.state |= {"stage": self.state["stage"] + 1, "batch": 0, "stage_seconds": 0.0}
 
     def learning_rate(self, warm_steps: int) -> float:
-        """Warm-up over 200 steps (also after a start with a new optimizer), then a cosine down to 3 %."""
+        """Warm-up over 200 steps (also after a start with a new optimizer), the plan's rate for its share `hold` of the plan, then a
+        cosine down to 3 %."""
         if self.by_steps:
             share = self.state["step"] / sum(stage["steps"] for stage in self.stages)
         else:
             share = self.state["seconds"] / self.total
-        return self.lr * min(1, (warm_steps + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1, share))))
+        down = min(1.0, max(0.0, share - self.hold) / (1 - self.hold))
+        return self.lr * min(1, (warm_steps + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * down)))
 
     def advance(self, seconds: float, tokens: int) -> None:
         s = self.state

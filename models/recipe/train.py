@@ -18,6 +18,8 @@ needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose
 of qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so
 many, 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
+With "hold" the learning rate stays for that share of the plan, and comes down in the rest; without it it comes down from the start.
+
 A configuration with "grow" starts from --init, at its first stage where that has fewer layers: "grow": [0, -1, 1] puts a new
 layer between its two. One that has grown already is gone on with. A new layer adds nothing at first, so that training begins where the smaller model ended.
 """

@@ -96,6 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
         cli::BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
         cli::BadUsage{"info --hw h20", "Did you mean 'h200'?"},
         cli::BadUsage{"generate --chat --device cuda", "--device cuda does not keep conversations yet"},
+        cli::BadUsage{"profile heads --device gpu", "There is no device 'gpu'"},
+        cli::BadUsage{"fluxion collect --out unused --device gpu", "There is no device 'gpu'"},
         cli::BadUsage{"bench decode --device sim", "--device is 'sim': bench takes real time, so give emu or cuda."},
         cli::BadUsage{"compare --device cuda --hw h200", "--hw is 'h200', but --device cuda takes real time"},
         cli::BadUsage{"compare --workload recorded", "belong to --as"},

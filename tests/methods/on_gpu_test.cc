@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
-#include "engine/device/cuda_device.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/methods/gpu.h"
 #include "tests/methods/logits_difference.h"
 
 namespace tandem::testing {
@@ -15,10 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-std::unique_ptr<Device> gpu() {
-  return make_cuda_device({.host_worker_threads = 2, .upload_bytes = std::size_t{1} << 20});
-}
 
 struct Out {
   std::vector<std::vector<float>> logits;  // [step][rows * vocab]
@@ -102,13 +98,6 @@ std::vector<std::string> specs_on_gpu() {
     specs.emplace_back(spec);
   return specs;
 }
-
-class Gpu : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
-  }
-};
 
 class OnGpu : public Gpu, public ::testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Methods, OnGpu, ::testing::ValuesIn(specs_on_gpu()), [](const auto& param) {
@@ -356,12 +345,8 @@ TEST_F(Gpu, WorkOfAPeerIsRefusedBySentence) {
   EXPECT_EQ(bench.decode(*make_method("full"), {kPrompts[1]}, 2).sequences[0].tokens.size(), 2u);
 }
 
-TEST_F(Gpu, ObserversAndSessionsThatGoOnAreRefused) {
+TEST_F(Gpu, SessionsThatGoOnAreRefused) {
   Bench bench(tiny_model(), gpu());
-  class Nobody : public ForwardObserver {
-    void qkv_done(const QkvRows&) override {}
-  } nobody;
-  EXPECT_THAT([&] { bench.engine.observe(&nobody); }, ThrowsMessage<InputError>(HasSubstr("not on a GPU")));
   const auto prefix = bench.engine.prefill(kPrompts[1]);
   const auto method = make_method("full");
   const DecodeRequest request{prefix.get(), 2};

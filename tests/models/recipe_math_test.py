@@ -116,6 +116,16 @@ class PlanTest(unittest.TestCase):
                 after.next_stage()
             self.assertAlmostEqual(after.learning_rate(1000), 0.03, places=5)
 
+    def test_the_rate_is_held_before_it_comes_down(self):
+        from plan import Plan
+        config = {"lr": 2.0, "stages": [{"steps": 100}, {"steps": 100}]}
+        held, at_once = Plan({**config, "hold": 0.6}), Plan(config)
+        for steps, high, low in ((0, 2.0, 2.0), (120, 2.0, 2 * (0.03 + 0.97 * 0.5 * (1 - 0.30901699))), (160, 1.03, None), (200, 0.06, 0.06)):
+            for plan, rate in ((held, high), (at_once, low)):
+                plan.state["step"] = steps
+                if rate is not None:
+                    self.assertAlmostEqual(plan.learning_rate(1000), rate, places=6)
+
 
 @needs_torch
 class AttentionTest(unittest.TestCase):

@@ -71,6 +71,7 @@ class TrainingTest(unittest.TestCase):
                                   (lambda c: c["stages"][1].update(uuid=0.4), "stage 2 has 'uuid', which no stage has"),
                                   (lambda c: c["stages"][1].pop("steps"), "stage 2 has neither 'minutes' nor 'steps'"),
                                   (lambda c: c["stages"][0]["families"].pop(), "'families' of stage 1 is [1, 0, 0, 0]: give"),
+                                  (lambda c: c.update(hold=1), "'hold' is 1: give the share of the plan"),
                                   (lambda c: c.update(stages=[]), "'stages' is no list of at least one stage")):
                 plan = json.loads(json.dumps(TINY))
                 change(plan)

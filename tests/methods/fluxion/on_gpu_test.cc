@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
-#include "engine/device/cuda_device.h"
 #include "engine/device/launch_context.h"
 #include "methods/registry.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/methods/fluxion/random_heads.h"
 #include "tests/methods/fluxion/tiny_predictor.h"
+#include "tests/methods/gpu.h"
 #include "tests/methods/logits_difference.h"
 
 namespace tandem::testing {
@@ -48,13 +48,7 @@ class Prefilled {
   std::vector<std::unique_ptr<Prefix>> prefixes_;
 };
 
-class FluxionOnGpu : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda_missing().empty()) GTEST_SKIP() << cuda_missing();
-  }
-  static std::unique_ptr<Device> gpu() { return make_cuda_device({.host_worker_threads = 4}); }
-};
+using FluxionOnGpu = Gpu;
 
 std::uint64_t sum(const std::uint64_t (&by_side)[2]) {
   return by_side[0] + by_side[1];
@@ -90,7 +84,7 @@ Cost total(const Trace& trace, std::string_view name) {
 }
 
 TEST_F(FluxionOnGpu, HeadsThatNeedDifferentThingsAttendThem) {
-  Prefilled on_gpu(gpu()), simulated(sim());
+  Prefilled on_gpu(gpu(4)), simulated(sim());
   for (const std::string spec : {"fluxion:sinks=16,window=32", "fluxion:sinks=0,window=1,stage=dynamic,workers=3",
                                  "fluxion:sinks=16,window=32,guard=yes,cpu_share=0.3"}) {
     SCOPED_TRACE(spec);
@@ -100,7 +94,7 @@ TEST_F(FluxionOnGpu, HeadsThatNeedDifferentThingsAttendThem) {
 
 TEST_F(FluxionOnGpu, WhatSpillsIsAttendedOnEitherSide) {
   const std::string spec = "fluxion:sinks=16,window=1,spill=1";
-  Prefilled on_gpu(gpu()), simulated(sim());
+  Prefilled on_gpu(gpu(4)), simulated(sim());
   const FluxionOut found = on_gpu.decode(*with_random_heads(spec), 22),
                    all = simulated.decode(*with_random_heads(spec), 22);
   expect_same(found, all);
@@ -111,7 +105,7 @@ TEST_F(FluxionOnGpu, WhatSpillsIsAttendedOnEitherSide) {
 
 // Where no side may choose, what each moves is known.
 TEST_F(FluxionOnGpu, BytesOfTasksAreThoseThatMoved) {
-  Prefilled on_gpu(gpu()), simulated(sim());
+  Prefilled on_gpu(gpu(4)), simulated(sim());
   for (const std::string policy : {"cpu-only", "uniform,cpu_share=0.01", "uniform,cpu_share=0.5"}) {
     const std::string spec = "fluxion:sinks=16,window=32,policy=" + policy;
     SCOPED_TRACE(spec);
@@ -131,7 +125,7 @@ TEST_F(FluxionOnGpu, BytesOfTasksAreThoseThatMoved) {
 
 // Tasks that either may take and one side takes: no task of the other one's is merged in its place.
 TEST_F(FluxionOnGpu, AGuardLeavesTasksToTheFasterSide) {
-  Prefilled on_gpu(gpu()), simulated(sim());
+  Prefilled on_gpu(gpu(4)), simulated(sim());
   for (const bool host : {false, true}) {
     const std::string spec =
         std::string("fluxion:sinks=16,window=32,guard=yes,cpu_share=") + (host ? "0.999" : "0.001");
@@ -147,7 +141,7 @@ TEST_F(FluxionOnGpu, AGuardLeavesTasksToTheFasterSide) {
 TEST_F(FluxionOnGpu, ThePredictorSaysWhatItSaysOnTheCpu) {
   const TemporaryFolder folder;
   const std::string spec = "fluxion:sinks=16,window=32,bgt=0.1,heads=" + write_predictor(folder).string();
-  Prefilled on_gpu(gpu()), simulated(sim());
+  Prefilled on_gpu(gpu(4)), simulated(sim());
   const FluxionOut found = on_gpu.decode(*make_method(spec), 5), expected = simulated.decode(*make_method(spec), 5);
   expect_same(found, expected);
   for (const std::size_t i : {0, 2}) EXPECT_GT(sum(found.result.sequences[i].tasks), 0u);
