@@ -172,8 +172,6 @@ void generate(const GenerateOptions& options) {
   if (options.sampling.temperature == 0 && options.filtered)
     throw_input_error(
         "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 1 for example.");
-  if (options.chat && options.session.device == "cuda")
-    throw_input_error("--device cuda does not keep conversations yet: give --chat without it.");
   if (options.chat && !options.prompt_file.empty())
     throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
   if (!options.system.empty()) check_text(options.system, "--system");

@@ -68,6 +68,7 @@ struct PrefillChunk {
   const std::uint32_t* slots = nullptr;  // [ceil((first_position + n) / 16)]
   std::uint32_t first_position = 0, n = 0, q_heads = 0;
   float* out = nullptr;  // [n][Hq][D]
+  float* lse = nullptr;  // [n][Hq], where it is wanted
 };
 /// prefill_attention of the chunk. bf16 and f16 KV of D = 64, 96, 128 or 256 run on tensor cores, with queries and
 /// weights rounded to the type of the KV (FlashAttention-2, Dao 2023): a result differs from float64's by up to 2^-8

@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(PrefillShape<kDim>::kWarps* kWarp, 2)
         store_vector(out + n * 8,
                      make_float2(sums[tile].o[n][2 * half] * inverse, sums[tile].o[n][2 * half + 1] * inverse));
       }
+      if (chunk.lse != nullptr && lane % 4 == 0) chunk.lse[row_offset(row) / kDim] = sums[tile].lse(half, kBits);
     }
   }
 }
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(kPlainThreads)
       heads.add(k, k + std::size_t{kListPageTokens} * chunk.kv.dim, 0, left < kListPageTokens ? left : kListPageTokens,
                 0xffffffffu);
     }
-    heads.finish(chunk.out + at, nullptr);
+    heads.finish(chunk.out + at, chunk.lse == nullptr ? nullptr : chunk.lse + at / chunk.kv.dim);
   }
 }
 

@@ -115,6 +115,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     heavy_->append_access(layer, true, op.access);
     op.access.push_back(heavy_->arriving.writes(layer, layer + 1));
   }
+  op.launch = [&](LaunchContext& ctx) { launch_device(ctx, first, rows, pieces, out); };
   op.body = [this, shape, layer, first, rows, pieces, out](BodyContext& ctx) {
     if (heavy_ != nullptr) {
       attend_with_mass(ctx, layer, first, rows, pieces, out);
@@ -200,6 +201,9 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   copy.after = {query_ready};
   copy.body = [this, bytes = copy.cost.d2h](BodyContext& ctx) {
     std::memcpy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes);
+  };
+  copy.launch = [this, bytes = copy.cost.d2h](LaunchContext& ctx) {
+    cuda_copy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes, ctx.stream());
   };
   const Event queries = device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
 
@@ -291,6 +295,10 @@ void AppendAttention::submit_merge(std::uint32_t layer, std::uint32_t rows, Even
     std::copy_n(ctx.read<float>(host_part_), values, ctx.write<float>(landed_part_));
     std::copy_n(ctx.read<float>(host_lse_), heads, ctx.write<float>(landed_lse_));
   };
+  copy.launch = [this, heads, values](LaunchContext& ctx) {
+    cuda_copy(ctx.write<float>(landed_part_), ctx.read<float>(host_part_), values * sizeof(float), ctx.stream());
+    cuda_copy(ctx.write<float>(landed_lse_), ctx.read<float>(host_lse_), heads * sizeof(float), ctx.stream());
+  };
   const Event landed = device_.submit(device_.lane(LaneKind::h2d), std::move(copy));
 
   Op merge;
@@ -301,6 +309,7 @@ void AppendAttention::submit_merge(std::uint32_t layer, std::uint32_t rows, Even
   merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), landed_part_.reads(0, rows),
                   landed_lse_.reads(0, rows), forward_.attention().writes(0, rows)};
   merge.after = {landed};
+  merge.launch = [&](LaunchContext& ctx) { launch_merge(ctx, rows); };
   merge.body = [this, heads, dim = shape.head_dim](BodyContext& ctx) {
     const float* parts[2] = {ctx.read<float>(device_part_), ctx.read<float>(landed_part_)};
     const float* sums[2] = {ctx.read<float>(device_lse_), ctx.read<float>(landed_lse_)};

@@ -28,6 +28,7 @@ class AppendAttention {
 
   /// Submits one layer of rows first .. first + rows - 1, whose q and KV `query_ready` writes. Afterwards the forward
   /// pass's attention buffer holds them. Splits the open launch segment where the device waits for the host.
+  /// InputError with a `heavy` set on a GPU.
   void run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready);
 
  private:
@@ -42,6 +43,11 @@ class AppendAttention {
   Event submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows, std::vector<Piece> pieces,
                     Event query_ready);
   void submit_merge(std::uint32_t layer, std::uint32_t rows, Event host_done);
+
+  // The launches of these (append_launch.cc).
+  void launch_device(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
+                     const DeviceBuffer& out) const;
+  void launch_merge(LaunchContext& ctx, std::uint32_t rows) const;
 
   Forward& forward_;
   Device& device_;

@@ -287,6 +287,21 @@ void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uin
       }
     }
   };
+  op.launch = [&](LaunchContext& ctx) {
+    CopyList list;
+    CopyList::Between copies = list.between(ctx.write<float>(average.window), ctx.read<float>(old.window));
+    for (std::uint32_t layer = 0; layer < old.layers; ++layer) {
+      for (std::uint32_t head = 0; head < old.q_heads; ++head) {
+        const std::size_t from = old.window_offset(layer, head), to = average.window_offset(layer, head);
+        old.for_each_run(kept, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+          average.for_each_run({token, token + count}, [&](std::uint32_t part, std::uint32_t there, std::uint32_t n) {
+            copies.add((to + there) * sizeof(float), (from + at + part - token) * sizeof(float), n * sizeof(float));
+          });
+        });
+      }
+    }
+    list.copy(CopyWay::within_device, ctx.stream());
+  };
   ask(LaneKind::device_compute, std::move(op));
 }
 

@@ -296,7 +296,18 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
       }
     }
   };
-  op.launch = [&](LaunchContext&) { no_cuda_code("Digests of a session that goes on have"); };
+  op.launch = [&](LaunchContext& ctx) {
+    CopyList list;
+    CopyList::Between copies = list.between(index.values.write<char>(ctx), old.values.read<char>(ctx));
+    for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
+      const std::size_t bytes = old.digests[layer] * old.shape.vector_bytes();
+      for (std::uint32_t head = 0; head < old.shape.kv_heads; ++head) {
+        copies.add(index.min_offset(layer, head), old.min_offset(layer, head), bytes);
+        copies.add(index.max_offset(layer, head), old.max_offset(layer, head), bytes);
+      }
+    }
+    list.copy(CopyWay::within_device, ctx.stream());
+  };
   const Event copied =
       ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
   index.built.assign(old.shape.layers, copied);

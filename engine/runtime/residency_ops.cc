@@ -46,7 +46,8 @@ void EngineOps::renew_residents(SequenceState& sequence, ResidentRef ref, std::u
   take_in(sequence, ref);
 }
 
-/// Chooses the residents anew by the prompt's last query; blocks that are not on the host yet go there.
+/// Chooses the residents anew by the prompt's last query; blocks that are not on the host yet go there: before, where
+/// others are there already, since the chosen ones are gathered from one side.
 void EngineOps::take_in(SequenceState& sequence, ResidentRef ref) {
   ResidentSet& set = stores_.residents.get(ref.id);
   const std::uint32_t filled = std::max(sequence.tokens / set.block * set.block, set.begin);
@@ -55,8 +56,10 @@ void EngineOps::take_in(SequenceState& sequence, ResidentRef ref) {
     set.candidates[layer] = (filled - set.begin) / set.block;
     set.changed[layer] = set.read[layer] = Event{};
     if (set.candidates[layer] == 0) continue;
+    const bool goes = added.end > added.begin, others_there = added.begin > set.begin;
+    if (goes && others_there) offload(sequence, added, layer, nullptr);
     place_residents(sequence, set, layer);
-    if (added.begin < added.end) offload(sequence, added, layer, nullptr);
+    if (goes && !others_there) offload(sequence, added, layer, nullptr);
   }
 }
 
@@ -72,25 +75,13 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   op.name = "place residents";
   op.cause = Cause::recall;
   op.layer = layer;
-  struct Page {
-    std::uint32_t slot = 0;
-    Tier tier = Tier::device;
-  };
-  std::vector<Page> pages;
-  bool from[2] = {false, false};  // by tier
   const Range range = set.page_range(layer);
-  for (std::uint32_t page = range.begin; page < range.end; ++page) {
-    Tier tier = Tier::device;
-    std::uint32_t slot = kv_.slot(sequence.id, layer, page, tier);
-    if (slot == KvStore::kNoSlot) {
-      tier = Tier::host;
-      slot = kv_.slot(sequence.id, layer, page, tier);
-    }
-    TANDEM_CHECK(slot != KvStore::kNoSlot, "page {} of layer {} is nowhere", page, layer);
-    pages.push_back({slot, tier});
-    from[static_cast<int>(tier)] = true;
-    kv_.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
-  }
+  const Tier tier = kv_.on_device(sequence.id, layer, {range.begin, range.begin + 1}) ? Tier::device : Tier::host;
+  const bool from_host = tier == Tier::host;
+  std::vector<std::uint32_t> slots;
+  kv_.append_slots(sequence.id, layer, range, tier, slots);
+  kv_.append_access(sequence.id, layer, range, tier, Range{0, shape.kv_heads}, false, op.access);
+  if (from_host) kv_.append_filled(sequence.id, layer, range, tier, op.after);
   Choice choice;
   choice.blocks = set.candidates[layer];
   choice.keep = set.residents(layer);
@@ -102,24 +93,19 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
                                      queries.values.reads(layer, layer + 1), index.values.reads(layer, layer + 1)});
   op.cost.hbm = index.digest_bytes(choice.blocks) + std::uint64_t{q_heads} * shape.head_dim * sizeof(float) +
                 2 * choice.keep * set.block_bytes();
-  op.cost.h2d = from[static_cast<int>(Tier::host)] ? choice.keep * set.block_bytes() : 0;
+  op.cost.h2d = from_host ? choice.keep * set.block_bytes() : 0;
   op.cost.pieces = choice.keep * set.pages_per_block() * set.lists;
   op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
-  op.cost.gathered = op.cost.upper_bound = from[static_cast<int>(Tier::host)];
-  const bool mixed = op.cost.upper_bound;
+  op.cost.gathered = op.cost.upper_bound = from_host;
+  const auto memory = [this, from_host](const BodyContext& ctx) {
+    return from_host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
+  };
   op.launch = [&](LaunchContext& ctx) {
-    std::vector<std::uint32_t> slots;
-    for (const Page& page : pages) {
-      if (page.tier != pages.front().tier) no_cuda_code("A set of residents whose blocks are on both sides has");
-      slots.push_back(page.slot);
-    }
     const std::size_t at = std::size_t{layer} * queries.kept + (sequence.tokens - 1) % queries.kept;
     const float* query = ctx.read<float>(queries.values) + at * q_heads * shape.head_dim;
-    launch_placement(
-        ctx, set, layer, choice, index, query, slots,
-        pages.front().tier == Tier::host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer()));
+    launch_placement(ctx, set, layer, choice, index, query, slots, memory(ctx));
   };
-  const auto run = [this, set, layer, pages, mixed, choice, cost = op.cost](
+  const auto run = [this, set, layer, slots, memory, from_host, choice, cost = op.cost](
                        BodyContext& ctx, const std::vector<float>& scores, const ModelShape& m, bool move) {
     std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.blocks}));
     choose_blocks(pool_, m, choice, scores.data(), lists.data(), choice.blocks);
@@ -134,24 +120,22 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
       for (std::uint32_t slot = 0; slot < choice.keep; ++slot) {
         table[slot] = chosen[slot];
         for (std::uint32_t page = 0; page < per_block; ++page) {
-          const Page& source = pages[std::size_t{chosen[slot]} * per_block + page];
-          if (source.tier == Tier::host) {
+          const std::size_t source = kv_.k_offset(slots[std::size_t{chosen[slot]} * per_block + page], list);
+          if (from_host) {
             exact.hbm -= bytes;  // read over the link, not from the device
             exact.h2d += bytes;
-            crossing.add(kv_.k_offset(source.slot, list), bytes);
+            crossing.add(source, bytes);
           }
           if (!move) continue;
-          const char* memory =
-              source.tier == Tier::host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
-          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, list),
-                      memory + kv_.k_offset(source.slot, list), bytes);
+          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, list), memory(ctx) + source,
+                      bytes);
         }
       }
     }
     exact.pieces = std::max(crossing.count(), 1u);
-    if (mixed) ctx.settle(exact);
+    if (from_host) ctx.settle(exact);
   };
-  op.cost.pieces = mixed ? op.cost.pieces : 1;
+  op.cost.pieces = from_host ? op.cost.pieces : 1;
   op.body = [this, run, model, layer, index, choice, queries, token = sequence.tokens - 1](BodyContext& ctx) {
     const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
     const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;

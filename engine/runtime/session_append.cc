@@ -72,8 +72,6 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
   TANDEM_CHECK(finished_ == Finished::keep && prepared_ && request < waiting_.size() && waiting_[request] != nullptr,
                "request {} is not a kept sequence between two decodes", request);
-  if (device_.launches())
-    throw_input_error("A sequence cannot take a further prompt with --device cuda yet: --device sim and emu do that.");
   if (more.empty()) {
     throw_input_error("The new prompt of request {} is empty; without one, decode again to go on with it.", request);
   }

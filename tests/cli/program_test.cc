@@ -95,7 +95,6 @@ INSTANTIATE_TEST_SUITE_P(
         cli::BadUsage{"info --model", "see tandem info --help."},
         cli::BadUsage{"info --hw h200 --hw h200", "--hw is given 2 times: give it once; see tandem info --help."},
         cli::BadUsage{"info --hw h20", "Did you mean 'h200'?"},
-        cli::BadUsage{"generate --chat --device cuda", "--device cuda does not keep conversations yet"},
         cli::BadUsage{"profile heads --device gpu", "There is no device 'gpu'"},
         cli::BadUsage{"fluxion collect --out unused --device gpu", "There is no device 'gpu'"},
         cli::BadUsage{"bench decode --device sim", "--device is 'sim': bench takes real time, so give emu or cuda."},

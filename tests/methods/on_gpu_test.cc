@@ -345,16 +345,5 @@ TEST_F(Gpu, WorkOfAPeerIsRefusedBySentence) {
   EXPECT_EQ(bench.decode(*make_method("full"), {kPrompts[1]}, 2).sequences[0].tokens.size(), 2u);
 }
 
-TEST_F(Gpu, SessionsThatGoOnAreRefused) {
-  Bench bench(tiny_model(), gpu());
-  const auto prefix = bench.engine.prefill(kPrompts[1]);
-  const auto method = make_method("full");
-  const DecodeRequest request{prefix.get(), 2};
-  const auto session = bench.engine.open_session(*method, {&request, 1});
-  session->decode({});
-  EXPECT_THAT([&] { session->append(0, kPrompts[2], 2); },
-              ThrowsMessage<InputError>(HasSubstr("cannot take a further prompt")));
-}
-
 }  // namespace
 }  // namespace tandem::testing

@@ -71,6 +71,42 @@ TEST_P(PrefillAttentionCudaTest, ChunksGiveTheSameBits) {
   }
 }
 
+// Of chunks in the middle of a prompt, as a merge with what others attend needs them; queries are numbers of the KV's
+// type.
+TEST_P(PrefillAttentionCudaTest, LogSumsAreThoseOfTheScores) {
+  Random random(4);
+  for (const std::uint32_t dim : {64u, 40u}) {
+    const std::uint32_t heads = 6, kv_heads = 2, first = 21, n = type() != DType::f32 && dim == 64 ? 60 : 14;
+    const Prompt prompt(random, type(), kv_heads, first + n, dim, 1);
+    auto q = random.normals(std::size_t{n} * heads * dim);
+    std::vector<char> narrow(dim * size_of(type()));
+    for (std::size_t at = 0; at < q.size(); at += dim) {
+      from_f32(q.data() + at, type(), dim, narrow.data());
+      to_f32(narrow.data(), type(), 0, dim, q.data() + at);
+    }
+    const OnDevice<float> query(q), out(q.size()), lse(std::size_t{n} * heads);
+    prefill_attention_cuda(
+        {query.data(), prompt.pages, prompt.device_slots.data(), first, n, heads, out.data(), lse.data()}, {});
+    EXPECT_TRUE(same_bits(out.values(), attend(prompt, q, first, n, heads)));
+    std::vector<float> expected, key(dim);
+    for (std::uint32_t row = 0; row < n; ++row) {
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        double sum = 0;
+        for (std::uint32_t t = 0; t <= first + row; ++t) {
+          const auto* const page = static_cast<const char*>(prompt.k_pages[head / 3][t / 16]);
+          to_f32(page + t % 16 * dim * size_of(type()), type(), 0, dim, key.data());
+          double score = 0;
+          for (std::uint32_t d = 0; d < dim; ++d)
+            score += double{q[(std::size_t{row} * heads + head) * dim + d]} * key[d];
+          sum += std::exp(score / std::sqrt(double(dim)));
+        }
+        expected.push_back(static_cast<float>(std::log(sum)));
+      }
+    }
+    expect_near(lse.values(), expected, 2e-5);
+  }
+}
+
 TEST_P(PrefillAttentionCudaTest, LargeScoresGiveNoNan) {
   Random random(3);
   const std::uint32_t dim = 64, tokens = 40;
