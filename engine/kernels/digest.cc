@@ -20,6 +20,19 @@ void merge_digest(const void* child_min, const void* child_max, DType type, std:
   kernels().min_max(child_min, child_max, type, children, dim, min_out, max_out);
 }
 
+void add_keys(const void* k, DType type, std::uint32_t tokens, std::uint32_t dim, float* sums) {
+  kernels().add_rows(k, type, tokens, dim, sums);
+}
+
+void mean_digest(const float* sums, std::uint32_t tokens, DType type, std::uint32_t dim, void* out) {
+  TANDEM_CHECK(tokens >= 1, "An empty block has no digest.");
+  struct MeanScratch;
+  float* const mean = aligned_scratch<MeanScratch>(dim);
+  const float share = 1.0f / static_cast<float>(tokens);
+  for (std::uint32_t d = 0; d < dim; ++d) mean[d] = sums[d] * share;
+  from_f32(mean, type, dim, out);
+}
+
 void score_blocks(const float* q, const void* digest_min, const void* digest_max, std::uint32_t blocks,
                   AttentionShape shape, float* scores) {
   struct DigestScratch;

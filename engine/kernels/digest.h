@@ -1,4 +1,5 @@
-// Per-block digests of K and upper bounds of attention scores from them (Quest, Tang et al. 2024, §3.3).
+// Per-block digests of K and scores of blocks from them: bounds (Quest, Tang et al. 2024, §3.3), or means (MoBA, Lu et
+// al. 2025, §2.2).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,15 @@
 
 namespace tandem {
 
-/// Digests are stored like the keys, of which they are exact elements.
+/// What stands for the keys of a block: their elementwise minimum and maximum, which bound a score, or their mean.
+enum class DigestKind : std::uint8_t { bounds, mean };
+
+/// Of a block.
+constexpr std::uint32_t vectors_of(DigestKind kind) {
+  return kind == DigestKind::bounds ? 2 : 1;
+}
+
+/// Digests are stored like the keys; bounds are exact elements of them, means are rounded.
 
 /// Elementwise minimum and maximum of the keys of a block. tokens >= 1.
 void build_digest(const void* k /*[tokens][D]*/, DType type, std::uint32_t tokens, std::uint32_t dim,
@@ -21,8 +30,14 @@ void build_digest(const void* k /*[tokens][D]*/, DType type, std::uint32_t token
 void merge_digest(const void* child_min /*[children][D]*/, const void* child_max /*[children][D]*/, DType type,
                   std::uint32_t children, std::uint32_t dim, void* min_out /*[D]*/, void* max_out /*[D]*/);
 
+/// Adds the keys of a page to sums [D], token after token.
+void add_keys(const void* k /*[tokens][D]*/, DType type, std::uint32_t tokens, std::uint32_t dim, float* sums /*[D]*/);
+/// The mean of the keys of a block, from their sums. tokens >= 1.
+void mean_digest(const float* sums /*[D]*/, std::uint32_t tokens, DType type, std::uint32_t dim, void* out /*[D]*/);
+
 /// scores[g][b] = sum_d max(q[g][d] * min[b][d], q[g][d] * max[b][d]): no key of block b has a larger dot product with
-/// q[g]. Not scaled by 1 / sqrt(D). The bits of a score depend on its q and block alone.
+/// q[g]. Of means, given as both, it is q[g] . mean[b]. Not scaled by 1 / sqrt(D). The bits of a score depend on its q
+/// and block alone.
 void score_blocks(const float* q /*[group][D]*/, const void* digest_min /*[blocks][D]*/,
                   const void* digest_max /*[blocks][D]*/, std::uint32_t blocks, AttentionShape shape,
                   float* scores /*[group][blocks]*/);
@@ -31,19 +46,20 @@ void score_blocks_reference(const float* q /*[group][D]*/, const void* digest_mi
                             const void* digest_max /*[blocks][D]*/, std::uint32_t blocks, AttentionShape shape,
                             float* scores /*[group][blocks]*/);
 
-// On the GPU: digests of all KV heads of a layer lie as [kv head][min, max][block][D]. All pointers are device memory,
-// digests aligned to 16 bytes.
+// On the GPU: digests of all KV heads of a layer lie as [kv head][min, max][block][D], means as [kv head][block][D].
+// All pointers are device memory, digests aligned to 16 bytes.
 
 /// Tokens that digests are made of, in blocks.
 struct DigestRun {
   const std::uint32_t* slots = nullptr;  // [ceil(tokens / 16)] of the pages, from token 0
   void* digests = nullptr;               // the first one's place
   std::uint32_t tokens = 0;
-  std::uint32_t room = 0;  // blocks from a minimum to its maximum, at least those that are made
+  std::uint32_t room = 0;  // blocks from a minimum to its maximum, or from head to head, at least those that are made
 };
 /// Digests of every run, in blocks of pages_per_block pages, all KV heads. most_tokens: of a run.
 void build_digests_cuda(const KvPages& kv, const LaunchArray<DigestRun>& runs /*[n]*/, std::uint32_t n,
-                        std::uint32_t most_tokens, std::uint32_t pages_per_block, CudaStream stream);
+                        std::uint32_t most_tokens, std::uint32_t pages_per_block, CudaStream stream,
+                        DigestKind kind = DigestKind::bounds);
 
 /// One row of a batch. The digests may lie in pinned memory: each is then read over the link once per four query heads.
 struct BlockScores {
@@ -51,10 +67,11 @@ struct BlockScores {
   const void* digests = nullptr;
   std::uint32_t blocks = 0;
   float* scores = nullptr;  // [Hq][blocks]
-  std::uint32_t room = 0;   // blocks from a minimum to its maximum, at least `blocks`; 0: `blocks`
+  std::uint32_t room = 0;   // as DigestRun::room, at least `blocks`; 0: `blocks`
 };
 /// score_blocks for every row and KV head. most_blocks: the largest number of blocks of a row.
 void score_blocks_cuda(const BlockScores* rows /*[n]*/, std::uint32_t n, std::uint32_t most_blocks,
-                       std::uint32_t kv_heads, AttentionShape shape, CudaStream stream);
+                       std::uint32_t kv_heads, AttentionShape shape, CudaStream stream,
+                       DigestKind kind = DigestKind::bounds);
 
 }  // namespace tandem

@@ -31,6 +31,23 @@ void min_max_rows(const char* low, const char* high, uint32_t rows, uint32_t dim
   }
 }
 
+template <class Type>
+void add_all_rows(const char* rows, uint32_t n, uint32_t dim, float* sums) {
+  const size_t row_bytes = dim * Type::kBytes;
+  uint32_t d = 0;
+  for (; d + kWidth <= dim; d += kWidth) {
+    vf total = load(sums + d);
+    for (uint32_t r = 0; r < n; ++r) total = total + Type::load(rows + row_bytes * r + d * Type::kBytes);
+    store(sums + d, total);
+  }
+  if (const int rest = static_cast<int>(dim - d); rest > 0) {
+    vf total = load_first(sums + d, rest);
+    for (uint32_t r = 0; r < n; ++r)
+      total = total + load_first_weights<Type>(rows + row_bytes * r + d * Type::kBytes, rest);
+    store_first(sums + d, total, rest);
+  }
+}
+
 // max(q min, q max) = q+ max + q- min, with q+ = max(q, 0) and q- = min(q, 0): two multiply-adds and no comparison.
 template <class Type, int kHeads>
 void score_block(const float* positive, const float* negative, const char* low, const char* high, uint32_t dim,
@@ -90,6 +107,18 @@ void min_max(const void* low, const void* high, DType type, uint32_t rows, uint3
       return min_max_rows<F16>(from_low, from_high, rows, dim, to_min, to_max);
     case DType::bf16:
       return min_max_rows<BF16>(from_low, from_high, rows, dim, to_min, to_max);
+  }
+}
+
+void add_rows(const void* rows, DType type, uint32_t n, uint32_t dim, float* sums) {
+  const char* from = static_cast<const char*>(rows);
+  switch (type) {
+    case DType::f32:
+      return add_all_rows<F32>(from, n, dim, sums);
+    case DType::f16:
+      return add_all_rows<F16>(from, n, dim, sums);
+    case DType::bf16:
+      return add_all_rows<BF16>(from, n, dim, sums);
   }
 }
 

@@ -8,12 +8,12 @@ namespace tandem::gpu {
 
 constexpr unsigned kDigestThreads = 128;
 
-/// One dimension after the other of each thread. Exact: minimum and maximum are elements. Grid: {blocks of the longest
-/// run, kv_heads, runs}.
+/// One dimension after the other of each thread. Minimum and maximum are exact elements, a mean has the CPU's order of
+/// sums. Grid: {blocks of the longest run, kv_heads, runs}.
 template <class Element>
 __global__ void __launch_bounds__(kDigestThreads)
     build_digests_kernel(const __grid_constant__ KvPages kv, const __grid_constant__ LaunchArray<DigestRun> runs,
-                         std::uint32_t block_tokens) {
+                         std::uint32_t block_tokens, DigestKind kind) {
   const DigestRun run = runs[blockIdx.z];
   const std::uint32_t first = blockIdx.x * block_tokens;
   if (first >= run.tokens) return;
@@ -24,7 +24,17 @@ __global__ void __launch_bounds__(kDigestThreads)
            ((std::size_t{slot} * kv.kv_heads + blockIdx.y) * 2 * kListPageTokens + token % kListPageTokens) * kv.dim;
   };
   auto* const least = static_cast<typename Element::Bits*>(run.digests) +
-                      (std::size_t{blockIdx.y} * 2 * run.room + blockIdx.x) * kv.dim;
+                      (std::size_t{blockIdx.y} * vectors_of(kind) * run.room + blockIdx.x) * kv.dim;
+  if (kind == DigestKind::mean) {
+    const float share = 1.0f / static_cast<float>(count);
+    for (std::uint32_t d = threadIdx.x; d < kv.dim; d += blockDim.x) {
+      float sum = 0.0f;
+#pragma unroll 8
+      for (std::uint32_t i = 0; i < count; ++i) sum += Element::widen(key(i)[d]);
+      least[d] = Element::narrow(sum * share);
+    }
+    return;
+  }
   auto* const most = least + std::size_t{run.room} * kv.dim;
   for (std::uint32_t d = threadIdx.x; d < kv.dim; d += blockDim.x) {
     float low = Element::widen(key(0)[d]), high = low;
@@ -65,13 +75,13 @@ struct Chunk {
   }
 };
 
-/// max(q min, q max) = max(q, 0) max + min(q, 0) min: two multiply-adds and no comparison. Eight lanes share a block of
-/// keys, so that a warp reads four digests in whole lines; the parts of q lie in shared memory as the lanes read them.
-/// Dynamic shared memory: 2 * group * dim floats. Grid: {ceil(most_blocks / kScoreBlocks), kv_heads, rows}. kWide: rows
-/// of digests are whole chunks of 16 bytes.
+/// max(q min, q max) = max(q, 0) max + min(q, 0) min: two multiply-adds and no comparison. A mean is both (its second
+/// load finds it in a cache). Eight lanes share a block of keys, so that a warp reads four digests in whole lines; the
+/// parts of q lie in shared memory as the lanes read them. Dynamic shared memory: 2 * group * dim floats. Grid:
+/// {ceil(most_blocks / kScoreBlocks), kv_heads, rows}. kWide: rows of digests are whole chunks of 16 bytes.
 template <class Element, bool kWide>
 __global__ void __launch_bounds__(kScoreThreads)
-    score_blocks_kernel(const BlockScores* rows, std::uint32_t group, std::uint32_t dim) {
+    score_blocks_kernel(const BlockScores* rows, std::uint32_t group, std::uint32_t dim, DigestKind kind) {
   constexpr unsigned kCount = kWide ? Chunk<Element>::kCount : 1;
   TANDEM_DYNAMIC_SHARED(shared);
   float* const positive = reinterpret_cast<float*>(shared);     // [group][part of a chunk][chunk][4 or 1]
@@ -90,8 +100,8 @@ __global__ void __launch_bounds__(kScoreThreads)
 
   const unsigned lane = threadIdx.x % kScoreLanes;
   const auto* const least =
-      static_cast<const typename Element::Bits*>(row.digests) + std::size_t{kv_head} * 2 * room * dim;
-  const auto* const most = least + std::size_t{room} * dim;
+      static_cast<const typename Element::Bits*>(row.digests) + std::size_t{kv_head} * vectors_of(kind) * room * dim;
+  const auto* const most = kind == DigestKind::bounds ? least + std::size_t{room} * dim : least;
   for (std::uint32_t i = threadIdx.x / kScoreLanes; i < kScoreBlocks; i += kScoreThreads / kScoreLanes) {
     // Lanes of a warp go through the loop together: beyond the end they take the last block once more.
     const std::uint32_t wanted = blockIdx.x * kScoreBlocks + i;

@@ -119,6 +119,8 @@ struct KernelTable {
   void (*prefill_tile)(const PrefillTile& tile);
   void (*min_max)(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out,
                   void* max_out);
+  // sums[d] += rows[r][d], row after row: n rows of dim.
+  void (*add_rows)(const void* rows, DType type, uint32_t n, uint32_t dim, float* sums);
   // out[h][r] = scale * q[h] . rows[r], all in f32: [group][stride >= n] of q [group][dim] and rows [n][dim].
   // scratch: group * padded_dim(dim) floats, aligned to 64 bytes.
   void (*dot_rows)(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,

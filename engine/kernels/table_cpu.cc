@@ -28,6 +28,7 @@ const KernelTable table = {
     .token_scores = token_scores,
     .prefill_tile = prefill_tile,
     .min_max = min_max,
+    .add_rows = add_rows,
     .dot_rows = dot_rows,
     .score_blocks = score_blocks,
 };

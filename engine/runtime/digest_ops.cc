@@ -142,16 +142,28 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
           return;
         }
         std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]
+        std::vector<float> sums(s.head_dim);
         for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, w.blocks.end); ++b) {
           const Range range = index.block_tokens(b);
+          std::fill(sums.begin(), sums.end(), 0.0f);
           std::uint32_t count = 0;
           for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
             const DigestWork::Page& page = w.pages[(b - w.blocks.begin) * pages_per_block + count];
-            build_digest(pages[static_cast<int>(page.tier)] + kv_.k_offset(page.slot, head), s.type,
-                         std::min(kPageTokens, range.end - token), s.head_dim, low.data() + count * s.vector_bytes(),
-                         high.data() + count * s.vector_bytes());
+            const char* keys = pages[static_cast<int>(page.tier)] + kv_.k_offset(page.slot, head);
+            const std::uint32_t found = std::min(kPageTokens, range.end - token);
+            if (index.kind == DigestKind::mean) {
+              add_keys(keys, s.type, found, s.head_dim, sums.data());
+            } else {
+              build_digest(keys, s.type, found, s.head_dim, low.data() + count * s.vector_bytes(),
+                           high.data() + count * s.vector_bytes());
+            }
           }
           const std::size_t at = b * s.vector_bytes();
+          if (index.kind == DigestKind::mean) {
+            mean_digest(sums.data(), range.end - range.begin, s.type, s.head_dim,
+                        values + index.min_offset(layer, head) + at);
+            continue;
+          }
           merge_digest(low.data(), high.data(), s.type, count, s.head_dim, values + index.min_offset(layer, head) + at,
                        values + index.max_offset(layer, head) + at);
         }
@@ -165,6 +177,7 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
 void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::span<const DigestWork> work) const {
   const KvShape& s = kv_.shape();
   const std::uint32_t pages_per_block = work.front().index.block / kPageTokens;
+  const DigestKind kind = work.front().index.kind;
   struct Launched {
     std::vector<DigestRun> runs;
     std::vector<std::uint32_t> slots;
@@ -175,6 +188,7 @@ void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::spa
   for (const DigestWork& w : work) {
     if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
     const DigestIndex& index = w.index;
+    TANDEM_CHECK(index.kind == kind, "digests of two kinds at once");
     char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
     const auto tier_of = [&](std::uint32_t block) {
       const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;
@@ -206,7 +220,8 @@ void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::spa
     for (std::size_t i = 0; i < launched.runs.size(); ++i) launched.runs[i].slots = slots + launched.first_slots[i];
     const char* pages = tier == Tier::device ? ctx.read<char>(kv_.device_buffer()) : ctx.read<char>(kv_.host_buffer());
     build_digests_cuda({pages, s.type, s.kv_heads, s.head_dim}, ctx.pass(launched.runs),
-                       static_cast<std::uint32_t>(launched.runs.size()), launched.most, pages_per_block, ctx.stream());
+                       static_cast<std::uint32_t>(launched.runs.size()), launched.most, pages_per_block, ctx.stream(),
+                       kind);
   }
 }
 
@@ -221,10 +236,12 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   DigestRef ref;
   ref.side = request.side;
   ref.id = stores_.digests.add(make_digest_index(device_, tier, sequence.id, covered, request.block, shape,
-                                                 attention_.q_heads(), request.first_layer));
+                                                 attention_.q_heads(), request.first_layer, request.kind));
   DigestIndex& index = stores_.digests.get(ref.id);
   if (request.finer) {
     const DigestIndex& finer = stores_.digests.get(request.finer->id);
+    TANDEM_CHECK(finer.kind == DigestKind::bounds && request.kind == DigestKind::bounds,
+                 "means of blocks are not made from those of smaller ones");
     TANDEM_CHECK(finer.tier() == tier && finer.sequence == sequence.id && finer.first_layer <= request.first_layer &&
                      finer.tokens.begin == covered.begin && finer.tokens.end >= covered.end &&
                      request.block % finer.block == 0,
@@ -275,7 +292,7 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
   const std::uint32_t blocks = (tokens - old.tokens.begin) / old.block;
   index =
       make_digest_index(device_, old.tier(), old.sequence, {old.tokens.begin, old.tokens.begin + blocks * old.block},
-                        old.block, old.shape, old.q_heads, old.first_layer);
+                        old.block, old.shape, old.q_heads, old.first_layer, old.kind);
   index.digests = old.digests;
   index.finer = old.finer;
   Op op;
@@ -292,7 +309,8 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
         const char* values = from.values.read<char>(ctx);
         char* out = to.values.write<char>(ctx);
         std::copy_n(values + from.min_offset(layer, head), bytes, out + to.min_offset(layer, head));
-        std::copy_n(values + from.max_offset(layer, head), bytes, out + to.max_offset(layer, head));
+        if (from.kind == DigestKind::bounds)
+          std::copy_n(values + from.max_offset(layer, head), bytes, out + to.max_offset(layer, head));
       }
     }
   };
@@ -303,7 +321,8 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
       const std::size_t bytes = old.digests[layer] * old.shape.vector_bytes();
       for (std::uint32_t head = 0; head < old.shape.kv_heads; ++head) {
         copies.add(index.min_offset(layer, head), old.min_offset(layer, head), bytes);
-        copies.add(index.max_offset(layer, head), old.max_offset(layer, head), bytes);
+        if (old.kind == DigestKind::bounds)
+          copies.add(index.max_offset(layer, head), old.max_offset(layer, head), bytes);
       }
     }
     list.copy(CopyWay::within_device, ctx.stream());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/device/types.h"
+#include "engine/kernels/digest.h"  // DigestKind
 #include "engine/kernels/query_prediction.h"
 #include "engine/kernels/topk.h"  // Reduce
 #include "engine/kv/cache_rank.h"
@@ -69,8 +70,9 @@ struct DigestRequest {
   /// Otherwise a short last block is digested over what it has.
   bool grows = false;
   std::uint32_t first_layer = 0;  // layers before it get no digests
-  /// Digests of smaller blocks of the same tokens, side and growth, whose multiples these blocks are: these are made
-  /// from them, now and later, instead of from the keys.
+  DigestKind kind = DigestKind::bounds;
+  /// Of bounds: digests of smaller blocks of the same tokens, side and growth, whose multiples these blocks are: these
+  /// are made from them, now and later, instead of from the keys.
   std::optional<DigestRef> finer = {};
 };
 
@@ -115,6 +117,7 @@ struct ResidentRequest {
   std::uint32_t block = 32;  // tokens
   std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks and the newest block
   bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
+  DigestKind digests = DigestKind::bounds;
 };
 
 struct SkewRequest {

@@ -29,7 +29,8 @@ ResidentRef EngineOps::keep_resident(SequenceState& sequence, const ResidentRequ
   const DigestRef digests = build_digests(sequence, {.tokens = {request.sinks, std::max(filled, request.sinks)},
                                                      .block = request.block,
                                                      .side = Side::device,
-                                                     .grows = true});
+                                                     .grows = true,
+                                                     .kind = request.digests});
   const ResidentRef ref{
       stores_.residents.add(make_resident_set(device_, sequence.id, kv_.shape(), digests.id, request.sinks,
                                               request.block, request.slots, request.per_kv_head))};
@@ -165,7 +166,7 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   const std::vector<BlockScores> row = {
       {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
   score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
-                    ctx.stream());
+                    ctx.stream(), index.kind);
   const std::vector<ScoreReduction> reduction = {{scores, reduced, blocks}};
   reduce_scores_cuda(ctx.pass(reduction), 1, blocks, {set.lists, shape.kv_heads / set.lists, model.group()},
                      choice.reduce, ctx.stream());

@@ -125,6 +125,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
   rows.reserve(work.size());
   for (const Selecting& s : work) {
     const DigestIndex& index = s.index;
+    TANDEM_CHECK(index.kind == work.front().index.kind, "digests of two kinds at once");
     rows.push_back({query + std::size_t{s.row} * shape.q_heads * shape.head_dim,
                     index.values.read<char>(ctx) + index.min_offset(s.place.layer, 0), s.choice.blocks,
                     ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
@@ -132,7 +133,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
   }
   const KvShape& kv = kv_.shape();
   score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
-                    {shape.group(), shape.head_dim, kv.type}, ctx.stream());
+                    {shape.group(), shape.head_dim, kv.type}, ctx.stream(), work.front().index.kind);
   std::vector<ScoreReduction> reductions;
   reductions.reserve(work.size());
   for (std::size_t i = 0; i < work.size(); ++i) {

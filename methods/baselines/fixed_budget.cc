@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "methods/common_options.h"
+
 namespace tandem {
 
 OptionSet FixedBudgetOptions::bind(std::string method) {
@@ -12,8 +14,8 @@ OptionSet FixedBudgetOptions::bind(std::string method) {
   set.number_of("block", block, {16, 32, 64, 128}, "tokens per block of the selection");
   set.tokens("sinks", sinks, "first tokens, kept on the device");
   set.tokens("window", window, "last prompt tokens, kept on the device; rounded up to a page");
-  set.choice("union", union_mode, {"masked", "attended"},
-             "whether a head attends only the blocks it chose, or all that its group chose");
+  add_union_option(set, union_mode);
+  add_digest_option(set, digest);
   return set;
 }
 
@@ -38,7 +40,8 @@ HostRegion place_host_region(SequenceState& sequence, const FixedBudgetOptions& 
       sequence.tokens > options.window ? (sequence.tokens - options.window) / kPageTokens * kPageTokens : 0;
   if (begin >= end) return region;
   region.tokens = {begin, end};
-  const DigestRequest digests{.tokens = region.tokens, .block = options.block, .side = side};
+  const DigestRequest digests{
+      .tokens = region.tokens, .block = options.block, .side = side, .kind = digest_kind_of(options.digest)};
   // Each side digests what it has: the device before the tokens leave it, the host once they are there.
   if (side == Side::device) region.digests = ops.build_digests(sequence, digests);
   ops.move_to_host(sequence, region.tokens);

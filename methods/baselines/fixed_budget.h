@@ -15,7 +15,7 @@ namespace tandem {
 struct FixedBudgetOptions {
   double budget = 0.05;
   std::uint32_t block = 16, sinks = 64, window = 256;
-  std::string union_mode = "masked";
+  std::string union_mode = "masked", digest = "bounds";
 
   OptionSet bind(std::string method);
   bool lossless() const { return budget >= 1; }

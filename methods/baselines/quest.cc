@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "methods/baselines/baselines.h"
+#include "methods/common_options.h"
 
 namespace tandem {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 struct QuestOptions {
   TokenShare budget{0, 2048};
   std::uint32_t page = 16, dense_layers = 0, sinks = 0;
-  std::string group_reduce = "max";
+  std::string group_reduce = "max", digest = "bounds";
   OptionSet bind() {
     OptionSet set("quest");
     set.share(
@@ -21,6 +22,7 @@ struct QuestOptions {
     set.tokens("sinks", sinks, "first tokens that are always among those attended; rounded up to a page");
     set.choice("group_reduce", group_reduce, {"max", "mean", "per_head"},
                "a KV head's score of a page from its query heads'; per_head: each query head chooses its own");
+    add_digest_option(set, digest);
     return set;
   }
 };
@@ -43,7 +45,8 @@ class Quest : public Method {
                                                    .block = options_.page,
                                                    .side = Side::device,
                                                    .grows = true,
-                                                   .first_layer = std::min(options_.dense_layers, ops.shape().layers)});
+                                                   .first_layer = std::min(options_.dense_layers, ops.shape().layers),
+                                                   .kind = digest_kind_of(options_.digest)});
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
@@ -102,7 +105,8 @@ MethodInfo quest_info() {
   info.name = "quest";
   info.summary = "all KV on the device; each step attends the pages whose digests promise most";
   info.description =
-      "All KV stays on the device, with digests (per channel min and max of a page's keys). Each step scores all pages "
+      "All KV stays on the device, with digests (per channel min and max of a page's keys, or with digest=mean their "
+      "mean). Each step scores all pages "
       "with the true query and attends the best ones; choosing is on the critical path. Budget: tokens per KV head, "
       "the newest page and the sinks included; a ratio is of the context, new tokens included. New tokens: appended on "
       "the device; a page "

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "engine/common/error.h"
+#include "methods/common_options.h"
 
 namespace tandem {
 
@@ -33,8 +34,7 @@ OptionSet FluxionOptions::bind() {
   set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
   set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
   set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");
-  set.choice("union", union_mode, {"masked", "attended"},
-             "whether a head attends only the blocks it chose, or all that its group chose");
+  add_union_option(set, union_mode);
   set.choice("stage", stage, {"fixed16", "fixed32", "dynamic", "skip"},
              "block size: fixed, or the best per KV group; skip: and streaming heads stay on the device");
   set.choice("policy", policy, {"cpu-only", "uniform", "length", "priority"},

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "methods/common_options.h"
 #include "methods/scoutattention/recall_intervals.h"
 
 namespace tandem {
@@ -12,7 +13,8 @@ namespace {
 struct ScoutOptions {
   std::uint32_t budget = 2048, block = 32, sinks = 64, true_layers = 1;
   RecallIntervals recall;
-  std::string ahead = "next", pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query";
+  std::string ahead = "next", pred_norm = "next", scope = "layer", device_scope = "resident", layer0 = "true_query",
+              digest = "bounds";
   OptionSet bind() {
     OptionSet set("scoutattention");
     set.tokens("budget", budget,
@@ -43,6 +45,7 @@ struct ScoutOptions {
                "whether the device attends all residents, or those that were chosen");
     set.choice("layer0", layer0, {"true_query", "resident"},
                "layer 0 has no layer before it: the CPU attends by the true query, or not at all");
+    add_digest_option(set, digest);
     return set;
   }
   std::uint32_t sink_tokens() const { return (sinks + block - 1) / block * block; }
@@ -83,7 +86,8 @@ class Scout : public Method {
     sequence.method = ScoutState{ops.keep_resident(sequence, {.sinks = options_.sink_tokens(),
                                                               .block = options_.block,
                                                               .slots = options_.slots(sequence.max_tokens),
-                                                              .per_kv_head = options_.scope == "kv_head"})};
+                                                              .per_kv_head = options_.scope == "kv_head",
+                                                              .digests = digest_kind_of(options_.digest)})};
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {

@@ -52,6 +52,26 @@ TEST(HybridFixed, ItsPartialsCrossInRunsOfRows) {
   EXPECT_EQ(pieces({700, 100, 702, 703}), std::set<std::uint32_t>{4}) << "the second has nothing on the host";
 }
 
+// One vector of a block where bounds are two, wherever they are read, written or kept.
+TEST(Quest, MeansAreHalfOfBounds) {
+  std::uint64_t built[2], kept[2], scored[2];
+  for (const bool mean : {false, true}) {
+    Bench bench(tiny_model());
+    const auto method = make_method(mean ? "quest:budget=64,digest=mean" : "quest:budget=64");
+    const DecodeResult result = bench.decode(*method, {random_prompt(113, 4)}, 3);  // 7 pages, and none more
+    const KvShape& shape = bench.engine.kv().shape();
+    built[mean] = scored[mean] = 0;
+    for (const TraceRecord& r : result.trace.records) {
+      if (r.name == std::string("build digests")) built[mean] += r.cost.hbm;
+      if (r.name == std::string("select blocks")) scored[mean] += r.cost.context;
+    }
+    kept[mean] = result.sequences[0].peak_kv_bytes[0];
+    EXPECT_EQ(built[mean], 7u * 2 * 2 * (16 + (mean ? 1 : 2)) * shape.vector_bytes());
+    EXPECT_EQ(scored[mean], 3u * 2 * 2 * 7 * (mean ? 1 : 2) * shape.vector_bytes());
+  }
+  EXPECT_EQ(kept[0] - kept[1], 2u * 2 * 7 * 64);  // layers, heads, pages with room for a digest, bytes of a vector
+}
+
 TEST(Quest, CountsWhatItReads) {
   Bench bench(tiny_model());
   const auto method = make_method("quest:budget=64");

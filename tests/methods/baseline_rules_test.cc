@@ -30,6 +30,12 @@ double upper_bound(const Vector& q, const std::vector<Vector>& keys) {
   return bound;
 }
 
+double with_mean(const Vector& q, const std::vector<Vector>& keys) {
+  double sum = 0;
+  for (const Vector& k : keys) sum += std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
+  return sum / double(keys.size());
+}
+
 /// Decodes `steps` tokens with the engine, feeds the same tokens to the slow model under a rule (used for decode steps
 /// only; the prefill is dense), and compares the logits.
 void expect_same_by_group(const std::string& spec, const GroupRule& rule, std::uint32_t prompt_tokens,
@@ -87,7 +93,7 @@ TEST(Streaming, AttendsSinksAndTheNewestTokens) {
 struct BudgetRule {
   double budget;
   std::uint32_t block, sinks, window;
-  bool union_attended;
+  bool union_attended, mean = false;
 };
 
 /// Sinks, window and new tokens, and of the region between them each head's best blocks.
@@ -98,7 +104,7 @@ void expect_fixed_budget(const std::string& method, const BudgetRule& rule) {
   expect_same_by_group(
       method + ":budget=" + std::to_string(rule.budget) + ",block=" + std::to_string(rule.block) +
           ",sinks=" + std::to_string(rule.sinks) + ",window=" + std::to_string(rule.window) +
-          (rule.union_attended ? ",union=attended" : ""),
+          (rule.union_attended ? ",union=attended" : "") + (rule.mean ? ",digest=mean" : ""),
       [&](std::uint32_t, std::uint32_t head, const std::vector<Vector>& group, const std::vector<Vector>& keys) {
         std::vector<bool> seen(keys.size());
         for (std::size_t t = 0; t < keys.size(); ++t) seen[t] = t < begin || t >= end;
@@ -106,8 +112,8 @@ void expect_fixed_budget(const std::string& method, const BudgetRule& rule) {
           if (h != head && !rule.union_attended) continue;
           std::vector<std::pair<double, std::uint32_t>> blocks;  // bound, first token
           for (std::uint32_t at = begin; at < end; at += rule.block) {
-            blocks.emplace_back(
-                upper_bound(group[h], {keys.begin() + at, keys.begin() + std::min(at + rule.block, end)}), at);
+            const std::vector<Vector> own(keys.begin() + at, keys.begin() + std::min(at + rule.block, end));
+            blocks.emplace_back(rule.mean ? with_mean(group[h], own) : upper_bound(group[h], own), at);
           }
           std::stable_sort(blocks.begin(), blocks.end(),
                            [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -125,7 +131,9 @@ class FixedBudget : public ::testing::TestWithParam<BudgetRule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, FixedBudget,
                          ::testing::Values(BudgetRule{0.1, 16, 64, 256, false}, BudgetRule{0.25, 32, 16, 40, false},
                                            BudgetRule{0.02, 16, 0, 1, false}, BudgetRule{0.4, 64, 32, 17, false},
-                                           BudgetRule{0.15, 128, 16, 100, false}, BudgetRule{0.2, 32, 16, 100, true}));
+                                           BudgetRule{0.15, 128, 16, 100, false}, BudgetRule{0.2, 32, 16, 100, true},
+                                           BudgetRule{0.2, 16, 16, 100, false, true},
+                                           BudgetRule{0.3, 64, 32, 17, true, true}));
 
 TEST_P(FixedBudget, EachHeadAttendsItsBestBlocksOnTheHost) {
   expect_fixed_budget("hybrid-fixed", GetParam());
@@ -138,6 +146,7 @@ struct QuestRule {
   std::string spec;
   std::uint32_t budget, page, sinks, dense_layers;
   std::string reduce;
+  bool mean = false;
 };
 
 class Quest : public ::testing::TestWithParam<QuestRule> {};
@@ -147,7 +156,10 @@ INSTANTIATE_TEST_SUITE_P(Rules, Quest,
                                                      0, "mean"},
                                            QuestRule{"quest:budget=64,group_reduce=per_head", 64, 16, 0, 0, "per_head"},
                                            QuestRule{"quest:budget=16,dense_layers=1", 16, 16, 0, 1, "max"},
-                                           QuestRule{"quest:budget=3", 3, 16, 16, 0, "max"}));
+                                           QuestRule{"quest:budget=3", 3, 16, 16, 0, "max"},
+                                           QuestRule{"quest:budget=96,digest=mean", 96, 16, 0, 0, "max", true},
+                                           QuestRule{"quest:budget=128,page=32,group_reduce=per_head,digest=mean", 128,
+                                                     32, 0, 0, "per_head", true}));
 
 TEST_P(Quest, AttendsTheNewestPageAndTheBestOthers) {
   const QuestRule rule = GetParam();
@@ -162,11 +174,12 @@ TEST_P(Quest, AttendsTheNewestPageAndTheBestOthers) {
           const std::vector<Vector> own(keys.begin() + page * rule.page, keys.begin() + (page + 1) * rule.page);
           score[page] = rule.reduce == "max" ? -INFINITY : 0;
           for (const Vector& q : group) {
-            const double bound = upper_bound(q, own);
+            const double bound = rule.mean ? with_mean(q, own) : upper_bound(q, own);
             if (rule.reduce == "max") score[page] = std::max(score[page], bound);
             if (rule.reduce == "mean") score[page] += bound / double(group.size());
           }
-          if (rule.reduce == "per_head") score[page] = upper_bound(group[head], own);
+          if (rule.reduce == "per_head")
+            score[page] = rule.mean ? with_mean(group[head], own) : upper_bound(group[head], own);
           if (page < first) score[page] = INFINITY;
         }
         std::vector<std::size_t> order(newest);

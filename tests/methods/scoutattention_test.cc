@@ -26,6 +26,7 @@ struct ScoutRule {
   std::uint32_t budget, block, sinks, recall;
   bool per_head = false, selected = false, own_norm = false, layer0_resident = false, not_ahead = false;
   std::uint32_t true_layers = 1;
+  bool mean = false;
 
   std::string spec() const {
     const auto number = [](std::uint32_t n) { return std::to_string(n); };
@@ -33,7 +34,7 @@ struct ScoutRule {
            ",recall=" + number(recall) + ",scope=" + (per_head ? "kv_head" : "layer") +
            ",device_scope=" + (selected ? "selected" : "resident") + ",pred_norm=" + (own_norm ? "own" : "next") +
            ",layer0=" + (layer0_resident ? "resident" : "true_query") + ",ahead=" + (not_ahead ? "none" : "next") +
-           ",true_layers=" + number(true_layers);
+           ",true_layers=" + number(true_layers) + ",digest=" + (mean ? "mean" : "bounds");
   }
   std::uint32_t slots() const { return (budget - sinks) / block - 1; }
 };
@@ -112,10 +113,13 @@ class SlowScout {
     const std::vector<Vector>& keys = keys_[layer][head / group()];
     double sum = 0;
     for (std::uint32_t d = 0; d < c_.head_dim; ++d) {
-      double best = -INFINITY;
-      for (std::uint32_t t = 0; t < rule_.block; ++t)
-        best = std::max(best, q[head * c_.head_dim + d] * keys[rule_.sinks + b * rule_.block + t][d]);
-      sum += best;
+      double best = -INFINITY, mean = 0;
+      for (std::uint32_t t = 0; t < rule_.block; ++t) {
+        const double product = q[head * c_.head_dim + d] * keys[rule_.sinks + b * rule_.block + t][d];
+        best = std::max(best, product);
+        mean += product / rule_.block;
+      }
+      sum += rule_.mean ? mean : best;
     }
     return sum;
   }
@@ -235,6 +239,9 @@ INSTANTIATE_TEST_SUITE_P(Rules, ScoutRules,
                                            ScoutRule{270, 36, 128, 32, 0, 1, false, true, true, false, false, 2},
                                            ScoutRule{270, 36, 128, 16, 16, 2, false, false, false, true, true, 2},
                                            ScoutRule{301, 36, 128, 16, 16, 2, false, false, false, false, false, 3},
+                                           ScoutRule{301, 40, 128, 16, 16, 3, false, false, false, false, false, 1,
+                                                     true},
+                                           ScoutRule{290, 36, 112, 32, 0, 2, true, true, false, false, false, 1, true},
                                            ScoutRule{90, 60, 128, 16, 16, 2}, ScoutRule{12, 60, 96, 16, 16, 1}));
 
 TEST_P(ScoutRules, EqualTheSlowModel) {

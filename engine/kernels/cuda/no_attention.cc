@@ -57,10 +57,11 @@ void prefill_attention_cuda(const PrefillChunk&, CudaStream) {
   refuse_without_cuda();
 }
 void build_digests_cuda(const KvPages&, const LaunchArray<DigestRun>&, std::uint32_t, std::uint32_t, std::uint32_t,
-                        CudaStream) {
+                        CudaStream, DigestKind) {
   refuse_without_cuda();
 }
-void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape, CudaStream) {
+void score_blocks_cuda(const BlockScores*, std::uint32_t, std::uint32_t, std::uint32_t, AttentionShape, CudaStream,
+                       DigestKind) {
   refuse_without_cuda();
 }
 void top_k_cuda(const LaunchArray<TopKRow>&, std::uint32_t, std::uint32_t, CudaStream) {

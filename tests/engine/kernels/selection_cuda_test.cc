@@ -66,6 +66,52 @@ TEST_P(DigestCudaTest, EqualsTheCpuBitForBit) {
   }
 }
 
+// With room for more, and scored by what was made.
+TEST_P(DigestCudaTest, MeansEqualTheCpusAndScoreByThem) {
+  Random random(7);
+  const struct {
+    std::uint32_t dim, heads, tokens, pages_per_block;
+  } cases[] = {{64, 2, 160, 1}, {128, 1, 131, 2}, {5, 3, 100, 4}};
+  for (const auto& c : cases) {
+    const std::uint32_t pages = (c.tokens + 15) / 16, block = 16 * c.pages_per_block, group = 2;
+    const std::uint32_t blocks = (c.tokens + block - 1) / block, room = blocks + 3;
+    const std::size_t vector = c.dim * size_of(type());
+    std::vector<std::uint32_t> slots(pages);
+    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - p;
+    std::vector<char> storage((pages + 1) * c.heads * 32 * vector, char(0xff));
+    std::vector<char> expected(std::size_t{c.heads} * room * vector, 'x');
+    const auto q = random.normals(std::size_t{c.heads} * group * c.dim);
+    std::vector<float> expected_scores(std::size_t{c.heads} * group * blocks);
+    for (std::uint32_t h = 0; h < c.heads; ++h) {
+      std::vector<char> keys(c.tokens * vector);
+      from_f32(random.normals(std::size_t{c.tokens} * c.dim).data(), type(), std::size_t{c.tokens} * c.dim,
+               keys.data());
+      for (std::uint32_t t = 0; t < c.tokens; ++t)
+        std::memcpy(&storage[((std::size_t{slots[t / 16]} * c.heads + h) * 32 + t % 16) * vector], &keys[t * vector],
+                    vector);
+      for (std::uint32_t b = 0; b < blocks; ++b) {
+        const std::uint32_t own = std::min(block, c.tokens - b * block);
+        std::vector<float> sums(c.dim, 0.0f);
+        add_keys(&keys[b * block * vector], type(), own, c.dim, sums.data());
+        mean_digest(sums.data(), own, type(), c.dim, &expected[(h * room + b) * vector]);
+      }
+      const char* const means = &expected[h * room * vector];
+      score_blocks_reference(&q[std::size_t{h} * group * c.dim], means, means, blocks, {group, c.dim, type()},
+                             &expected_scores[std::size_t{h} * group * blocks]);
+    }
+    const OnDevice<char> device(storage), digests(std::vector<char>(expected.size(), 'x'));
+    const OnDevice<std::uint32_t> device_slots(slots);
+    const OnDevice<DigestRun> run({{device_slots.data(), digests.data(), c.tokens, room}});
+    build_digests_cuda({device.data(), type(), c.heads, c.dim}, run.data(), 1, c.tokens, c.pages_per_block, {},
+                       DigestKind::mean);
+    EXPECT_EQ(digests.values(), expected);
+    const OnDevice<float> query(q), scores(expected_scores.size());
+    const OnDevice<BlockScores> row({{query.data(), digests.data(), blocks, scores.data(), room}});
+    score_blocks_cuda(row.data(), 1, blocks, c.heads, {group, c.dim, type()}, {}, DigestKind::mean);
+    expect_near(scores.values(), expected_scores, 1e-5);
+  }
+}
+
 TEST_P(DigestCudaTest, ScoresAgreeWithFloat64) {
   Random random(2);
   const struct {

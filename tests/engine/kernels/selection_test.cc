@@ -53,6 +53,35 @@ TEST_P(SelectionTest, ThePyramidIsTheDigestOfTheUnion) {
   EXPECT_EQ(std::memcmp(all_high.at(0), high.at(0), dim * size_of(type())), 0);
 }
 
+TEST_P(SelectionTest, MeansAreTheKeysMeanAndScoreByIt) {
+  Random random(5);
+  for (const std::uint32_t dim : {1u, 8u, 64u, 80u, 131u}) {
+    const std::uint32_t tokens = 17 + random.below(40), group = 3;
+    const StoredArray k = stored(random.normals(std::size_t{tokens} * dim));
+    std::vector<float> sums(dim, 0.0f);
+    add_keys(k.at(0), type(), 16, dim, sums.data());  // page by page
+    add_keys(k.at(16 * dim), type(), tokens - 16, dim, sums.data());
+    StoredArray mean = room(dim);
+    mean_digest(sums.data(), tokens, type(), dim, mean.data());
+    const double rounding = type() == DType::f32 ? 0 : type() == DType::f16 ? 1.0 / 2048 : 1.0 / 256;
+    const auto q = random.normals(std::size_t{group} * dim);
+    std::vector<float> scores(group);
+    score_blocks(q.data(), mean.at(0), mean.at(0), 1, {group, dim, type()}, scores.data());
+    std::vector<double> expected(group, 0.0);
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      double column = 0;
+      for (std::uint32_t t = 0; t < tokens; ++t) column += double{k.values()[t * dim + d]} / tokens;
+      const double found = load_element(mean.at(0), type(), d);
+      EXPECT_NEAR(found, column, rounding * std::abs(column) + 2e-6)
+          << dim;  // the store's rounding, and that of f32 sums
+      for (std::uint32_t h = 0; h < group; ++h) expected[h] += q[h * dim + d] * found;
+    }
+    for (std::uint32_t h = 0; h < group; ++h) EXPECT_NEAR(scores[h], expected[h], 1e-5 * dim);
+  }
+  float sum = 0, out;
+  EXPECT_THROW(mean_digest(&sum, 0, DType::f32, 1, &out), LogicError);
+}
+
 TEST_P(SelectionTest, ScoresAgreeWithFloat64AndBoundEveryKey) {
   Random random(3);
   for (const std::uint32_t dim : {5u, 64u, 80u, 96u, 128u}) {
