@@ -239,8 +239,10 @@ void add_fluxion(Command app) {
   sub.option("--seed", a->collect.seed,
              "Of prompts and sampled steps; another one than the runs that judge the predictor have")
       .show_default();
-  sub.option("--threads", a->session.threads,
-             "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+  sub.option(
+         "--threads", a->session.threads,
+         "CPU threads for kernels; 0: all that this process may use (with --device cuda all but one), pinned unless "
+         "TANDEM_PIN=0")
       .show_default();
   add_compute_option(sub, a->session);
   sub.flag("--force", a->force, "Replace a collection in that folder");

@@ -44,7 +44,8 @@ Examples:
 Hybrid methods live on four properties of attention: sinks and the recent window carry much of it, some heads need
 nothing else (streaming heads), the others need few tokens, and the next query is like this one or like what the layer
 before predicts. This measures them with full attention at the decode queries that produce the answer (of a text: at the
-last 32 tokens of each window), the answer given. The same command gives the same numbers in every run.
+last 32 tokens of each window), the answer given. The same command gives the same numbers in every run; on a GPU nobody has
+tried that.
 
 The terminal shows means over the heads of a layer, --each-head every head; the JSON file has all of it, per query head
 and per KV head, how far each layer's input is from the one before, and the budgets for 90, 95 and 99 % of the mass.
@@ -143,6 +144,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
   source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, shell_word(model.name),
                                options.length, options.samples);
   if (options.session.device != SessionOptions().device) source.command += " --device " + options.session.device;
+  source.gpu = subject.session.device->gpu_name();
   if (options.text_file.empty()) {
     for (const std::uint32_t length : lengths) {
       auto more = eval::ruler_head_prompts(model, tasks, length, options.samples, kPromptSeed);
@@ -284,8 +286,10 @@ void add_common(Command command, ProfileOptions& options) {
   command.option("--out", options.out, "Write all numbers to this JSON file");
   command.flag("--force", options.force, "Replace the file");
   command
-      .option("--threads", options.session.threads,
-              "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0")
+      .option(
+          "--threads", options.session.threads,
+          "CPU threads for kernels; 0: all that this process may use (with --device cuda all but one), pinned unless "
+          "TANDEM_PIN=0")
       .show_default();
   add_compute_option(command, options.session);
   command.flag("--quiet", options.quiet, "No progress line");

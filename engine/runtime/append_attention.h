@@ -28,7 +28,6 @@ class AppendAttention {
 
   /// Submits one layer of rows first .. first + rows - 1, whose q and KV `query_ready` writes. Afterwards the forward
   /// pass's attention buffer holds them. Splits the open launch segment where the device waits for the host.
-  /// InputError with a `heavy` set on a GPU.
   void run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready);
 
  private:

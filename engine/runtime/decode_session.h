@@ -32,9 +32,10 @@ class DecodeSession {
   DecodeResult decode(const DecodeOptions& options);
 
   /// The next prompt of a kept sequence, behind what it generated; decode() then goes on with at most `max_new_tokens`.
-  /// Its attention is exact over all KV that the sequence still has. InputError for no tokens, and for those outside
-  /// the vocabulary and beyond the model's positions: the session is then what it was; after any other error it is
-  /// over. Returns the virtual or real time that it took.
+  /// Its attention is exact over all KV that the sequence still has. InputError for no tokens, for those outside
+  /// the vocabulary and beyond the model's positions, and on a GPU for methods that keep single tokens
+  /// (Needs::single_tokens): the session is then what it was; after any other error it is over. Returns the virtual or
+  /// real time that it took.
   Nanos append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens);
 
  private:
@@ -56,8 +57,9 @@ class DecodeSession {
                      std::vector<Event> recycled);
   Event append_chunk(Active& sequence, AppendAttention& attention, std::span<const std::int32_t> tokens,
                      std::uint32_t first, const KeepQueries& keep);
-  void append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,
-                     HeavySet* heavy);
+  Nanos append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,
+                      HeavySet* heavy);
+  Nanos drain_behind(const std::vector<Event>& work);
   void prompt_seen(Active& sequence);
   void count_bytes(const Active& sequence, std::size_t device_more, std::size_t host_more);
   void policy_time(const char* name, std::uint32_t layer);

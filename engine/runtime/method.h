@@ -27,6 +27,9 @@ struct Needs {
   /// Queries of the prompt's end that a snapshot must keep: at most EngineOptions::keep_queries.
   std::uint32_t last_queries = 0;
   bool column_sums = false;  // the prompt's attention mass by token and KV head
+  /// What is left of a context are tokens that survived one by one (AppendRequest::heavy). On a GPU such a sequence
+  /// takes no further prompt.
+  bool single_tokens = false;
 };
 
 class Method {

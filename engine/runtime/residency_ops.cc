@@ -220,6 +220,19 @@ void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t 
   };
   op.body = [run](BodyContext& ctx) { run(ctx, true); };
   op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
+  op.launch = [&](LaunchContext& ctx) {
+    CopyList list;
+    CopyList::Between tables = list.between(ctx.write<std::uint32_t>(set.table), ctx.read<std::uint32_t>(old.table));
+    CopyList::Between pages = list.between(ctx.write<char>(set.pages), ctx.read<char>(old.pages));
+    for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
+      const std::uint32_t held = old.residents(layer);
+      for (std::uint32_t l = 0; l < old.lists; ++l)
+        tables.add(set.table_offset(layer, l) * sizeof(held), old.table_offset(layer, l) * sizeof(held),
+                   held * sizeof(held));
+      pages.add(set.page_offset(layer, 0, 0, 0), old.page_offset(layer, 0, 0, 0), held * old.block_bytes());
+    }
+    list.copy(CopyWay::within_device, ctx.stream());
+  };
   ask(LaneKind::device_compute, std::move(op));
 }
 

@@ -38,8 +38,9 @@ Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::sp
   return last;
 }
 
-void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average,
-                                  HeavySet* heavy) {
+Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average,
+                                   HeavySet* heavy) {
+  Nanos drained = 0;
   const std::uint32_t before = a.state.tokens, total = static_cast<std::uint32_t>(tokens.size());
   AppendAttention attention(forward_, device_, pool_, kv_, a.state.id, {before, before + total}, engine_.prefill_chunk,
                             average, heavy);
@@ -59,14 +60,28 @@ void DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> token
       last = append_chunk(a, attention, tokens.subspan(done, rows), before + done,
                           {queries, total - std::min(total, done + queries.kept)});
     }
-    device_.drain();  // `attention` and its buffers are in use until here
+    drained = drain_behind({last});  // `attention` and its buffers are in use until here
   } catch (...) {
     device_.drain_after_error();
     kv_.all_done();
     kv_.truncate(a.state.id, before);
+    if (heavy != nullptr) {
+      heavy->arriving_tokens = {0, 0};
+      heavy->arriving = {};
+    }
     throw;
   }
   ops_.set_prompt(a.state.id, queries, {});
+  return drained;
+}
+
+/// Drains the device. On a GPU, where that reads the marks of every operation: how long it took when `work` was done.
+Nanos DecodeSession::drain_behind(const std::vector<Event>& work) {
+  if (device_.launches())
+    for (const Event& event : work) device_.host_wait(event);
+  const Nanos done = device_.now();
+  device_.drain();
+  return device_.launches() ? device_.now() - done : 0;
 }
 
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
@@ -78,6 +93,12 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   Active& a = *waiting_[request];
   std::vector<std::int32_t> tokens = {a.next};
   tokens.insert(tokens.end(), more.begin(), more.end());
+  if (device_.launches() && method_.needs(forward_.shape()).single_tokens) {
+    throw_input_error(
+        "'{}' keeps tokens one by one, and behind these a further prompt is not computed with --device cuda yet: "
+        "--device sim and emu do that.",
+        method_.spelled_out());
+  }
   check_tokens(model_, more);
   check_positions(model_, a.state.tokens + tokens.size(), max_new_tokens);
   if (max_new_tokens == 0) throw_input_error("A new prompt asks for 0 new tokens; ask for one at least.");
@@ -87,12 +108,13 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   const auto added = static_cast<std::uint32_t>(tokens.size() - 1);
   const Range range{a.state.tokens, a.state.tokens + added};
   const std::uint32_t most_before = std::exchange(a.state.max_tokens, range.end + max_new_tokens);
+  Nanos drained = 0;
   try {
     const auto place = [&] { return fmt::format("before_append of request {}", a.state.request); };
     const AppendRequest wanted = in_hook(method_, place, [&] { return method_.before_append(a.state, range, ops_); });
-    append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
-                  wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
-                  wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
+    drained = append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
+                            wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
+                            wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
   } catch (...) {
     a.state.max_tokens = most_before;
     throw;
@@ -104,9 +126,9 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   prompt_seen(a);
   a.next = tokens.back();
   a.max_new = max_new_tokens;
-  device_.drain();
+  drained += drain_behind(ops_.last_asked());
   kv_.all_done();
-  return device_.now() - began;
+  return device_.now() - began - drained;
 }
 
 }  // namespace tandem

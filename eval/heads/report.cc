@@ -87,16 +87,18 @@ Json kv_json(const KvHeadStats& s) {
 }  // namespace
 
 Json profile_head(const char* schema, const HeadSource& source, std::uint64_t prompts, std::uint64_t tokens) {
-  return {{"schema", schema},
-          {"command", source.command},
-          {"tandem_version", source.tandem_version},
-          {"git_commit", source.git_commit},
-          {"model", source.model},
-          {"weights_hash", source.weights_hash},
-          {"tokenizer_hash", source.tokenizer_hash},
-          {"source", source.prompts},
-          {"prompts", prompts},
-          {"mean_tokens", tokens / prompts}};
+  Json head = {{"schema", schema},
+               {"command", source.command},
+               {"tandem_version", source.tandem_version},
+               {"git_commit", source.git_commit},
+               {"model", source.model},
+               {"weights_hash", source.weights_hash},
+               {"tokenizer_hash", source.tokenizer_hash},
+               {"source", source.prompts},
+               {"prompts", prompts},
+               {"mean_tokens", tokens / prompts}};
+  if (!source.gpu.empty()) head["gpu"] = source.gpu;
+  return head;
 }
 
 std::string head_report_text(const HeadProfile& profile, const HeadSource& source, bool each_head) {

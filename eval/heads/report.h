@@ -11,6 +11,7 @@ namespace tandem::eval {
 /// Where a profile comes from; all of it goes into the JSON file.
 struct HeadSource {
   std::string command, tandem_version, git_commit, model, weights_hash, tokenizer_hash, prompts;
+  std::string gpu;  // where the model was computed; empty: on the CPU
 };
 
 /// What every profile's file begins with: its schema, the source, how many prompts and their mean length.

@@ -33,7 +33,7 @@ class H2o : public Method {
     return copy.bind().spelled_out();
   }
   Needs needs(const ModelShape&) const override {
-    return {.lossless = options_.budget.ratio >= 1, .column_sums = true};
+    return {.lossless = options_.budget.ratio >= 1, .column_sums = true, .single_tokens = true};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

@@ -32,7 +32,9 @@ class Tova : public Method {
     return copy.bind().spelled_out();
   }
   Needs needs(const ModelShape&) const override {
-    return {.lossless = options_.budget.ratio >= 1, .last_queries = options_.evicts() ? 1u : 0u};
+    return {.lossless = options_.budget.ratio >= 1,
+            .last_queries = options_.evicts() ? 1u : 0u,
+            .single_tokens = options_.evicts()};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

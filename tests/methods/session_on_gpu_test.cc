@@ -24,7 +24,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "tova:budget=96", "tova:budget=0.3", "infinigen:budget=96,fetch=token,dense_layers=1",
                       "infinigen:budget=250,dense_layers=0", "scoutattention:budget=128,block=16,sinks=16,recall=2",
                       "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head",
-                      "fluxion:bgt=0.2,sinks=16,window=32", "asyncspade:budget=96,window=4",
+                      "fluxion:bgt=0.2,sinks=16,window=32", "fluxion:bgt=0.1,sinks=16,window=1,spill=1",
+                      "quest:budget=128,page=64", "asyncspade:budget=96,window=4",
                       "asyncspade:budget=0.3,pack=1,window=4", "asyncspade:budget=96,place=host,window=4"),
     [](const auto& param) {
       std::string name = param.param;
@@ -32,55 +33,110 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-/// Two sequences, a new prompt of several chunks for the first after some steps, and more steps of both.
-std::vector<std::vector<float>> two_turns(Bench& bench, const std::string& spec) {
-  const auto method = make_method(spec);
+using Steps = std::vector<std::vector<float>>;
+
+std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vector<std::vector<std::int32_t>>& prompts,
+                                    std::uint32_t steps) {
   std::vector<std::unique_ptr<Prefix>> prefixes;
   std::vector<DecodeRequest> requests;
-  for (const auto& prompt : {random_prompt(130, 1), random_prompt(40, 2)}) {
+  for (const auto& prompt : prompts) {
     prefixes.push_back(bench.engine.prefill(prompt));
-    requests.push_back({prefixes.back().get(), 6});
+    requests.push_back({prefixes.back().get(), steps});
   }
-  const auto session = bench.engine.open_session(*method, requests);
+  auto session = bench.engine.open_session(method, requests);
   for (const auto& prefix : prefixes) bench.engine.release(*prefix);
-  std::vector<std::vector<float>> logits, later;
-  const std::vector<std::vector<std::int32_t>> first = {random_prompt(6, 11), random_prompt(6, 12)},
-                                               second = {random_prompt(8, 13), random_prompt(8, 14)};
-  session->decode({.logits = &logits, .forced = first});
+  return session;
+}
+
+/// Decodes forced tokens of as many rows as `seeds` and adds the steps' logits.
+void decode(DecodeSession& session, std::uint32_t steps, const std::vector<std::uint32_t>& seeds, Steps& logits) {
+  Steps own;
+  std::vector<std::vector<std::int32_t>> forced;
+  for (const std::uint32_t seed : seeds) forced.push_back(random_prompt(steps, seed));
+  session.decode({.logits = &own, .forced = forced});
+  logits.insert(logits.end(), own.begin(), own.end());
+}
+
+/// Two sequences, a new prompt of several chunks for the first after some steps and a short one for the other, more
+/// steps of both, and a second new prompt.
+Steps three_turns(Bench& bench, const std::string& spec) {
+  const auto method = make_method(spec);
+  const auto session = open(bench, *method, {random_prompt(130, 1), random_prompt(40, 2)}, 6);
+  Steps logits;
+  decode(*session, 6, {11, 12}, logits);
   session->append(0, random_prompt(75, 3), 8);
   session->append(1, random_prompt(3, 4), 8);
-  session->decode({.logits = &later, .forced = second});
-  logits.insert(logits.end(), later.begin(), later.end());
+  decode(*session, 8, {13, 14}, logits);
+  session->append(0, random_prompt(20, 5), 2);
+  session->append(1, random_prompt(20, 6), 2);
+  decode(*session, 2, {15, 16}, logits);
   return logits;
 }
 
-TEST_P(SessionOnGpu, GoesOnAsOnTheSimulatedDevice) {
+EngineOptions in_chunks() {
   EngineOptions options;
   options.prefill_chunk = 32;
-  Bench expected(tiny_model_for(GetParam()), sim(), options), found(tiny_model_for(GetParam()), gpu(), options);
-  EXPECT_TRUE(logits_agree(two_turns(found, GetParam()), two_turns(expected, GetParam()), 2, 1e-4));
+  return options;
 }
 
-TEST_F(Gpu, WhereTokensSurvivedOneByOneAFurtherPromptIsRefused) {
-  for (const char* spec : {"h2o:budget=96", "tova:budget=48,evict=yes"}) {
-    EngineOptions sums;
-    sums.column_sums = true;
-    Bench expected_bench(tiny_model()), bench(tiny_model(), gpu(), sums);
-    std::vector<std::vector<float>> logits[2];
-    for (const bool refused : {false, true}) {
-      Bench& own = refused ? bench : expected_bench;
+TEST_P(SessionOnGpu, GoesOnAsOnTheSimulatedDevice) {
+  Bench expected(tiny_model_for(GetParam()), sim(), in_chunks()), found(tiny_model_for(GetParam()), gpu(), in_chunks());
+  EXPECT_TRUE(logits_agree(three_turns(found, GetParam()), three_turns(expected, GetParam()), 2, 1e-4));
+}
+
+// Heads of 64 run on tensor cores, behind pages that have left the device and beside what the host attends.
+TEST_F(Gpu, FurtherPromptsRunOnTensorCores) {
+  const auto wide = [] {
+    Model model = tiny_model();
+    model.config.head_dim = 64;
+    model.weights = random_weights(model.config, DType::f32, 12);
+    return model;
+  };
+  EngineOptions options = in_chunks();
+  for (const DType kv : {DType::f16, DType::bf16}) {
+    options.precision = kv;
+    for (const char* spec : {"full", "full-host", "streaming:sinks=5,window=19"}) {
+      Bench expected(wide(), sim(), options), found(wide(), gpu(), options);
+      EXPECT_TRUE(
+          logits_agree(three_turns(found, spec), three_turns(expected, spec), 2, kv == DType::f16 ? 2e-3 : 4e-2))
+          << spec;
+    }
+  }
+}
+
+// What a method keeps grows with a longer context: its numbers are copied, and nothing observes a prompt again.
+TEST_F(Gpu, ADecodeGoesOnWithoutANewPrompt) {
+  for (const char* spec : {"hgca:device_kv=0.4,block=16,beta=0.7", "hgca:device_kv=64,block=16,beta=0.7",
+                           "scoutattention:budget=512,block=16,sinks=16,recall=2", "quest:budget=96"}) {
+    Steps logits[2];
+    for (const bool on_gpu : {false, true}) {
+      Bench bench(tiny_model(), on_gpu ? gpu() : sim(), in_chunks());
       const auto method = make_method(spec);
-      const auto prefix = own.engine.prefill(random_prompt(130, 1));
-      const DecodeRequest request{prefix.get(), 4};
-      const auto session = own.engine.open_session(*method, {&request, 1});
-      const std::vector<std::vector<std::int32_t>> forced = {random_prompt(4, 11)};
-      session->decode({.forced = forced});
+      const auto session = open(bench, *method, {random_prompt(130, 1)}, 20);
+      for (const std::uint32_t seed : {11u, 12u, 13u}) decode(*session, 20, {seed}, logits[on_gpu]);
+    }
+    EXPECT_TRUE(logits_agree(logits[1], logits[0], 1, 1e-4)) << spec;
+  }
+}
+
+// Budgets that the context grows into: what the refused prompt asked for must not be left behind.
+TEST_F(Gpu, WhereTokensSurvivedOneByOneAFurtherPromptIsRefused) {
+  for (const char* spec :
+       {"h2o:budget=96", "h2o:budget=1000", "tova:budget=48,evict=yes", "tova:budget=0.5,evict=yes"}) {
+    Steps logits[2];
+    for (const bool refused : {false, true}) {
+      EngineOptions options;
+      options.column_sums = true;
+      Bench bench(tiny_model(), refused ? gpu() : sim(), options);
+      const auto method = make_method(spec);
+      const auto session = open(bench, *method, {random_prompt(130, 1)}, 4);
+      decode(*session, 4, {11}, logits[refused]);
       if (refused) {
         EXPECT_THAT([&] { session->append(0, random_prompt(30, 3), 4); },
-                    ThrowsMessage<InputError>(HasSubstr("has no CUDA code yet")))
+                    ThrowsMessage<InputError>(HasSubstr("keeps tokens one by one")))
             << spec;
       }
-      session->decode({.logits = &logits[refused], .forced = forced});  // goes on as if nobody had asked
+      decode(*session, 4, {12}, logits[refused]);  // goes on as if nobody had asked
     }
     EXPECT_TRUE(logits_agree(logits[1], logits[0], 1, 1e-4)) << spec;
   }

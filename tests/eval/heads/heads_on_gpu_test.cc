@@ -73,6 +73,10 @@ TEST_F(ProfilesOnGpu, FluxionsSamplesAreThoseOfTheCpu) {
   ASSERT_GT(found.features.size(), 0u);
   for (std::size_t i = 0; i < found.features.size(); ++i)
     EXPECT_NEAR(found.features[i], expected.features[i], 1e-3 * (1 + std::abs(expected.features[i])));
+  // Labels count tokens: one more or less where an error is all but what is enough.
+  ASSERT_EQ(found.budgets.size(), expected.budgets.size());
+  for (std::size_t i = 0; i < found.budgets.size(); ++i) EXPECT_NEAR(found.budgets[i], expected.budgets[i], 0.03);
+  EXPECT_EQ(found.streaming, expected.streaming);
 }
 
 TEST_F(ProfilesOnGpu, RecallsAreThoseOfTheCpu) {
