@@ -67,13 +67,14 @@ def length(tokens):
 def choices(target):
     """Where it is known from what heads choose, of all rows and of those that have their own."""
     name = target["workload"]["name"]
-    text = ("statistics that HGCA and ScoutAttention publish of their models (hardware/workloads/published.json, with what "
-            "is assumed; how long choices last is fitted to the share that ScoutAttention's CPU attends, so that its row's "
-            "tokens on the host are put in)" if name == "published" else f"the workload '{name}'")
+    text = ("What they choose is drawn from statistics that HGCA and ScoutAttention publish of their models "
+            "(hardware/workloads/published.json, with what is assumed). How long choices last is fitted to the share that "
+            "ScoutAttention's CPU attends: its row's tokens on the host are an input."
+            if name == "published" else f"What they choose is drawn from the workload '{name}'.")
     fitted = [method["method"] for method in target["methods"] if "heads=published" in method["method"]]
     if fitted:
-        text += (f"; in `{fitted[0]}` from budgets fitted to two times that Fluxion's paper gives of this shape, so that "
-                 "its row says little new")
+        text += (f" `{fitted[0]}` has budgets fitted to two timings of this shape in Fluxion's paper: its row says little "
+                 "new.")
     return text
 
 
@@ -93,7 +94,7 @@ RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, em
        [accuracy_row(method) for method in summary["methods"]])}
 
 A decode step of {shape}, {target['clock']}{too_large}. Methods have their published budgets here (quest, tova, \
-scoutattention and asyncspade 2,048 tokens) and choose from {choices(target)}: rows of the two tables are not pairs.
+scoutattention and asyncspade 2,048 tokens). {choices(target)} So rows of the two tables are not pairs.
 
 {table(["method", "TTFT of the batch, s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
         "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}
