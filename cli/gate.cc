@@ -31,7 +31,7 @@ A method of the baseline is compared with the run's of the same label, on the ba
     "that passes, with the number that could, or fails "
     "with --strict.\n"
     "  times     TPOT and TTFT. Virtual time is exact: at each length, more than the margin fails. Measured times fail "
-    "where the 95 % interval of the mean ratio lies above the margin, and --noise widens it to what was seen. Batches "
+    "where the 95 % interval of the mean ratio lies above the margin, which --noise raises to what was seen. Batches "
     "that have other samples in the other run are left out.\n"
     "  tokens    where both runs claim to be the same computation, samples with other tokens are counted.\n"
     R"(Runs of another protocol, model, tokenizer, seed, batch, hardware profile or machine are refused: docs/gate.md.)";

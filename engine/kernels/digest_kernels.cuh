@@ -75,10 +75,10 @@ struct Chunk {
   }
 };
 
-/// max(q min, q max) = max(q, 0) max + min(q, 0) min: two multiply-adds and no comparison. A mean is both (its second
-/// load finds it in a cache). Eight lanes share a block of keys, so that a warp reads four digests in whole lines; the
-/// parts of q lie in shared memory as the lanes read them. Dynamic shared memory: 2 * group * dim floats. Grid:
-/// {ceil(most_blocks / kScoreBlocks), kv_heads, rows}. kWide: rows of digests are whole chunks of 16 bytes.
+/// max(q min, q max) = max(q, 0) max + min(q, 0) min: two multiply-adds and no comparison. A mean is both. Eight lanes
+/// share a block of keys, so that a warp reads four digests in whole lines; the parts of q lie in shared memory as the
+/// lanes read them. Dynamic shared memory: 2 * group * dim floats. Grid: {ceil(most_blocks / kScoreBlocks), kv_heads,
+/// rows}. kWide: rows of digests are whole chunks of 16 bytes.
 template <class Element, bool kWide>
 __global__ void __launch_bounds__(kScoreThreads)
     score_blocks_kernel(const BlockScores* rows, std::uint32_t group, std::uint32_t dim, DigestKind kind) {
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(kScoreThreads)
       float sums[kScoreHeads] = {};
       for (std::uint32_t c = lane; c < chunks; c += kScoreLanes) {
         if constexpr (kWide) {
-          const Chunk<Element> low(least + at + c * kCount), high(most + at + c * kCount);
+          const Chunk<Element> low(least + at + c * kCount);
+          const Chunk<Element> high = most == least ? low : Chunk<Element>(most + at + c * kCount);
 #pragma unroll
           for (unsigned h = 0; h < kScoreHeads; ++h) {
             if (first + h >= group) break;

@@ -1,9 +1,9 @@
 // Digests of a sequence's blocks and the room for selections made from them. They lie in device or in host memory,
 // wherever the KV that they stand for is. An index has one block size; a method that needs several granularities builds
 // several indexes.
-//   values:    [layer from first_layer on][kv_head][min, max][room][D] of KvShape::type; of means
-//   [layer][kv_head][room][D] selection: [list][1 + room] u32: a count, then block numbers in ascending order; a list
-//   per query head, per KV head
+//   values:    [layer from first_layer on][kv_head][min, max][room][D] of KvShape::type;
+//              of means [layer from first_layer on][kv_head][room][D]
+//   selection: [list][1 + room] u32: a count, then block numbers in ascending order; a list per query head, per KV head
 //              or one for all, as the selection's scope says. One at a time: the next choice replaces it
 #pragma once
 

@@ -50,7 +50,7 @@ class Method {
   /// Of the sequences that go on: one that has its last token is not in the batch any more.
   virtual void after_step(const StepContext&, Ops&) {}
   // A new prompt in a running session: before and after its `tokens` are computed. state.tokens counts them from then
-  // on. Where computing them fails, the sequence is what it was before, but for room that before_append made.
+  // on. Where computing them fails, the session is over, but where nothing was begun (DecodeSession::append).
   virtual AppendRequest before_append(SequenceState&, Range, Ops&) { return {}; }
   virtual void appended(SequenceState&, Range, Ops&) {}
   /// A kept sequence goes on without a new prompt, beyond the length announced before: max_tokens has grown. For

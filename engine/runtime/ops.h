@@ -186,7 +186,7 @@ class Ops {
   /// Shows a prefilled sequence, all of it still on the device, to the method's own statistics, layer by layer on the
   /// device (Needs::last_queries); on a GPU the host looks at a copy.
   virtual void read_context(SequenceState& sequence, const ContextRequest& request) = 0;
-  /// Digests (per channel min and max of the keys) of every layer's blocks.
+  /// Digests (DigestRequest::kind) of every layer's blocks.
   virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;
   /// Digests of blocks that have filled up since, of one layer and any number of sequences; finer ones come before
   /// those that are made from them. On the device those of one call that are made of keys have blocks of one size. Call
@@ -198,7 +198,7 @@ class Ops {
   virtual HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
-  /// Scores all blocks against this layer's true query (Quest's upper bound) and takes the best; ties go to the lower
+  /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have
   /// one scope and one reduction.
   virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;

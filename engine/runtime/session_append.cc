@@ -65,10 +65,6 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
     device_.drain_after_error();
     kv_.all_done();
     kv_.truncate(a.state.id, before);
-    if (heavy != nullptr) {
-      heavy->arriving_tokens = {0, 0};
-      heavy->arriving = {};
-    }
     throw;
   }
   ops_.set_prompt(a.state.id, queries, {});
@@ -112,6 +108,8 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   try {
     const auto place = [&] { return fmt::format("before_append of request {}", a.state.request); };
     const AppendRequest wanted = in_hook(method_, place, [&] { return method_.before_append(a.state, range, ops_); });
+    TANDEM_CHECK(!wanted.heavy || method_.needs(forward_.shape()).single_tokens,
+                 "a method with a heavy set says so in its needs (Needs::single_tokens)");
     drained = append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
                             wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
                             wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);

@@ -144,7 +144,8 @@ std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& con
       pages->id = task.digests.id;
       pages->row = task.row;
       pages->index = stores_.digests.get(task.digests.id);
-      TANDEM_CHECK(pages->index.tier() == Tier::host, "tasks are chosen by digests in host memory");
+      TANDEM_CHECK(pages->index.tier() == Tier::host && pages->index.kind == DigestKind::bounds,
+                   "tasks are chosen by bounds in host memory");
       const Range range{pages->index.tokens.begin / kPageTokens, blocks_for(pages->index.digested(context.layer).end)};
       kv_.append_slots(sequence.id, context.layer, range, Tier::host, pages->slots);
       kv_.append_access(sequence.id, context.layer, range, Tier::host, Range{0, context.shape.kv_heads}, false,

@@ -9,6 +9,7 @@
 #include "eval/gate/samples.h"
 #include "eval/gate/times.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/method_entry.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -90,8 +91,7 @@ std::string worst_task(const Samples& before, const Samples& now, const Manifest
 }
 
 bool same_computation(const Manifest& a, const MethodEntry& before, const Manifest& b, const MethodEntry& now) {
-  return !a.isa.empty() && a.isa == b.isa && before.name == now.name && before.options == now.options &&
-         before.content == now.content && differences_to_note(a, b).empty();
+  return !a.isa.empty() && a.isa == b.isa && same_method(before, now) && differences_to_note(a, b).empty();
 }
 
 std::uint64_t other_tokens(const Samples& before, const Samples& now) {
@@ -127,13 +127,11 @@ void note_overlap(Gate& gate) {
 /// Which options of a method are others in the run; empty where none is.
 std::string options_difference(const MethodEntry& before, const MethodEntry& now) {
   const auto value_of = [](const MethodEntry& method, const std::string& name) {
-    const auto found = std::find_if(method.options.begin(), method.options.end(),
-                                    [&](const auto& option) { return option.first == name; });
-    return found == method.options.end() ? std::string("not there") : found->second;
+    const std::string value = option_of(method, name);
+    return value.empty() ? std::string("not there") : value;
   };
-  std::set<std::string> names;
-  for (const MethodEntry* method : {&before, &now})
-    for (const auto& [name, value] : method->options) names.insert(name);
+  std::set<std::string> names = named_options(before);
+  names.merge(named_options(now));
   std::vector<std::string> parts;
   for (const std::string& name : names) {
     const std::string there = value_of(before, name), here = value_of(now, name);
@@ -203,7 +201,8 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
           folder.path().string());
     for (const MethodEntry* method : wanted) {
       const auto& others = again.manifest().methods;
-      if (std::find(others.begin(), others.end(), *method) == others.end())
+      const auto is_it = [&](const MethodEntry& e) { return e.label == method->label && same_method(e, *method); };
+      if (std::none_of(others.begin(), others.end(), is_it))
         throw_input_error("--noise: the run in '{}' has no method '{}' with the baseline's options.",
                           folder.path().string(), method->label);
       const Manifest &a = baseline.manifest(), &b = again.manifest();

@@ -12,18 +12,24 @@
 namespace tandem::eval {
 namespace {
 
+const char* text_of(DigestKind kind) {
+  return kind == DigestKind::mean ? ", means" : "";
+}
+
 // Digests of all blocks of a layer. Pages lie in reverse.
 KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uint32_t tokens,
-                             std::uint32_t pages_per_block, DType type) {
+                             std::uint32_t pages_per_block, DType type, DigestKind kind = DigestKind::bounds) {
   KernelCase one;
   one.kernel = "build_digest";
-  one.shape = fmt::format("{} tokens by {}, {} heads, D {}, {}", tokens, pages_per_block * kListPageTokens, kv_heads,
-                          dim, to_string(type));
+  one.shape = fmt::format("{} tokens by {}, {} heads, D {}, {}{}", tokens, pages_per_block * kListPageTokens, kv_heads,
+                          dim, to_string(type), text_of(kind));
   const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens,
                       block = pages_per_block * kListPageTokens;
   const std::uint32_t blocks = (tokens + block - 1) / block;
   const std::size_t elements = std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim;
-  const std::size_t digests = std::size_t{kv_heads} * 2 * blocks * dim;
+  const std::uint32_t vectors = vectors_of(kind);
+  const std::size_t digests = std::size_t{kv_heads} * vectors * blocks * dim;
+  if (kind == DigestKind::mean) one.tolerance = 1e-2;  // as the store rounds it
   one.bytes = (1.0 * tokens * kv_heads * dim + static_cast<double>(digests)) * static_cast<double>(size_of(type));
   one.threaded = true;
   one.prepare = [=](CaseMemory& memory) {
@@ -41,7 +47,7 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
     PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream());
+        build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream(), kind);
         return;
       }
       // A page's digest, then the union of a block's pages.
@@ -49,13 +55,22 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
         const auto head = static_cast<std::uint32_t>(task / blocks), b = static_cast<std::uint32_t>(task % blocks);
         const std::size_t bytes = dim * size_of(type);
         std::vector<char> low(pages_per_block * bytes), high(low.size());
+        std::vector<float> sums(dim, 0.0f);
         std::uint32_t found = 0;
         for (std::uint32_t token = b * block; token < std::min(tokens, (b + 1) * block);
-             token += kListPageTokens, ++found)
-          build_digest(static_cast<const char*>(kv) + key(head, token) * size_of(type), type,
-                       std::min(kListPageTokens, tokens - token), dim, &low[found * bytes], &high[found * bytes]);
-        char* const to = static_cast<char*>(out) + (std::size_t{head} * 2 * blocks + b) * bytes;
-        merge_digest(low.data(), high.data(), type, found, dim, to, to + blocks * bytes);
+             token += kListPageTokens, ++found) {
+          const char* const keys = static_cast<const char*>(kv) + key(head, token) * size_of(type);
+          const std::uint32_t own = std::min(kListPageTokens, tokens - token);
+          if (kind == DigestKind::mean)
+            add_keys(keys, type, own, dim, sums.data());
+          else
+            build_digest(keys, type, own, dim, &low[found * bytes], &high[found * bytes]);
+        }
+        char* const to = static_cast<char*>(out) + (std::size_t{head} * vectors * blocks + b) * bytes;
+        if (kind == DigestKind::mean)
+          mean_digest(sums.data(), std::min(block, tokens - b * block), type, dim, to);
+        else
+          merge_digest(low.data(), high.data(), type, found, dim, to, to + blocks * bytes);
       });
     };
     prepared.result = [=, &memory] { return memory.read_stored(out, type, digests); };
@@ -66,11 +81,17 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
         for (std::uint32_t b = 0; b < blocks; ++b) {
           for (std::uint32_t d = 0; d < dim; ++d) {
             float least = values[key(head, b * block) + d], most = least;
+            double sum = 0;
             for (std::uint32_t token = b * block; token < std::min(tokens, (b + 1) * block); ++token) {
               least = std::min(least, values[key(head, token) + d]);
               most = std::max(most, values[key(head, token) + d]);
+              sum += double{values[key(head, token) + d]};
             }
-            const std::size_t at = (std::size_t{head} * 2 * blocks + b) * dim + d;
+            const std::size_t at = (std::size_t{head} * vectors * blocks + b) * dim + d;
+            if (kind == DigestKind::mean) {
+              expected[at] = sum / std::min(block, tokens - b * block);
+              continue;
+            }
             expected[at] = double{least};
             expected[at + std::size_t{blocks} * dim] = double{most};
           }
@@ -84,13 +105,14 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
 }
 
 KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t dim,
-                             std::uint32_t blocks, DType type) {
+                             std::uint32_t blocks, DType type, DigestKind kind = DigestKind::bounds) {
   KernelCase one;
   one.kernel = "score_blocks";
-  one.shape = fmt::format("batch {} x {} blocks, {}/{} heads, D {}, {}", rows, blocks, kv_heads * group, kv_heads, dim,
-                          to_string(type));
+  one.shape = fmt::format("batch {} x {} blocks, {}/{} heads, D {}, {}{}", rows, blocks, kv_heads * group, kv_heads,
+                          dim, to_string(type), text_of(kind));
   const std::size_t heads = std::size_t{kv_heads} * group, half = std::size_t{blocks} * dim;
-  const std::size_t per_row = 2 * kv_heads * half;
+  const std::uint32_t vectors = vectors_of(kind);
+  const std::size_t per_row = vectors * kv_heads * half;
   one.bytes = rows * (static_cast<double>(per_row * size_of(type)) + 4.0 * static_cast<double>(heads * blocks));
   one.flops = 4.0 * rows * static_cast<double>(heads * half);
   one.threaded = true;
@@ -98,7 +120,7 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
   one.prepare = [=](CaseMemory& memory) {
     // Every row its own copy: what a batch reads.
     std::vector<float> digest = case_normals(per_row, 1);
-    for (std::size_t i = 0; i < per_row; ++i)  // [head][min, max][half]
+    for (std::size_t i = 0; i < per_row && vectors == 2; ++i)  // [head][min, max][half]
       if (i / half % 2 == 0 && digest[i] > digest[i + half]) std::swap(digest[i], digest[i + half]);
     const auto query = case_normals(rows * heads * dim, 2);
     const float* const q = memory.input(query);
@@ -109,8 +131,8 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
     const auto on_cpu = [=](const float* from, const char* low, std::size_t row, std::uint32_t head, auto kernel,
                             float* out) {
       const std::size_t first = row * heads + head * group;
-      low += 2 * head * half * size_of(type);
-      kernel(from + first * dim, low, low + half * size_of(type), blocks, shape, out + first * blocks);
+      low += vectors * head * half * size_of(type);
+      kernel(from + first * dim, low, low + (vectors - 1) * half * size_of(type), blocks, shape, out + first * blocks);
     };
     PreparedCase prepared;
     if (memory.cuda()) {
@@ -119,7 +141,7 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
       for (std::size_t row = 0; row < rows; ++row)
         list.push_back({q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks});
       const BlockScores* const device = memory.input(list);
-      prepared.run = [=, &memory] { score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream()); };
+      prepared.run = [=, &memory] { score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream(), kind); };
     } else {
       prepared.run = [=, &memory] {
         memory.pool().parallel_for(std::size_t{rows} * kv_heads, [&](std::size_t task) {
@@ -204,6 +226,8 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(build_digest_case(8, 128, 32 * kK, 1, kBf16));
     take(score_blocks_case(1, 8, 4, 128, 8 * kK, kBf16));
     take(score_blocks_case(8, 8, 4, 128, 2 * kK, kBf16));
+    take(build_digest_case(8, 128, 32 * kK, 1, kBf16, DigestKind::mean));
+    take(score_blocks_case(64, 8, 4, 128, 2 * kK, kBf16, DigestKind::mean));
     take(score_blocks_case(64, 8, 4, 128, 2 * kK, kBf16));  // 0.5 GB: no cache, of a GPU or of a server, helps
     take(top_k_case(32, 8 * kK, 128, false));
     take(top_k_case(256, 2 * kK, 64, false));
@@ -215,6 +239,8 @@ void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(build_digest_case(1, 128, 131, 2, type));
     take(build_digest_case(3, 80, 1, 1, type));
     take(build_digest_case(1, 5, 300, 8, type));
+    take(build_digest_case(1, 128, 131, 2, type, DigestKind::mean));
+    take(score_blocks_case(2, 2, 4, 128, 130, type, DigestKind::mean));
     take(score_blocks_case(1, 2, 1, 64, 70, type));
     take(score_blocks_case(2, 2, 4, 128, 130, type));
     take(score_blocks_case(1, 1, 7, 96, 64, type));

@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/method_entry.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
@@ -81,7 +82,8 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
                       mine.hardware_profile, run);
   }
   for (const MethodEntry& method : mine.methods) {
-    if (std::find(there.methods.begin(), there.methods.end(), method) != there.methods.end()) continue;
+    const auto is_there = [&](const MethodEntry& e) { return e.label == method.label && same_method(e, method); };
+    if (std::any_of(there.methods.begin(), there.methods.end(), is_there)) continue;
     throw_input_error(
         "Method '{}' is another one than when {} was begun, by its defaults or by a file that it reads, so that the "
         "run cannot be resumed.",

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "eval/report/method_entry.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
@@ -15,26 +16,10 @@ namespace {
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
-std::string value_of(const MethodEntry& method, const std::string& option) {
-  for (const auto& [name, value] : method.options)
-    if (name == option) return value;
-  for (const OptionInfo& info : find_method(method.name).options)
-    if (info.name == option) return info.default_value;  // the run is older than the option
-  return "";
-}
-
 /// "heads=published": no figure of any model's answers.
 Options stand_ins_of(const std::string& method) {
   const std::string& text = find_method(method).for_simulated_shapes;
   return text.empty() ? Options{} : parse_method_spec(method + ":" + text).options;
-}
-
-bool same_options(const MethodEntry& a, const MethodEntry& b, const Options& but) {
-  std::set<std::string> names;
-  for (const MethodEntry* method : {&a, &b})
-    for (const auto& option : method->options) names.insert(option.first);
-  for (const auto& option : but) names.erase(option.first);
-  return std::ranges::all_of(names, [&](const std::string& n) { return value_of(a, n) == value_of(b, n); });
 }
 
 /// `measured`: the run's. A file that both have read may have moved; one with other content is another method.
@@ -42,11 +27,13 @@ bool same_answers(const MethodEntry& asked, const MethodEntry& measured) {
   if (asked.name != measured.name) return false;
   const Options stand_ins = stand_ins_of(asked.name);
   const bool stands_in = !stand_ins.empty() && std::ranges::all_of(stand_ins, [&](const auto& option) {
-    return value_of(asked, option.first) == option.second;
+    return option_of(asked, option.first) == option.second;
   });
-  if (stands_in) return !measured.content.empty() && same_options(asked, measured, stand_ins);
+  std::set<std::string> stood_in_for;
+  for (const auto& option : stand_ins) stood_in_for.insert(option.first);
+  if (stands_in) return !measured.content.empty() && same_options(asked, measured, stood_in_for);
   if (asked.content != measured.content) return false;
-  return same_options(asked, measured, asked.content.empty() ? Options{} : stand_ins);
+  return same_options(asked, measured, asked.content.empty() ? std::set<std::string>{} : stood_in_for);
 }
 
 const MethodEntry* find_in(const Manifest& run, const MethodEntry& method) {

@@ -64,7 +64,8 @@ MethodInfo gpu_fetch_info() {
   info.summary = "KV in host memory, digests on the device, which fetches a fixed share of the blocks every step";
   info.description =
       "After the prefill, everything between the sinks and the window moves to host memory; its digests (per channel "
-      "min and max of a block's keys) stay on the device. Each step the device scores all blocks with the true query, "
+      "min and max of a block's keys, or with digest=mean their mean) stay on the device. Each step the device scores "
+      "all blocks with the true query, "
       "reads the best ceil(budget x host tokens / block) of each query head over the link (what several heads of a "
       "group chose, once) and attends to them. Budget: share of the host-resident tokens; sinks, window and new tokens "
       "are on top. New tokens: stay on the device, as sinks and window do; the paper has all KV in CPU memory.";

@@ -46,9 +46,9 @@ MethodInfo hybrid_fixed_info() {
   info.name = "hybrid-fixed";
   info.summary = "sinks and window on the device, a fixed share of the rest attended on the CPU";
   info.description =
-      "After the prefill, everything between the sinks and the window moves to host memory with Quest digests (per "
-      "channel "
-      "min and max of a block's keys). Each step the CPU scores all blocks with the true query, takes the best "
+      "After the prefill, everything between the sinks and the window moves to host memory with digests (per channel "
+      "min and max of a block's keys, or with digest=mean their mean). Each step the CPU scores all blocks with the "
+      "true query, takes the best "
       "ceil(budget x host tokens / block) per query head, attends to them and returns partial results that the device "
       "merges "
       "with its own. Budget: share of the host-resident tokens; sinks, window and new tokens are on top. New tokens: "

@@ -209,7 +209,8 @@ MethodInfo scoutattention_info() {
   info.name = "scoutattention";
   info.summary = "the best blocks resident on the device, chosen ones that are not attended on the CPU a layer ahead";
   info.description =
-      "All blocks are in host memory; digests of all, and the `budget` tokens that the prompt's last query scores "
+      "All blocks are in host memory; digests of all (per channel min and max of their keys, or with digest=mean their "
+      "mean), and the `budget` tokens that the prompt's last query scores "
       "best, "
       "are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and chooses "
       "the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those that are "

@@ -228,6 +228,7 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
   for (const std::string spec : {"hybrid-fixed:budget=1",
                                  "hybrid-fixed:budget=1,block=128",
                                  "hybrid-fixed:budget=1,block=32,sinks=0,window=1",
+                                 "hybrid-fixed:budget=1,block=128,digest=mean",
                                  "hybrid-fixed:window=4K",
                                  "gpu-fetch:budget=1",
                                  "gpu-fetch:budget=1,block=128,sinks=0,window=1",

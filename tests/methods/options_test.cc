@@ -33,7 +33,7 @@ TEST(MethodSpec, TheSpelledOutNameMakesTheSameMethod) {
     }
   }
   EXPECT_EQ(make_method("hybrid-fixed:block=64,budget=0.25")->spelled_out(),
-            "hybrid-fixed:budget=0.25,block=64,sinks=64,window=256,union=masked");
+            "hybrid-fixed:budget=0.25,block=64,sinks=64,window=256,union=masked,digest=bounds");
 }
 
 TEST(MethodSpec, ValuesThatNoContextReachesAreRefused) {

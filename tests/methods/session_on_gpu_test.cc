@@ -107,7 +107,8 @@ TEST_F(Gpu, FurtherPromptsRunOnTensorCores) {
 // What a method keeps grows with a longer context: its numbers are copied, and nothing observes a prompt again.
 TEST_F(Gpu, ADecodeGoesOnWithoutANewPrompt) {
   for (const char* spec : {"hgca:device_kv=0.4,block=16,beta=0.7", "hgca:device_kv=64,block=16,beta=0.7",
-                           "scoutattention:budget=512,block=16,sinks=16,recall=2", "quest:budget=96"}) {
+                           "scoutattention:budget=512,block=16,sinks=16,recall=2",
+                           "scoutattention:budget=512,block=16,sinks=16,recall=2,scope=kv_head", "quest:budget=96"}) {
     Steps logits[2];
     for (const bool on_gpu : {false, true}) {
       Bench bench(tiny_model(), on_gpu ? gpu() : sim(), in_chunks());

@@ -80,6 +80,25 @@ TEST_F(GateOfRuns, AMethodThatBrokeFailsAndTheOthersPass) {
   EXPECT_EQ(gate(broken, {}, others).verdict, Verdict::passed);
 }
 
+TEST_F(GateOfRuns, ABaselineIsOlderThanAnOption) {
+  Changes older, newer;
+  older.manifest = [](Manifest& m) { m.methods[1] = {"hybrid:budget=0.2", "hybrid-fixed", {{"budget", "0.2"}}, ""}; };
+  newer.manifest = [&](Manifest& m) {
+    older.manifest(m);
+    m.methods[1].options.emplace_back("digest", "bounds");
+  };
+  const Gate same = gate(newer, older);
+  EXPECT_TRUE(same.methods[1].tokens_compared);
+  EXPECT_EQ(gate_text(same, false).find("digest"), std::string::npos);
+  newer.manifest = [&](Manifest& m) {
+    older.manifest(m);
+    m.methods[1].options.emplace_back("digest", "mean");
+  };
+  const Gate other = gate(newer, older);
+  EXPECT_FALSE(other.methods[1].tokens_compared);
+  EXPECT_THAT(gate_text(other, false), HasSubstr("digest is bounds in the baseline and mean in the run"));
+}
+
 TEST_F(GateOfRuns, ALostDocumentIsNoTwelveLostSamples) {
   Changes before, lost;
   bool known = false;

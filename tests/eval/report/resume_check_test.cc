@@ -48,6 +48,19 @@ TEST(ResumeCheck, TheClockKnowsTheThreadsAndTheHost) {
   }
 }
 
+// A program that has an option more goes on with the runs of one that had not, where it leaves the option at its
+// default.
+TEST(ResumeCheck, AnOptionThatIsNewHasItsDefaultInOlderRuns) {
+  Manifest there = example_manifest(), mine = there;
+  there.methods[1] = {"quest:budget=512", "quest", {{"budget", "512"}}, ""};
+  mine.methods[1] = {"quest:budget=512", "quest", {{"budget", "512"}, {"digest", "bounds"}}, ""};
+  check_resumable("run", there, mine);
+  check_resumable("run", mine, there);
+  mine.methods[1].options[1].second = "mean";
+  EXPECT_THAT([&] { check_resumable("run", there, mine); },
+              ThrowsMessage<InputError>(HasSubstr("Method 'quest:budget=512' is another one")));
+}
+
 TEST(ResumeCheck, WhatAnOlderProgramDidNotWriteIsNotKnownToDiffer) {
   Manifest there = example_manifest();
   there.schema_version = 7;
