@@ -50,8 +50,10 @@ nlohmann::ordered_json point_of(const MethodSummary& method, const AccuracyCell&
 
 /// What was run: a method without a sample has an entry and no summary.
 const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method) {
-  return *std::find_if(manifest.methods.begin(), manifest.methods.end(),
-                       [&](const MethodEntry& entry) { return entry.label == method.label; });
+  const auto found = std::find_if(manifest.methods.begin(), manifest.methods.end(),
+                                  [&](const MethodEntry& entry) { return entry.label == method.label; });
+  TANDEM_CHECK(found != manifest.methods.end(), "the run has no method '{}'", method.label);
+  return *found;
 }
 
 }  // namespace
