@@ -54,8 +54,8 @@ block, and whether sinks and window alone suffice. Rows also have what two other
 is of the head's own output, and score, where --mass of the attention must be covered.
 
 A prompt is prefilled once and keeps KV in f32; `tandem bench prefill --model DIR` says how long that takes. Labels
-take longer than a model's decode steps, and are made by the CPU with --device cuda too. Prompts of several folders are learned together: collect tasks under a second
---seed, or a text beside them.
+take longer than a model's decode steps, and are made by the CPU with --device cuda too. Prompts of several folders are
+learned together: collect tasks under a second --seed, or a text beside them.
 
 The windows of --text-file are spread evenly over the text, whatever the seed, and overlap where it is shorter than all of
 them; train.py holds out the text's end.

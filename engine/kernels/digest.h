@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "engine/common/on_both.h"
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"     // CudaStream
 #include "engine/kernels/attention_span.h"  // AttentionShape
@@ -15,7 +16,7 @@ namespace tandem {
 enum class DigestKind : std::uint8_t { bounds, mean };
 
 /// Of a block.
-constexpr std::uint32_t vectors_of(DigestKind kind) {
+TANDEM_ON_BOTH constexpr std::uint32_t vectors_of(DigestKind kind) {
   return kind == DigestKind::bounds ? 2 : 1;
 }
 

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kDigestThreads)
            ((std::size_t{slot} * kv.kv_heads + blockIdx.y) * 2 * kListPageTokens + token % kListPageTokens) * kv.dim;
   };
   auto* const least = static_cast<typename Element::Bits*>(run.digests) +
-                      (std::size_t{blockIdx.y} * (kind == DigestKind::bounds ? 2 : 1) * run.room + blockIdx.x) * kv.dim;
+                      (std::size_t{blockIdx.y} * vectors_of(kind) * run.room + blockIdx.x) * kv.dim;
   if (kind == DigestKind::mean) {
     const float share = 1.0f / static_cast<float>(count);
     for (std::uint32_t d = threadIdx.x; d < kv.dim; d += blockDim.x) {
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kScoreThreads)
   __syncthreads();
 
   const unsigned lane = threadIdx.x % kScoreLanes;
-  const auto* const least = static_cast<const typename Element::Bits*>(row.digests) +
-                            std::size_t{kv_head} * (kind == DigestKind::bounds ? 2 : 1) * room * dim;
+  const auto* const least =
+      static_cast<const typename Element::Bits*>(row.digests) + std::size_t{kv_head} * vectors_of(kind) * room * dim;
   const auto* const most = kind == DigestKind::bounds ? least + std::size_t{room} * dim : least;
   for (std::uint32_t i = threadIdx.x / kScoreLanes; i < kScoreBlocks; i += kScoreThreads / kScoreLanes) {
     // Lanes of a warp go through the loop together: beyond the end they take the last block once more.

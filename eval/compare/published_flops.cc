@@ -8,32 +8,27 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "eval/report/method_entry.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
 namespace {
 
-const std::string& text_option_of(const MethodEntry& method, std::string_view name) {
-  for (const auto& [key, value] : method.options) {
-    if (key == name) return value;
-  }
-  check_failed(__FILE__, __LINE__, "option", fmt::format("method '{}' has no option '{}'", method.name, name));
-}
-double option_of(const MethodEntry& method, std::string_view name) {
-  return std::strtod(text_option_of(method, name).c_str(), nullptr);
+double number_of(const MethodEntry& method, const char* option) {
+  return std::strtod(option_of(method, option).c_str(), nullptr);
 }
 
 /// With options that the formulas do not know: what leaves for good is never scored, and dense layers or steps cost
 /// more.
 bool differs_from_published(const MethodEntry& method) {
-  if (method.name == "tova") return text_option_of(method, "evict") != "no";
-  if (method.name == "quest") return option_of(method, "dense_layers") > 0;
-  return method.name == "asyncspade" && option_of(method, "theta") > 0;
+  if (method.name == "tova") return option_of(method, "evict") != "no";
+  if (method.name == "quest") return number_of(method, "dense_layers") > 0;
+  return method.name == "asyncspade" && number_of(method, "theta") > 0;
 }
 
 /// C of T: a share up to 1, tokens above.
 double chosen_tokens(const MethodEntry& method, double tokens) {
-  const double budget = option_of(method, "budget");
+  const double budget = number_of(method, "budget");
   return std::min(tokens, budget <= 1 ? std::ceil(budget * tokens) : budget);
 }
 
@@ -68,7 +63,7 @@ std::optional<double> attention_flops(const ModelConfig& c, const MethodEntry& m
   if (differs_from_published(method)) return std::nullopt;
   if (method.name == "full") return heads * 4 * t;
   if (method.name == "tova") return heads * (4 * chosen_tokens(method, t) + 2 * t);
-  if (method.name == "quest") return heads * (4 * chosen_tokens(method, t) + 2 * t / option_of(method, "page"));
+  if (method.name == "quest") return heads * (4 * chosen_tokens(method, t) + 2 * t / number_of(method, "page"));
   if (method.name == "asyncspade") return heads * 4 * chosen_tokens(method, t);
   return std::nullopt;
 }
