@@ -10,34 +10,41 @@
 #                                     initcheck racecheck
 #
 # All of them take longer than ten minutes and leave many files. Where a command may run no longer, four calls with
-# PACK=1, whose steps are over in time whatever they take (each replaces the packed results of the one before):
+# PACK=1, whose steps are over in time whatever they take (each replaces the packed results of the one before in $OUT):
 #   kernels_on_gpu.sh info tests engine decode
 #   kernels_on_gpu.sh probe bench cpu profile     # in one call: profile reads what the others left
 #   kernels_on_gpu.sh check ncu
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
 # What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
 # the starts. Where a GPU is there for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
-# `LIMIT=330 ... probe bench profile`, and the rest another time. LIMIT cuts what comes last to what is left. Where another
-# program computes on the GPU meanwhile (scripts/train_on_gpu.sh), times are of a part of it: run info, tests and engine beside
-# it and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
+# `LIMIT=330 ... probe bench profile`, and the rest another time. Where LIMIT is less than the steps may take together, each
+# has its share of what is left. Where another program computes on the GPU meanwhile (scripts/train_on_gpu.sh), times are of a
+# part of it: run info, engine and tests beside it (engine first, while torch is still loaded: some of its tests are of time)
+# and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
 #
-# Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda. Results go to
+# Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda, else those of a bundle in
+# build/bundle-thin; without CUDA in them only with ALLOW_CPU=1. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
 # probe.json, kernels.json and
 # checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),
 # ncu's report of each attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each
 # step's verdict (ok, failed, or why it did not run).
-# PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and has all of them; where that would be
+# PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and every 30 s of one and has all of them; where that would be
 # 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
 # (cap_of below), and LIMIT is the seconds that all of it may take (540): what is left then is not run. Exit code: 0 all
 # that ran is ok, 1 something failed, 2 bad usage or no program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+base=$(dirname "$here")
 if [ -x "$here/bin/tandem" ]; then
-  tandem=$here/bin/tandem cases=$here/bin/test_kernel_cases properties=$here/bin/test_kernels_cuda base=$here
-  probe=$here/bin/tandem-probe methods=$here/bin/test_methods_cuda device=$here/bin/test_cuda_device_gpu
+  base=$here bin=$here/bin
+elif [ ! -x "$base/build/cuda/bin/tandem" ] && [ -x "$base/build/bundle-thin/bin/tandem" ]; then
+  bin=$base/build/bundle-thin/bin
+fi
+if [ -n "${bin:-}" ]; then
+  tandem=$bin/tandem cases=$bin/test_kernel_cases properties=$bin/test_kernels_cuda
+  probe=$bin/tandem-probe methods=$bin/test_methods_cuda device=$bin/test_cuda_device_gpu
 else
-  base=$(dirname "$here")
   tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
   properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/bin/tandem-probe
   methods=$base/build/cuda/tests/methods/test_methods_cuda device=$base/build/cuda/tests/engine/device/test_cuda_device_gpu
@@ -48,6 +55,10 @@ for program in "$tandem" "$cases" "$properties" "$probe" "$device" "$methods"; d
     exit 2
   fi
 done
+if [ "${ALLOW_CPU:-0}" != 1 ] && ! "$tandem" info | grep -q 'CUDA parts  *yes'; then
+  echo "kernels_on_gpu.sh: $tandem was built without CUDA; build the cuda preset, or its bundle (ALLOW_CPU=1 tries the steps anyway)." >&2
+  exit 2
+fi
 out=${OUT:-$base/results/gpu}
 limit=${LIMIT:-540}
 mkdir -p "$out"
@@ -60,7 +71,7 @@ export PATH="$PATH:/usr/local/cuda/bin"
 # cuBLAS (the probe's) and cuBLASLt, which it needs, are loaded by name. Where the system has none, PyTorch's wheels may
 # have brought them.
 if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13* ]] &&
-  [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] && [ ! -e "$here/lib/libcublas.so.13" ]; then
+  [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] && [ ! -e "$(dirname "$(dirname "$tandem")")/lib/libcublas.so.13" ]; then
   if d=$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null); then
     export LD_LIBRARY_PATH="$d${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   fi
@@ -131,7 +142,7 @@ step_tests() {
 step_engine() {
   local wrong=()
   run_whole engine-device 60 "$device" || wrong+=(device)
-  run_whole engine 80 "$methods" || wrong+=(engine)
+  run_whole engine 105 "$methods" || wrong+=(engine)
   if [[ " ${wrong[*]} " == *" engine "* ]]; then run_parts engine "$methods"; fi
   none_skipped "$out"/engine*.json || wrong+=(skipped)
   [ ${#wrong[@]} = 0 ]
@@ -140,20 +151,23 @@ step_engine() {
 # figures, whose parts by operation say where to look. Those that choose by queries choose among random ones. Each for no
 # longer than its own time; those that wait for the host come last.
 step_decode() {
-  local bad=0 method
+  local bad=0 method began
   rm -f "$out"/decode-*.json
   for method in full streaming quest:budget=4096 tova:budget=4096 h2o asyncspade:budget=4096 full-offload gpu-fetch infinigen \
     hgca scoutattention:budget=4096 fluxion:bgt=0.1 hybrid-fixed full-host; do
+    began=$SECONDS
     within 45 "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b \
       --context 32K --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
       --out "$out/decode-${method%%:*}.json" || { echo "$method: exit code $?"; bad=1; }
+    echo "$method: $((SECONDS - began)) s"
   done
   return "$bad"
 }
-# Writes its file after every section.
+# Writes its file after every section; what does not fit is named in it.
 step_probe() {
+  local seconds=$((step_seconds > 230 ? 200 : step_seconds > 50 ? step_seconds - 30 : 20))
   rm -f "$out/probe.json"
-  "$probe" --out "$out/probe.json"
+  "$probe" --seconds "$seconds" --out "$out/probe.json"
 }
 # Without products by cuBLASLt: its kernels are not ours, and would take most of the time. Loaded lazily, for the programs
 # load all that they link otherwise, cuBLASLt's thousands of kernels too, which the tool would go through.
@@ -298,7 +312,7 @@ pack() {
   local new=$results/kernels.tar.gz.new largest
   while true; do
     write_summary
-    tar -C "$out" -czf "$new" "${left_out[@]/#/--exclude=./}" .
+    tar -C "$out" --warning=no-file-changed -czf "$new" "${left_out[@]/#/--exclude=./}" . || [ $? = 1 ]  # 1: a file grew meanwhile
     largest=$(cd "$out" && find . -maxdepth 1 -name '*.ncu-rep' -printf '%s %f\n' | sort -rn | cut -d' ' -f2 |
       grep -vxF -f <(printf '%s\n' "${left_out[@]}" none) | head -1 || true)
     if [ "$(stat -c %s "$new")" -lt 15000000 ] || [ -z "$largest" ]; then break; fi
@@ -307,17 +321,35 @@ pack() {
   cp "$out/summary.json" "$results/summary.json"
   mv "$new" "$results/kernels.tar.gz"
 }
+run_step() { timeout --kill-after=10 "$step_seconds" bash -euo pipefail -c "step_$1" >"$out/$1.txt" 2>&1 </dev/null; }
+# What there is of a step is packed while it runs: this script may be ended from outside.
+run_packing() {
+  local began=$SECONDS child
+  run_step "$1" &
+  child=$!
+  while kill -0 "$child" 2>/dev/null; do
+    sleep 1
+    if [ $((SECONDS - began)) -ge 30 ]; then
+      began=$SECONDS
+      pack
+    fi
+  done
+  wait "$child"
+}
+run=run_packing
+if [ "$out" = "$results" ]; then run=run_step; fi
 for ((at = 0; at < ${#steps[@]}; ++at)); do
   step=${steps[$at]}
-  start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step") beside=
-  if [[ " ${steps[*]:at+1} " == *" profile "* ]]; then left=$((left - $(cap_of profile))); fi  # the last, and the shortest
-  if [ "$left" -lt "$time" ]; then time=$left; fi
+  start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step") beside= together=0
+  for later in "${steps[@]:at}"; do together=$((together + $(cap_of "$later"))); done
+  if [ "$left" -lt "$together" ]; then time=$((time * left / together)); fi
+  if [ "$time" -lt 5 ]; then time=5; fi
   if shared_gpu; then beside=", beside another program on the GPU"; fi
   if ! command -v "$(tool_of "$step")" >/dev/null; then
     verdict="not run: there is no $(tool_of "$step") here"
   elif [ "$left" -lt 5 ]; then
     verdict="not run: the $limit s of all steps are over"
-  elif step_seconds=$time timeout --kill-after=10 "$time" bash -euo pipefail -c "step_$step" >"$out/$step.txt" 2>&1 </dev/null; then
+  elif step_seconds=$time && "$run" "$step"; then
     verdict=ok
   else
     status=$?
@@ -325,6 +357,7 @@ for ((at = 0; at < ${#steps[@]}; ++at)); do
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then verdict="failed: not done after $time s"; fi
     failed=1
   fi
+  if shared_gpu; then beside=", beside another program on the GPU"; fi
   verdict+=$beside
   echo "$step: $verdict ($((SECONDS - start)) s)"
   # Where nothing else comes back from such a machine, this does.

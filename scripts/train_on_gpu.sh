@@ -11,21 +11,29 @@
 # export's weight shards, the rest of it as export.tar, the logs and accuracy.json; each file is smaller than 16 MB
 # (models/recipe/plot_training.py draws the curve from log.jsonl, anywhere). With 8 it ends within ten minutes: saving takes half a
 # minute at most. While it waits it copies the last save every two minutes, so that a call that is ended from outside leaves that, and
-# starts training again, twice at most, where it has made steps and died.
+# starts training again, twice at most, where it has died or made no step for STALL seconds; without torch.compile where it had
+# made none at all. What train.py itself refuses is final.
 # A test copies the export before it begins. The exit code is 0 while all is well, 1 when training failed, 2 where there is no GPU to train on.
 # On a machine that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with
 # those weights, at the stage they had reached.
 #
-# Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
+# Environment, which later calls remember of the first start (RUN/settings) where they are not given another: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
 # made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without
 # torch.compile, WITHIN: minutes from the first start on in which the whole plan shall be over, compiling, saving and being started
 # again included (without it, the plan's own minutes, to which these are added), PLAN_MINUTES to scale the plan's own, LENGTHS and SAMPLES for the
-# test, ALLOW_CPU=1 to try it without a GPU.
+# test, ALLOW_CPU=1 to try it without a GPU, STALL (default 150).
 # Where RUN has a tokenizer.model already, the GPU does not wait for one to be trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-run=${RUN:-runs/gpu} out=${OUT:-${RUN:-runs/gpu}/results} python=${PYTHON:-python3}
+run=${RUN:-runs/gpu} out=${OUT:-${RUN:-runs/gpu}/results}
 command=${1:-}
+settings=(CONFIG TEXT INIT COMPILE WITHIN PLAN_MINUTES PYTHON ALLOW_CPU STALL)
+if [ "$command" != start ] && [ -f "$run/settings" ]; then
+  while IFS='=' read -r name value; do
+    if [ -z "${!name+set}" ]; then declare "$name=$value"; fi
+  done <"$run/settings"
+fi
+python=${PYTHON:-python3} config=${CONFIG:-models/recipe/gpu.json} stall=${STALL:-150}
 minutes=${2:-$([ "$command" = test ] && echo 7 || echo 8)}
 if ! [[ $minutes =~ ^[0-9]+$ ]]; then
   echo "train_on_gpu.sh: minutes is '$minutes': give a whole number." >&2
@@ -62,13 +70,39 @@ need_gpu() {
   exit 2
 }
 
+# What is missing would be found out when torch is there, and told when this call is over.
+need_files() {
+  local file files=("$config")
+  if [ -n "${TEXT:-}" ]; then files+=("$TEXT"); fi
+  if [ -n "${INIT:-}" ]; then files+=("$INIT"/{config.json,training.json,tokenizer.model}); fi
+  for file in "${files[@]}"; do
+    if [ ! -s "$file" ]; then
+      echo "train_on_gpu.sh: there is no $file; see CONFIG, TEXT and INIT." >&2
+      exit 2
+    fi
+  done
+  if [ -n "${INIT:-}" ] && ! compgen -G "$INIT/model*.safetensors" >/dev/null; then
+    echo "train_on_gpu.sh: INIT=$INIT has no model*.safetensors." >&2
+    exit 2
+  fi
+}
+
+remember() {
+  local name
+  for name in "${settings[@]}"; do
+    if [ -n "${!name+set}" ]; then echo "$name=${!name}"; fi
+  done >"$run/settings"
+}
+
 launch() {
-  local words=(models/recipe/train.py --config "${CONFIG:-models/recipe/gpu.json}" --out "$run")
+  local words=(models/recipe/train.py --config "$config" --out "$run")
   if [ -n "${TEXT:-}" ]; then words+=(--text "$TEXT"); fi
   if [ -n "${INIT:-}" ]; then words+=(--init "$INIT"); fi
   if [ "${COMPILE:-1}" = 1 ]; then words+=(--compile); fi
   if [ -n "${PLAN_MINUTES:-}" ]; then words+=(--minutes "$PLAN_MINUTES"); fi
   if [ -n "${WITHIN:-}" ]; then words+=(--within "$(minutes_left)"); fi
+  rm -f "$run/beat"
+  launched=$(date +%s)
   # A session of its own: it outlives this call.
   PYTHONUNBUFFERED=1 setsid nohup "$python" "${words[@]}" >>"$run/train.log" 2>&1 </dev/null &
   echo $! >"$run/pid"
@@ -78,7 +112,7 @@ launch() {
 # An export of now, where training runs and has made a step: the next is minutes away, so that none is replaced while it is
 # copied.
 save_now() {
-  alive && [ -s "$run/log.jsonl" ] || return 0
+  alive && [ -e "$run/beat" ] || return 0
   touch "$run/save-now"
   for _ in $(seq 60); do
     if [ ! -e "$run/save-now" ] || ! alive; then return 0; fi
@@ -128,16 +162,30 @@ stop_training() {
   return 1
 }
 
+# Whether no step has been made for too long; of one that an earlier call launched, since this one began.
+hangs() {
+  local last=$launched
+  if [ -e "$run/beat" ]; then last=$(stat -c %Y "$run/beat"); fi
+  [ $(($(date +%s) - last)) -ge "$stall" ]
+}
+
 wait_for_training() {
   local end=$((minutes * 60)) copied=$SECONDS again=0  # SECONDS began with this script: finding the GPU counts too
   while [ "$SECONDS" -lt "$end" ]; do
+    if alive && hangs; then
+      echo "train_on_gpu.sh: no step for $stall s; training is killed." >&2
+      kill -KILL -- "-$(cat "$run/pid")" || true  # with the processes that make data
+      while alive; do sleep 0.1; done
+    fi
     if ! alive; then
-      if finished || ended_with stopped || [ ! -s "$run/log.jsonl" ] || [ "$again" = 2 ]; then break; fi
+      if finished || ended_with stopped || ended_with train.py: || [ "$again" = 2 ]; then break; fi
       again=$((again + 1))
-      echo "train_on_gpu.sh: training ended early, and is started again." >&2
+      tail -n 20 "$run/train.log" >&2
+      if [ ! -e "$run/beat" ]; then COMPILE=0; fi
+      echo "train_on_gpu.sh: training ended early, and is started again$([ "${COMPILE:-1}" = 1 ] || echo ", without torch.compile")." >&2
       launch
     fi
-    sleep 2
+    sleep 1
     if [ $((SECONDS - copied)) -ge 120 ]; then
       copy_results
       copied=$SECONDS
@@ -151,10 +199,13 @@ wait_for_training() {
   return 1
 }
 
+launched=$(date +%s)
 case $command in
   start | wait)
     if ! alive && ! finished; then
+      need_files
       need_gpu
+      remember
       launch
     fi
     wait_for_training
@@ -176,7 +227,7 @@ case $command in
     exit "$status"
     ;;
   *)
-    sed -n '2,24s/^# \{0,1\}//p' "$0"
+    awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"
     exit 2
     ;;
 esac

@@ -43,7 +43,7 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "alike", "hops") if name in stage}
+        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "uuid_values", "alike", "hops") if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
 

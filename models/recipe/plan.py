@@ -8,7 +8,7 @@ from tasks import FAMILIES
 FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
 SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
 STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
-STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "alike", "hops", "questions")
+STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "hops", "questions")
 
 
 def check_config(config: dict, file: Path) -> None:
@@ -78,6 +78,10 @@ class Plan:
     def minutes(self) -> list[float]:
         """Of each stage: the plan's, or what fit() made of them, now or before a stop."""
         return self.state.get("minutes") or [stage.get("minutes", 0) for stage in self.stages]
+
+    def same_rows(self, stages: list[dict]) -> bool:
+        """Whether a plan of these stages makes rows and batches of the same sizes, one after the other."""
+        return [(a["T"], a["B"]) for a in stages] == [(a["T"], a["B"]) for a in self.stages]
 
     def done(self) -> bool:
         return self.state["stage"] >= len(self.stages)

@@ -25,13 +25,14 @@ class Tasks:
     of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys. `several`:
     the full frequency of keys with several values. `crowded`: the share of niah's contexts that are needles alone; `uuids`:
     the full frequency of keys that are UUIDs; `alike`: the full frequency of contexts whose keys and values look alike; `hops`: the
-    share of qa's facts that follow from two."""
+    share of qa's facts that follow from two; `uuid_values`: the weight of UUIDs behind keys that are words, numbers having 6."""
 
     def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2,
-                 crowded: float = 0.35, uuids: float = 0.2, alike: float = 0.0, hops: float = 0.2):
+                 crowded: float = 0.35, uuids: float = 0.2, alike: float = 0.0, hops: float = 0.2,
+                 uuid_values: float = 2):
         self.text = text or []
         self.hard, self.several, self.crowded = hard, several, crowded
-        self.uuids, self.alike, self.hops = uuids, alike, hops
+        self.uuids, self.alike, self.hops, self.uuid_values = uuids, alike, hops, uuid_values
 
     def make(self, family: str, r: random.Random, characters: int, questions: int) -> Sample:
         return getattr(self, family)(r, characters, questions)
@@ -43,7 +44,8 @@ class Tasks:
     def niah(self, r: random.Random, characters: int, questions: int) -> Sample:
         w = WORDING["niah"]
         key_kind = "uuids" if r.random() < self.uuids * self.hard else "words"
-        value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, (8 if key_kind == "uuids" else 2) * self.hard))[0]
+        weight = 8 if key_kind == "uuids" else self.uuid_values
+        value_kind = r.choices(("numbers", "words", "uuids"), (6, self.hard, weight * self.hard))[0]
         word = w["types"][value_kind]
         per_needle = len(w["needle"]) + (36 if key_kind == "uuids" else 14) + (36 if value_kind == "uuids" else 12)
         style = r.random()  # some contexts have one needle or four

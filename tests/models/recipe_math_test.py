@@ -126,6 +126,14 @@ class PlanTest(unittest.TestCase):
                 if rate is not None:
                     self.assertAlmostEqual(plan.learning_rate(1000), rate, places=6)
 
+    def test_a_place_is_of_a_plan_with_the_same_rows(self):
+        from plan import Plan
+        stages = [{"minutes": 2.0, "T": 128, "B": 4}, {"minutes": 4.0, "T": 256, "B": 2}]
+        plan = Plan({"lr": 1.0, "stages": stages})
+        self.assertTrue(plan.same_rows([stage | {"minutes": 1.0} for stage in stages]))
+        self.assertFalse(plan.same_rows(stages[:1]))
+        self.assertFalse(plan.same_rows([stages[0], stages[1] | {"B": 3}]))
+
 
 @needs_torch
 class AttentionTest(unittest.TestCase):

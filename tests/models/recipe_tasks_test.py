@@ -77,6 +77,16 @@ class TaskTest(unittest.TestCase):
         self.assertEqual(made[0], Tasks().niah(random.Random(9), 2000, 4))
         self.assertNotEqual(made[0], made[1])
 
+    def test_the_weight_of_uuids_behind_words_is_the_plans(self):
+        seen = {}
+        for weight in (0, 2, 1000):
+            tasks, r = Tasks(uuids=0.0, uuid_values=weight), random.Random(3)
+            contexts = [tasks.niah(r, 600, 1).context for _ in range(200)]
+            seen[weight] = sum(bool(re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", c)) for c in contexts)
+        self.assertEqual(seen[0], 0)
+        self.assertTrue(20 < seen[2] < 80, seen)  # two of nine
+        self.assertGreater(seen[1000], 190)
+
     def test_vt_chains_lead_to_the_value(self):
         for sample in self.samples("vt"):
             assigned = dict(re.findall(r"VAR (\w+) = (?:VAR )?(\w+)\.", sample.context))
