@@ -44,7 +44,7 @@ export nvcc
 
 status=0
 for arch in sm_80 sm_90; do
-  for source in engine/kernels/*_cuda.cu; do
+  for source in engine/kernels/*_cuda.cu hardware/probe/*.cu; do
     printf '%s\0%s\0%s\0' "$arch" "$source" "$work/$arch-$(basename "$source" .cu)"
   done
 done | xargs -0 -n 3 -P "$jobs" bash -euo pipefail -c 'report "$@"' report
@@ -56,7 +56,7 @@ for arch in sm_80 sm_90; do
     printf '%9s %7s %6s %7s %7s  %s\n' registers shared stack stored loaded kernel
     cat "$work/$arch"-*.lines | sort | while read -r name registers shared stack stored loaded; do
       printf '%9s %7s %6s %7s %7s  %s\n' "$registers" "$shared" "$stack" "$stored" "$loaded" \
-        "$(c++filt "$name" | sed -E 's/tandem::gpu:://g; s/\(.*//; s/^void //; s/\((unsigned int|bool)\)//g')"
+        "$(c++filt "$name" | sed -E 's/tandem::(gpu|probe):://g; s/\(anonymous namespace\):://g; s/\(.*//; s/^void //; s/\((unsigned int|bool)\)//g')"
     done | sort -k6
   } >"$out"
   spilling=$(awk 'NR > 2 && $6 !~ /prefill/ && $4 + $5 > 0 { print $6 }' "$out")

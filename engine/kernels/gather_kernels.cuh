@@ -8,10 +8,13 @@
 namespace tandem::gpu {
 
 constexpr unsigned kCopyThreads = 256;
-// Of an A100's multiprocessors 30 %, of an H200's a quarter: with the loads below 512 KiB are under way, some ten times
+// Of an A100's multiprocessors 30 %, of an H200's a quarter: with the loads below 384 KiB are under way, some six times
 // what a link of 64 GB/s needs for a round trip of 1 us, and the rest is left to what computes beside it.
 constexpr unsigned kCopyBlocks = 32;
-constexpr unsigned kCopyLoads = 4;  // per thread, before the first store
+constexpr unsigned kCopyLoads = 3;  // per thread, before the first store; a fourth would spill
+// By which a thread has 32 registers: with 40 no block fits beside two of f16 attention at D 128 (224 x 128 each), one
+// of which would wait until the link is done.
+constexpr unsigned kCopyResident = 8;
 
 /// Copies units 0 .. total - 1; locate(unit, from, to) says where one lies.
 template <class Locate>
@@ -36,7 +39,7 @@ __device__ __forceinline__ void copy_units(std::uint32_t total, const Locate& lo
 }
 
 /// The lists one behind the other; n <= kMostLists.
-inline __global__ void __launch_bounds__(kCopyThreads)
+inline __global__ void __launch_bounds__(kCopyThreads, kCopyResident)
     gather_kernel(const __grid_constant__ LaunchArray<Pieces> lists, std::uint32_t n) {
   TANDEM_SHARED(std::uint32_t, begins, kMostLists);  // of each list's pieces among all
   TANDEM_SHARED(std::uint32_t, sums, kWarp);

@@ -47,9 +47,14 @@ __global__ void move_pieces(uint4* packed, uint4* pool, const std::uint32_t* slo
   }
 }
 
+// At most half of a multiprocessor's threads and registers: what is measured beside it needs room there. 32 KB in
+// flight on each are enough for HBM3.
+constexpr unsigned kLoadThreads = 512;
+
 /// Reads device memory over and over for `duration` nanoseconds: decode attention's and decode GEMMs' kind of load.
-__global__ void read_for(const uint4* data, std::uint64_t count, unsigned long long duration,
-                         volatile unsigned* started, unsigned token, unsigned* sink) {
+__global__ void __launch_bounds__(kLoadThreads, 2)
+    read_for(const uint4* data, std::uint64_t count, unsigned long long duration, volatile unsigned* started,
+             unsigned token, unsigned* sink) {
   const unsigned long long begin = nanoseconds_now();
   if (blockIdx.x == 0 && threadIdx.x == 0) *started = token;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
@@ -86,9 +91,9 @@ class Beside {
   bool run(double duration_s, const std::function<void()>& work) {
     stream_.drain("running the load kernel");  // of work that threw
     const unsigned token = ++token_;
-    read_for<<<blocks_, 1024, 0, stream_>>>(data_.as<uint4>(), data_.bytes() / 16,
-                                            static_cast<unsigned long long>(duration_s * 1e9), flag_.as<unsigned>(),
-                                            token, sink_.as<unsigned>());
+    read_for<<<blocks_, kLoadThreads, 0, stream_>>>(data_.as<uint4>(), data_.bytes() / 16,
+                                                    static_cast<unsigned long long>(duration_s * 1e9),
+                                                    flag_.as<unsigned>(), token, sink_.as<unsigned>());
     cuda_check(cudaGetLastError(), "launching the load kernel");
     const auto start = Clock::now();
     while (std::atomic_ref(*flag_.as<unsigned>()).load(std::memory_order_acquire) != token) {
@@ -154,10 +159,14 @@ class LinkBench {
       cudaMemcpyAttributes attributes{};
       attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
       attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
-      std::size_t first = 0;
-      cuda_check(cudaMemcpyBatchAsync(in ? device_.data() : host_.data(), in ? host_.data() : device_.data(),
-                                      sizes_.data(), sizes_.size(), &attributes, &first, 1, stream_),
-                 "copying a batch of pieces");
+      constexpr std::size_t kMost = 1024;  // of a call, as the engine's (engine/device/cuda/runtime.cu)
+      for (std::size_t begin = 0; begin < sizes_.size(); begin += kMost) {
+        std::size_t first = 0;
+        cuda_check(cudaMemcpyBatchAsync((in ? device_ : host_).data() + begin, (in ? host_ : device_).data() + begin,
+                                        sizes_.data() + begin, std::min(kMost, sizes_.size() - begin), &attributes,
+                                        &first, 1, stream_),
+                   "copying a batch of pieces");
+      }
     } else {
       int shift = 0;
       while ((std::size_t{16} << shift) < piece_) ++shift;
