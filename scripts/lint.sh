@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# clang-format and clang-tidy over the repository's C++ and CUDA files. Exit code 1 where they have something to say.
+# clang-format and clang-tidy over the repository's C++ and CUDA files, and whether pages are wrapped. Exit code 1 where they
+# have something to say.
 #
-#   scripts/lint.sh [--fix] [--each] [--jobs N]      --fix: let clang-format rewrite the files first; --each: parse each file by
+#   scripts/lint.sh [--fix] [--each] [--jobs N]      --fix: let clang-format and wrap_pages.py rewrite the files first; --each: parse each file by
 #                                             itself, too, for a missing #include and declarations that nothing uses
 #
 # clang-tidy works on the .cc files (headers through them) that changed since they were last found clean: what is compiled
@@ -24,11 +25,22 @@ done
 # Where git is absent or this is no checkout, what lies in the source folders.
 if command -v git >/dev/null && git rev-parse --git-dir >/dev/null 2>&1; then
   mapfile -t files < <(git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh')
+  mapfile -t pages < <(git ls-files -co --exclude-standard -- '*.md')
 else
   mapfile -t files < <(find engine methods eval hardware cli bench tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+  mapfile -t pages < <(find README.md docs engine methods eval hardware cli bench models tests -name '*.md')
 fi
 status=0
-if [ "$fix" = 1 ]; then clang-format -i "${files[@]}"; fi
+if [ "$fix" = 1 ]; then
+  clang-format -i "${files[@]}"
+  python3 scripts/wrap_pages.py "${pages[@]}"
+fi
+if python3 scripts/wrap_pages.py --check "${pages[@]}"; then
+  echo "wrap_pages.py: ${#pages[@]} pages are in order."
+else
+  echo "wrap_pages.py: scripts/lint.sh --fix puts them in order."
+  status=1
+fi
 if clang-format --dry-run --Werror "${files[@]}"; then
   echo "clang-format: ${#files[@]} files are in order."
 else
