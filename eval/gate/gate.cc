@@ -155,7 +155,8 @@ struct Terms {
 void judge_method(const Run& baseline, const MethodEntry& before, const Run& run, const MethodEntry& now,
                   const Terms& terms, MethodVerdict& out) {
   const Manifest &a = baseline.manifest(), &b = run.manifest();
-  const Samples there = in_equal_batches(baseline.of(before), a, b), here = in_equal_batches(run.of(now), b, a);
+  const Samples &all_there = baseline.of(before), &all_here = run.of(now);
+  const Samples there = in_equal_batches(all_there, a, b), here = in_equal_batches(all_here, b, a);
   Repeated repeated = run.repeated();
   repeated.documents.merge(baseline.repeated().documents);  // either may be an older program's, and know none
   const PairedScores scores = shared_scores(there, here, repeated, "");
@@ -179,6 +180,9 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   out.idle_compared = out.before.samples > 0 && same_steps(there, here, 0);
   if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
   if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
+  if (terms.timed)
+    for (TimeVerdict& time : untimed(all_there, all_here, there, here, terms.simulated, terms.margins.tpot))
+      out.times.push_back(std::move(time));
   if (terms.options.same_tokens && !out.tokens_compared)
     throw_input_error(
         "--same-tokens: {} is not the same computation in both runs, by instruction set, options, precision or prefill "

@@ -158,6 +158,33 @@ std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Sampl
   return times;
 }
 
+std::vector<TimeVerdict> untimed(const Samples& before, const Samples& now, const Samples& before_timed,
+                                 const Samples& now_timed, bool by_length, double margin) {
+  struct Shared {
+    bool sample = false, batch = false,
+         time = false;  // in both runs: a sample, its batch's times, such of equal batches
+  };
+  std::map<std::uint32_t, Shared> lengths;
+  for (const auto& [place, result] : now.results) {
+    if (!before.results.contains(place)) continue;
+    Shared& shared = lengths[by_length ? std::get<1>(place) : 0];
+    shared.sample = true;
+    shared.batch = shared.batch || (now.timings.contains(place) && before.timings.contains(place));
+    shared.time = shared.time || (now_timed.timings.contains(place) && before_timed.timings.contains(place));
+  }
+  std::vector<TimeVerdict> times;
+  for (const auto& [length, shared] : lengths) {
+    if (shared.time) continue;
+    TimeVerdict& time = times.emplace_back();
+    time.verdict = Verdict::cannot_tell;
+    time.what = "TPOT or TTFT";
+    time.length = length;
+    time.margin = margin;
+    time.remark = shared.batch ? "no batch of the two runs has the same samples" : "no sample has times in both runs";
+  }
+  return times;
+}
+
 bool allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins) {
   bool shared = false;
   const auto raise = [&](double& margin, double (*time)(const SampleTiming&)) {

@@ -34,6 +34,11 @@ std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const 
 std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Samples& now, std::uint32_t batch,
                                               const TimeMargins& margins);
 
+/// "Cannot tell" where the runs share samples, but no time that may be compared: at each length, or of all together.
+/// `before_timed`, `now_timed`: what in_equal_batches() leaves of them.
+std::vector<TimeVerdict> untimed(const Samples& before, const Samples& now, const Samples& before_timed,
+                                 const Samples& now_timed, bool by_length, double margin);
+
 /// Raises the margins to what `again`, a run of the baseline's program, differs from it.
 /// False where they share no time.
 bool allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins);

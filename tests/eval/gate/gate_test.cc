@@ -259,6 +259,36 @@ TEST_F(GateOfRuns, BatchesWithOtherSamplesAreLeftOutOfTheTimes) {
   }
 }
 
+TEST_F(GateOfRuns, WhereNoTimeCanBeComparedNothingIsSaidOfTimes) {
+  for (const bool measured : {false, true}) {
+    const auto of = [&](std::uint32_t samples, double ratio) {
+      Changes changes;
+      changes.manifest = [=](Manifest& m) {
+        if (measured) kOnACpu(m);
+        m.command = "tandem compare --batch 128 --samples " + std::to_string(samples);
+        m.samples = samples;
+      };
+      changes.timing = [=](SampleTiming& t) { slow_down(t, ratio); };
+      return changes;
+    };
+    GateOptions strict;
+    strict.strict = true;
+    const Gate slow = gate(of(120, 10), of(100, 1), strict);
+    EXPECT_EQ(slow.verdict, Verdict::failed);
+    EXPECT_THAT(doubts_of(slow), Contains(AllOf(HasSubstr("nothing shows whether TPOT or TTFT"),
+                                                HasSubstr("no batch of the two runs has the same samples"))));
+    EXPECT_EQ(slow.methods[0].times.size(), measured ? 1u : 2u);
+    EXPECT_EQ(gate_text(gate(of(120, 10), of(100, 1)), false).find("takes longer"), std::string::npos);
+  }
+}
+
+TEST_F(GateOfRuns, RunsWithoutTimesPassByAccuracyAlone) {
+  Changes untimed;
+  untimed.manifest = [](Manifest& m) { m.clock = ""; };
+  const std::string text = gate_text(gate(untimed, untimed), false);
+  EXPECT_THAT(text, HasSubstr("Passed: no method loses more than 3 points.\n"));
+}
+
 TEST_F(GateOfRuns, OnlyAnotherRunOfTheBaselinesProgramIsNoise) {
   Changes measured;
   measured.manifest = kOnACpu;
