@@ -1,25 +1,20 @@
 #include "cli/eval_run.h"
 
-#include <algorithm>
 #include <fmt/core.h>
 
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "eval/report/line_file.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
+#include "eval/run/unread_files.h"
 
 namespace tandem::cli {
 
-std::vector<std::string> split_names(const std::string& list, const std::function<void(const std::string&)>& check) {
-  std::vector<std::string> names;
-  for (std::size_t at = 0; !list.empty() && at <= list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    std::string name = list.substr(at, end - at);
-    check(name);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
-    at = end + 1;
-  }
-  return names;
+void say_unread(const char* option, const std::filesystem::path& folder,
+                const std::vector<std::filesystem::path>& files, const char* rule) {
+  const std::string note = eval::unread_note(option, folder, files, rule);
+  if (!note.empty()) say(note);
 }
 
 void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::BenchmarkOptions options, Session& session) {

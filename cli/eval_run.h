@@ -1,6 +1,7 @@
 // What the evals share that ask the prompts of a benchmark: how they are answered with every method, and the report.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,9 +13,10 @@
 
 namespace tandem::cli {
 
-/// Names between commas, each once however often it is given; none of an empty list. `check` throws InputError for what
-/// is no name.
-std::vector<std::string> split_names(const std::string& list, const std::function<void(const std::string&)>& check);
+/// Says on stderr which files in `folder`, the value of `option`, no task is read from, where there are some. `rule`:
+/// what names must be. For runs without --tasks: with them the user has chosen.
+void say_unread(const char* option, const std::filesystem::path& folder,
+                const std::vector<std::filesystem::path>& files, const char* rule);
 
 /// The samples of `benchmark` that the folder of `run` lacks are decoded with every method, and reported on. `what`:
 /// "leval"; `doing`: the word of the progress line; `command`: as it can be typed again; `fill`: the benchmark's own

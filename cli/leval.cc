@@ -91,6 +91,11 @@ void leval(const LEvalCommand& command) {
   const eval::LEval benchmark = read(std::move(what), session.model, command.run.quiet);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--max-length");
+  if (command.tasks.empty()) {
+    say_unread(
+        "--data", command.data, eval::unread_leval(command.data),
+        "a name must be a data set's, in the folder of its kind, as in Open-ended-tasks/legal_contract_qa.jsonl");
+  }
   say_hints(options.methods, command.session);
   const EvalRun asked{command.session,
                       command.run,
@@ -109,7 +114,7 @@ void add_leval(Command eval) {
   auto options = std::make_shared<LEvalCommand>();
   command.option("--data", options->data, "Folder with L-Eval's Closed-ended-tasks/ and Open-ended-tasks/").required();
   command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
-  command.option("--tasks", options->tasks, "Data sets, as tpo,financial_qa [all that --data holds]");
+  command.option("--tasks", options->tasks, "Data sets, as tpo,financial_qa [all that --data holds but sci_fi]");
   command.option("--samples", options->samples, "First questions of each task [all]");
   command.option("--max-length", options->max_length,
                  "Tokens of a document, of which only the first words are kept where it has more [as many "

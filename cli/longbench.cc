@@ -68,13 +68,9 @@ void longbench(const LongBenchCommand& command) {
   if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
   if (!command.chat && !command.chat_format.empty())
     throw_input_error("--chat-format belongs to prompts in a chat template: add --chat.");
-  eval::LongBenchOptions what{
-      command.data,
-      split_names(command.tasks,
-                  [](const std::string& task) { eval::longbench_dataset(eval::longbench_dataset_of(task)); }),
-      command.samples.value_or(0),
-      0,
-      {}};
+  eval::LongBenchOptions what{command.data, {}, command.samples.value_or(0), 0, {}};
+  if (!command.tasks.empty()) what.tasks = split_list(command.tasks, "--tasks");
+  for (const std::string& task : what.tasks) eval::longbench_dataset(eval::longbench_dataset_of(task));
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
   check_run_options(command.run);
   check_trained(command.session);
@@ -83,6 +79,12 @@ void longbench(const LongBenchCommand& command) {
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
+  if (command.tasks.empty()) {
+    say_unread(
+        "--data", command.data, eval::unread_longbench(command.data),
+        "a name must be a data set's, as hotpotqa.jsonl, and LongBench-E's files are read beside others only where "
+        "--tasks names them, as hotpotqa_e");
+  }
   say_hints(options.methods, command.session);
   const EvalRun asked{command.session,
                       command.run,
@@ -101,8 +103,10 @@ void add_longbench(Command eval) {
   auto options = std::make_shared<LongBenchCommand>();
   command.option("--data", options->data, "Folder with LongBench's config/ and data/").required();
   command.option("--methods", options->methods, "Methods with their options; the first is the baseline").show_default();
-  command.option("--tasks", options->tasks,
-                 "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds]");
+  command.option(
+      "--tasks", options->tasks,
+      "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds, LongBench-E's only where there "
+      "are no others]");
   command.option("--samples", options->samples, "First samples of each task [all]");
   command.option("--max-length", options->max_length,
                  "Tokens of a prompt, whose middle is cut out where it has more [upstream's; of other models multiples "

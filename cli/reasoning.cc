@@ -92,7 +92,8 @@ void reasoning(const ReasoningCommand& command) {
   check_command(command);
   eval::ReasoningOptions what = command.what;
   what.samples = command.samples.value_or(0);
-  what.tasks = split_names(command.tasks, [](const std::string& task) { eval::answer_kind_of(task); });
+  if (!command.tasks.empty()) what.tasks = split_list(command.tasks, "--tasks");
+  for (const std::string& task : what.tasks) eval::answer_kind_of(task);
   what.max_new_tokens = parse_one_length(command.max_new, "--max-new");
   Session session = open_session(command.session);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
@@ -102,6 +103,10 @@ void reasoning(const ReasoningCommand& command) {
   const eval::Reasoning benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");
+  if (command.tasks.empty()) {
+    say_unread("--data", command.what.data, eval::unread_reasoning(command.what.data),
+               "a name must begin with aime, gsm8k, gpqa or math in lower case, as aime25.jsonl");
+  }
   say_hints(options.methods, command.session);
   const EvalRun asked{
       command.session,

@@ -4,11 +4,12 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "engine/common/trimmed.h"
 
 namespace tandem {
 
 JsonLine::JsonLine(std::string_view text, const std::string& file, std::size_t line)
-    : json_(json_or_discarded(text)), file_(file), line_(line) {
+    : json_(parse_json(text, fmt::format("{}, line {}", file, line))), file_(file), line_(line) {
   if (!json_.is_object()) refuse("not a JSON object");
 }
 
@@ -48,7 +49,7 @@ void for_each_json_line(std::string_view text, const std::string& file,
     std::string_view one = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (one.ends_with('\r')) one.remove_suffix(1);
-    if (one.empty()) continue;
+    if (trimmed(one).empty()) continue;
     with(JsonLine(one, file, line));
     any = true;
   }

@@ -10,13 +10,14 @@
 
 namespace tandem {
 
-/// One line's object. InputError, "<file>, line <n>: ...", for what is no object and for fields that are missing or of
-/// another kind.
+/// One line's object. InputError, "<file>, line <n>: ...", for what is no JSON, with parse_json()'s reason, or no
+/// object, and for fields that are missing or of another kind.
 class JsonLine {
  public:
   JsonLine(std::string_view text, const std::string& file, std::size_t line);
 
   [[noreturn]] void refuse(const std::string& what) const;
+  std::size_t number() const { return line_; }  // in the file, from 1 on
   bool has(const char* name) const { return json_.contains(name); }
   const nlohmann::json& field(const char* name) const;
   std::string text(const char* name) const { return text_of(field(name), name); }
@@ -33,8 +34,8 @@ class JsonLine {
   std::size_t line_;
 };
 
-/// Calls `with` for every line that is not empty; a carriage return at its end is no part of it. InputError where no
-/// line is left: "<file> holds no sample."
+/// Calls `with` for every line that is more than spaces and tabs; a carriage return at its end is no part of it.
+/// InputError where no line is left: "<file> holds no sample."
 void for_each_json_line(std::string_view text, const std::string& file,
                         const std::function<void(const JsonLine&)>& with);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <optional>
+#include <set>
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
@@ -10,6 +11,7 @@
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
 #include "eval/run/documents.h"
+#include "eval/run/unread_files.h"
 #include "eval/scoring/rouge.h"
 #include "eval/scoring/token_f1.h"
 #include "eval/scoring/white_space.h"
@@ -99,6 +101,13 @@ class PartCounter {
 };
 
 }  // namespace
+
+std::vector<fs::path> unread_leval(const fs::path& folder) {
+  const fs::path closed = folder / "Closed-ended-tasks", open = folder / "Open-ended-tasks";
+  std::set<fs::path> read = {folder / "sci_fi.jsonl", closed / "sci_fi.jsonl"};  // which the help says is not asked
+  for (const std::string& task : there(folder)) read.insert(file_of(folder, leval_dataset(task)));
+  return unread_files({folder, closed, open}, read);
+}
 
 LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const std::string& file) {
   LEvalFile out;

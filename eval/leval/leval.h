@@ -46,6 +46,10 @@ struct LEvalFile {
   std::uint64_t hash = 0;
 };
 
+/// The .jsonl files of a folder that are not read where no tasks are given: of no data set, or not in the folder of its
+/// kind. Not sci_fi's, which cannot be asked.
+std::vector<std::filesystem::path> unread_leval(const std::filesystem::path& folder);
+
 /// The documents and questions of one file; `file` is for error sentences, which name the line and the field.
 LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const std::string& file);
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 #include "eval/run/documents.h"
+#include "eval/run/unread_files.h"
 
 namespace tandem::eval {
 namespace {
@@ -47,7 +49,8 @@ Json read_config(const fs::path& folder, const char* name) {
       folder.string(), name);
 }
 
-/// Tasks that the folder has a file of, in upstream's order.
+/// Tasks that the folder has a file of, in upstream's order. LongBench-E, a benchmark of its own, only where the other
+/// one is not there.
 std::vector<std::string> tasks_in(const fs::path& data) {
   std::error_code refused;
   std::vector<std::string> found;
@@ -164,6 +167,13 @@ std::map<std::string, LongBenchFile> read_longbench(const fs::path& folder, std:
   std::map<std::string, LongBenchFile> files;
   for (const std::string& task : tasks) files[task] = read_file(data, task, prompts, lengths);
   return files;
+}
+
+std::vector<fs::path> unread_longbench(const fs::path& folder) {
+  const fs::path data = data_folder(folder);
+  std::set<fs::path> read;
+  for (const std::string& task : tasks_in(data)) read.insert(data / (task + ".jsonl"));
+  return unread_files({folder, data}, read);
 }
 
 }  // namespace tandem::eval

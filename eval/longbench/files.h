@@ -47,4 +47,8 @@ std::string longbench_prompt(std::string_view prompt, const LongBenchRecord& rec
 std::map<std::string, LongBenchFile> read_longbench(const std::filesystem::path& folder,
                                                     std::vector<std::string>& tasks);
 
+/// The .jsonl files of a folder that are not read where no tasks are given: of no data set, or LongBench-E's beside
+/// others.
+std::vector<std::filesystem::path> unread_longbench(const std::filesystem::path& folder);
+
 }  // namespace tandem::eval

@@ -28,7 +28,7 @@ namespace tandem::eval {
 
 struct LongBenchOptions {
   std::filesystem::path data;
-  std::vector<std::string> tasks;  // "qasper", "qasper_e"; none: all files that are there
+  std::vector<std::string> tasks;  // "qasper", "qasper_e"; none: as read_longbench() has it
   std::uint32_t samples = 0;       // of each task, its first ones; 0: all
   std::uint32_t max_length = 0;    // tokens of a prompt; 0: default_max_length()
   std::optional<ChatFormat> template_of = {};

@@ -4,12 +4,15 @@
 #include <array>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/json_lines.h"
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
+#include "eval/run/unread_files.h"
 #include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
@@ -125,8 +128,23 @@ AnswerKind answer_kind_of(std::string_view task) {
 
 std::vector<ReasoningProblem> parse_reasoning(std::string_view text, AnswerKind kind, const std::string& file) {
   std::vector<ReasoningProblem> problems;
-  for_each_json_line(text, file, [&](const JsonLine& line) { problems.push_back(problem_of(line, kind)); });
+  std::unordered_map<std::string, std::size_t> lines;  // of prompts
+  for_each_json_line(text, file, [&](const JsonLine& line) {
+    problems.push_back(problem_of(line, kind));
+    const auto [earlier, is_new] = lines.try_emplace(problems.back().prompt, line.number());
+    if (!is_new) {
+      line.refuse(fmt::format("'prompt' is that of line {}: as two problems it would count twice; remove one of them",
+                              earlier->second));
+    }
+  });
   return problems;
+}
+
+std::vector<fs::path> unread_reasoning(const std::string& data) {
+  if (!is_folder(data)) return {};
+  std::set<fs::path> read;
+  for (const auto& [task, path] : files_in(data)) read.insert(path);
+  return unread_files({data}, read);
 }
 
 std::map<std::string, ReasoningFile> read_reasoning(const std::string& data, std::vector<std::string>& tasks) {

@@ -74,11 +74,17 @@ Place place_of(const fs::path& file) {
       file.string(), place.task);
 }
 
-/// All .jsonl files inside a folder, sorted; links to folders are followed, but not back to a folder that they are in.
-/// What may not be read is left out.
-std::vector<fs::path> jsonl_files(const fs::path& folder) {
+/// What a folder holds, folders in it included.
+struct Inside {
+  std::vector<fs::path> files;   // .jsonl, sorted
+  std::vector<fs::path> closed;  // folders that may not be read, with a slash at the end, and links that lead nowhere
+};
+
+/// Links to folders are followed, but not back to a folder that they are in.
+Inside jsonl_files(const fs::path& folder) {
   constexpr auto kHow = fs::directory_options::skip_permission_denied | fs::directory_options::follow_directory_symlink;
-  std::vector<fs::path> files;
+  Inside inside;
+  auto& [files, closed] = inside;
   std::error_code refused;
   std::vector<fs::path> above = {fs::canonical(folder, refused)};  // by depth
   fs::recursive_directory_iterator at(folder, kHow, refused);
@@ -89,22 +95,32 @@ std::vector<fs::path> jsonl_files(const fs::path& folder) {
       fs::path inner = fs::canonical(at->path(), unknown);
       if (std::find(above.begin(), above.end(), inner) != above.end()) at.disable_recursion_pending();
       above.push_back(std::move(inner));
-    } else if (at->path().extension() == ".jsonl" && at->is_regular_file(unknown)) {
-      files.push_back(at->path());
+      if (access(at->path().c_str(), R_OK) != 0) closed.push_back(at->path() / "");
+    } else if (at->path().extension() == ".jsonl") {
+      (at->is_regular_file(unknown) ? files : closed).push_back(at->path());
     }
     at.increment(refused);
   }
+  if (refused)
+    throw_input_error("--ruler-data: the folder '{}' cannot be read to its end ({}).", folder.string(),
+                      refused.message());
   std::sort(files.begin(), files.end());
-  if (files.empty() && access(folder.c_str(), R_OK | X_OK) != 0)
-    throw_input_error("--ruler-data: the folder '{}' cannot be read ({}).", folder.string(), std::strerror(errno));
+  const fs::path& shut = closed.empty() ? folder : closed.front();
+  if (files.empty() && access(shut.c_str(), R_OK | X_OK) != 0)
+    throw_input_error("--ruler-data: '{}' cannot be read ({}).", shut.string(), std::strerror(errno));
   if (files.empty()) throw_input_error("--ruler-data: '{}' holds no .jsonl file.", folder.string());
-  return files;
+  return inside;
+}
+
+/// run.sh leaves predictions beside its data, under the same names.
+bool is_prediction(const fs::path& file) {
+  return file.parent_path().filename() == "pred";
 }
 
 using Listing = std::map<std::pair<std::string, std::uint32_t>, std::vector<fs::path>>;
 
-/// Files by task and length, from their names alone.
-Listing list_files(const fs::path& path) {
+/// Files by task and length, from their names alone; `unread`: those whose place says neither, sorted.
+Listing list_files(const fs::path& path, std::vector<fs::path>& unread) {
   std::error_code refused;
   if (fs::is_regular_file(path, refused)) {
     const Place place = place_of(path);
@@ -114,12 +130,18 @@ Listing list_files(const fs::path& path) {
   if (!fs::is_directory(path, refused))
     throw_input_error("--ruler-data: there is no file or folder '{}'.", path.string());
   Listing listing;
-  const std::vector<fs::path> files = jsonl_files(path);
-  for (const fs::path& file : files) {
+  Inside inside = jsonl_files(path);
+  unread = std::move(inside.closed);
+  for (const fs::path& file : inside.files) {
     const Place place = place_of(file);
-    if (place.known()) listing[{place.task, place.length}].push_back(file);
+    if (place.known()) {
+      listing[{place.task, place.length}].push_back(file);
+    } else if (!is_prediction(file)) {
+      unread.push_back(file);
+    }
   }
-  if (listing.empty()) refuse_place(files.front(), place_of(files.front()));
+  if (listing.empty()) refuse_place(inside.files.front(), place_of(inside.files.front()));
+  std::sort(unread.begin(), unread.end());
   return listing;
 }
 
@@ -221,7 +243,7 @@ std::vector<std::int32_t> encode_official(const Tokenizer& tokenizer, std::strin
 
 OfficialRuler::OfficialRuler(const fs::path& path, std::vector<std::string> tasks, std::vector<std::uint32_t> lengths)
     : tasks_(std::move(tasks)), lengths_(std::move(lengths)) {
-  const Listing listing = list_files(path);
+  const Listing listing = list_files(path, unread_);
   check_asked(listing, tasks_, lengths_);
   if (tasks_.empty()) {
     const std::set<std::string> there = tasks_in(listing, lengths_);

@@ -2,7 +2,7 @@
 //   <length>/<task>.jsonl
 //   <length>/<task>/validation.jsonl
 //   <length>/data/<task>/validation.jsonl      as upstream's run.sh leaves them
-// anywhere inside a folder, or one such file alone. Other files are not looked at.
+// anywhere inside a folder, or one such file alone. Other files are not read.
 // A line has "input" and "outputs", and may have "answer_prefix", which upstream puts behind the input; other fields
 // are not looked at, "index" neither: upstream's needle tasks write the answer's place there, which repeats and may be
 // -1. Nothing is added to a prompt but the tokenizer's begin-of-sequence token. Tokens to generate, scoring and
@@ -57,6 +57,9 @@ class OfficialRuler {
 
   const std::vector<std::string>& tasks() const { return tasks_; }        // as asked for; else in upstream's order
   const std::vector<std::uint32_t>& lengths() const { return lengths_; }  // as asked for; else ascending
+  /// What the folder holds and no task and length are known of, sorted: .jsonl files in other places, predictions of
+  /// run.sh aside, and folders that cannot be read, with a slash at the end.
+  const std::vector<std::filesystem::path>& unread() const { return unread_; }
   /// Samples that every file has.
   std::uint32_t samples() const;
   /// A file that has no more than these: "qa_1 at length 4096".
@@ -79,6 +82,7 @@ class OfficialRuler {
   const std::pair<const Key, File>& shortest() const;
 
   std::map<Key, File> files_;
+  std::vector<std::filesystem::path> unread_;
   std::vector<std::string> tasks_;
   std::vector<std::uint32_t> lengths_;
 };

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class LEvalProgram : public RunFolders {
  protected:
@@ -39,6 +40,17 @@ TEST_F(LEvalProgram, ARunLeavesAFolderWithUpstreamsFigures) {
   std::filesystem::copy(folder("a"), folder("copy"));
   EXPECT_EQ(cli::run("gate --baseline " + folder("a") + " --run " + folder("copy")).code, 0);
   EXPECT_EQ(cli::run("report " + folder("a")).code, 0);
+}
+
+TEST_F(LEvalProgram, FilesThatAreNotReadAreNamedUnlessTasksAreChosen) {
+  data.write("Open-ended-tasks/legal_contract.jsonl", "not read");
+  const cli::Outcome all = cli::run(command("--out " + folder("a")));
+  ASSERT_EQ(all.code, 0) << all.text;
+  EXPECT_THAT(all.text, HasSubstr("--data: not read from '" + data.path().string() +
+                                  "': Open-ended-tasks/legal_contract.jsonl; a name must be a data set's, "));
+  const cli::Outcome chosen = cli::run(command("--tasks 'tpo, gov_report_summ' --out " + folder("b")));
+  ASSERT_EQ(chosen.code, 0) << chosen.text;
+  EXPECT_THAT(chosen.text, Not(HasSubstr("not read")));
 }
 
 TEST_F(LEvalProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
+using ::testing::Not;
 using ::testing::UnorderedElementsAreArray;
 
 class ReasoningProgram : public RunFolders {
@@ -103,6 +104,25 @@ TEST_F(ReasoningProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
   EXPECT_THAT(other.text, HasSubstr("another protocol"));
 }
 
+TEST_F(ReasoningProgram, FilesThatAreNotReadAreNamedUnlessTasksAreChosen) {
+  data.add("aime24", 1);
+  data.add("math500", 1);
+  data.add("AIME25", 1);
+  data.write("notes.jsonl", "not read");
+  const auto said = [&](const std::string& more, const char* run) {
+    const cli::Outcome outcome =
+        cli::run(command("--methods full " + more + " --out " + folder(run)), cli::kOnlyErrors);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    return outcome.text;
+  };
+  EXPECT_THAT(said("", "all"), HasSubstr("--data: not read from '" + data.path() +
+                                         "': AIME25.jsonl, notes.jsonl; a name must begin with aime, gsm8k, gpqa or "
+                                         "math in lower case, as aime25.jsonl.\n"));
+  EXPECT_THAT(said("--tasks 'aime24, math500'", "chosen"), Not(HasSubstr("not read")));
+  EXPECT_EQ(lines("chosen").size(), 2u) << "spaces between names are no part of them";
+  EXPECT_EQ(lines("all").size(), 2u);
+}
+
 TEST_F(ReasoningProgram, BadInputIsASentence) {
   data.add("aime24", 1);
   const auto refused = [&](const std::string& more) {
@@ -113,7 +133,8 @@ TEST_F(ReasoningProgram, BadInputIsASentence) {
   };
   EXPECT_THAT(refused("--tasks aime25"), HasSubstr("there is no 'aime25.jsonl'"));
   EXPECT_THAT(refused("--tasks poems"), HasSubstr("does not say what its answers are"));
-  EXPECT_THAT(refused("--tasks ,"), HasSubstr("does not say what its answers are"));
+  EXPECT_THAT(refused("--tasks ,"), HasSubstr("nothing between two commas"));
+  EXPECT_THAT(refused("--tasks aime24,aime24"), HasSubstr("--tasks: 'aime24' is given twice"));
   EXPECT_THAT(refused("--repeats 2"), HasSubstr("greedy answers"));
   EXPECT_THAT(refused("--top-p 0.9"), HasSubstr("add --temperature"));
   EXPECT_THAT(refused("--temperature 1 --top-p 2"), HasSubstr("--top-p is 2"));
@@ -126,7 +147,7 @@ TEST_F(ReasoningProgram, BadInputIsASentence) {
               HasSubstr("leaves no room"));
   EXPECT_THAT(cli::run("eval reasoning --data /nowhere").text, HasSubstr("there is no file or folder '/nowhere'"));
   data.write("aime24.jsonl", "{\n");
-  EXPECT_THAT(refused(""), HasSubstr("aime24.jsonl, line 1: not a JSON object"));
+  EXPECT_THAT(refused(""), HasSubstr("aime24.jsonl, line 1: not valid JSON"));
 }
 
 }  // namespace

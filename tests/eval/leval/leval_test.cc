@@ -21,6 +21,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -174,6 +175,19 @@ TEST_F(LEvalTest, DocumentsForAJudgeAreNotAsked) {
   EXPECT_THAT(text_of("financial_qa", 0), HasSubstr("for a score"));
 }
 
+TEST_F(LEvalTest, WhatIsNotReadWithoutTasksIsListed) {
+  folder.add("tpo", "exam", {"d"}, {"q"}, {"A"});
+  folder.write("Closed-ended-tasks/sci_fi.jsonl", "said to be left out");
+  folder.write("financial_qa.jsonl", "read, since no other is there");
+  EXPECT_THAT(unread_leval(folder.path()), IsEmpty());
+  for (const char* name : {"Open-ended-tasks/legal_contract.jsonl", "Open-ended-tasks/tpo.jsonl", "tpo.jsonl", "n.txt"})
+    folder.write(name, "not read");
+  EXPECT_THAT(unread_leval(folder.path()),
+              ElementsAre(folder.path() / "Open-ended-tasks/legal_contract.jsonl",
+                          folder.path() / "Open-ended-tasks/tpo.jsonl", folder.path() / "tpo.jsonl"))
+      << "of no data set, of the other kind, and one of two";
+}
+
 TEST_F(LEvalTest, AFileIsOfOneKind) {
   folder.add("financial_qa", "LLM", {"for a judge"}, {"q"}, {"x"});
   folder.add("financial_qa", "f1", {"d"}, {"q"}, {"x"}, /*append=*/true);
@@ -192,7 +206,7 @@ TEST_F(LEvalTest, WhatCannotBeIsToldWithFileAndLine) {
   EXPECT_THAT(refused(), HasSubstr("Did you mean 'tpo'?"));
   options.tasks = {};
   for (const auto& [line, says] :
-       {std::pair{"{", "line 1: not a JSON object"},
+       {std::pair{"{", "line 1: not valid JSON from byte 2"},
         std::pair{R"({"input": "d", "instructions": ["q"], "outputs": [], "evaluation": "exam"})",
                   "line 1: 'instructions' are 1, but 'outputs' 0"},
         std::pair{R"({"input": "d", "instructions": ["q"], "outputs": ["A"], "evaluation": "f1"})",

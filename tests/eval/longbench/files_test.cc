@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string refusal(const std::function<void()>& what) {
   try {
@@ -57,6 +58,29 @@ TEST_F(LongBenchFiles, ThoseOfEWhereNothingElseIs) {
   folder.add("qasper_e", 2);
   EXPECT_EQ(read().at("qasper_e").dataset->name, "qasper");
   EXPECT_THAT(tasks, ElementsAre("qasper_e"));
+}
+
+TEST_F(LongBenchFiles, WhatIsNotReadWithoutTasksIsListed) {
+  folder.add("qasper_e", 2);
+  EXPECT_THAT(unread_longbench(folder.path()), IsEmpty());
+  folder.add("qasper", 2);
+  EXPECT_THAT(unread_longbench(folder.path()), ElementsAre(folder.path() / "data/qasper_e.jsonl"));
+  for (const char* name : {"data/Hotpotqa.jsonl", "data/musique_e.jsonl", "data/notes.txt", "trec.jsonl"})
+    folder.write(name, "not read");
+  EXPECT_THAT(unread_longbench(folder.path()),
+              ElementsAre(folder.path() / "data/Hotpotqa.jsonl", folder.path() / "data/musique_e.jsonl",
+                          folder.path() / "data/qasper_e.jsonl", folder.path() / "trec.jsonl"))
+      << "there is data/, so that nothing beside it is read";
+  EXPECT_EQ(read().size(), 1u);
+  EXPECT_EQ(read({"qasper", "qasper_e"}).size(), 2u) << "both, where both are asked for";
+}
+
+TEST_F(LongBenchFiles, FilesBesideTheConfigurationAreRead) {
+  folder.add("qasper", 2);
+  std::filesystem::rename(folder.path() / "data/qasper.jsonl", folder.path() / "qasper.jsonl");
+  std::filesystem::remove(folder.path() / "data");
+  EXPECT_EQ(read().size(), 1u);
+  EXPECT_THAT(unread_longbench(folder.path()), IsEmpty());
 }
 
 TEST_F(LongBenchFiles, AHashThatFollowsDataPromptAndLength) {

@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::ReasoningFolder;
 
 std::string refused_file(std::string_view text, AnswerKind kind) {
@@ -52,7 +53,7 @@ TEST(ReasoningFiles, AnswersAreTheFinalOnes) {
 
 TEST(ReasoningFiles, BadLinesAreNamed) {
   const auto record = [](const nlohmann::json& answer) { return ReasoningFolder::record("a", answer); };
-  EXPECT_EQ(refused_file("\n{", AnswerKind::number), "x.jsonl, line 2: not a JSON object.");
+  EXPECT_EQ(refused_file("\n{", AnswerKind::number), "x.jsonl, line 2: not valid JSON from byte 2 of 1 on.");
   EXPECT_THAT(refused_file("[]", AnswerKind::number), HasSubstr("not a JSON object"));
   EXPECT_THAT(refused_file("{\"answer\": 1}", AnswerKind::number), HasSubstr("'prompt' is missing"));
   EXPECT_THAT(refused_file(R"({"prompt": "", "answer": 1})", AnswerKind::number), HasSubstr("'prompt' is empty"));
@@ -72,6 +73,26 @@ TEST(ReasoningFiles, BadLinesAreNamed) {
   EXPECT_THAT(refused_file(record("\\text{ cm}"), AnswerKind::expression), HasSubstr("nothing was refused"));
   EXPECT_THAT(refused_file(record(""), AnswerKind::expression), HasSubstr("no answer"));
   EXPECT_THAT(refused_file("\n\n", AnswerKind::expression), HasSubstr("holds no sample"));
+}
+
+TEST(ReasoningFiles, AProblemThatIsThereTwiceIsRefused) {
+  const std::string a = ReasoningFolder::record("a", 1), b = ReasoningFolder::record("b", 1);
+  EXPECT_EQ(refused_file(b + "\n" + a + b + a, AnswerKind::number),
+            "x.jsonl, line 4: 'prompt' is that of line 1: as two problems it would count twice; remove one of them.");
+  EXPECT_THAT(refused_file(a + ReasoningFolder::record("a", 2), AnswerKind::number), HasSubstr("is that of line 1"));
+  const std::string almost = ReasoningFolder::record("a ", 1) + ReasoningFolder::record("A", 1);
+  EXPECT_EQ(parse_reasoning(a + b + almost, AnswerKind::number, "x").size(), 4u) << "another text, another problem";
+}
+
+TEST(ReasoningFiles, WhatAFolderHoldsBesidesIsListed) {
+  const ReasoningFolder folder;
+  folder.add("aime24", 1);
+  EXPECT_THAT(unread_reasoning(folder.path()), IsEmpty());
+  for (const char* name : {"notes.jsonl", "AIME25.jsonl", "gsm8k.txt"}) folder.write(name, "not read");
+  EXPECT_THAT(unread_reasoning(folder.path()), ElementsAre(folder.file("AIME25.jsonl"), folder.file("notes.jsonl")));
+  EXPECT_THAT(unread_reasoning(folder.file("aime24.jsonl")), IsEmpty()) << "files that are given are read";
+  std::vector<std::string> tasks;
+  EXPECT_EQ(read_reasoning(folder.path(), tasks).size(), 1u) << "and not refused";
 }
 
 TEST(ReasoningFiles, AFolderAFileOrSeveral) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "engine/common/error.h"
 #include "tests/files.h"
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 namespace fs = std::filesystem;
 
 class OfficialFiles : public ::testing::Test {
@@ -71,7 +73,7 @@ TEST_F(OfficialFiles, FoldersAreReadAsUpstreamLaysThemOut) {
 TEST_F(OfficialFiles, MalformedLinesNameFileAndLine) {
   const std::string good = "{\"index\": 0, \"input\": \"a\", \"outputs\": [\"x\"]}\n";
   const auto second = [&](const std::string& line) { return error([&] { parse_official(good + line, "f.jsonl"); }); };
-  EXPECT_THAT(second("{\"index\": 1, \"inp"), HasSubstr("f.jsonl, line 2: not a JSON object"));
+  EXPECT_THAT(second("{\"index\": 1, \"inp"), HasSubstr("f.jsonl, line 2: not valid JSON from byte"));
   EXPECT_THAT(second("[1]"), HasSubstr("f.jsonl, line 2: not a JSON object"));
   EXPECT_THAT(second("{\"index\": 1, \"outputs\": [\"x\"]}"), HasSubstr("'input' is missing"));
   EXPECT_THAT(second("{\"index\": 1, \"input\": 5, \"outputs\": [\"x\"]}"), HasSubstr("'input' must hold text"));
@@ -142,6 +144,37 @@ TEST_F(OfficialFiles, TheLengthIsTheFolderOfTheLayoutAndNoOther) {
   EXPECT_THAT(error([&] { OfficialRuler{root_ / "2048/notes"}; }), HasSubstr("length of"));
   EXPECT_THAT(error([&] { OfficialRuler{root_ / "2048/notes/cwe.jsonl"}; }), HasSubstr("as in 4096/cwe.jsonl"));
   EXPECT_EQ(OfficialRuler(root_ / "2048/4096/data/../data/vt/.").lengths().front(), 4096u) << "a folder inside";
+}
+
+TEST_F(OfficialFiles, WhatNothingIsReadFromIsListed) {
+  write("512/vt.jsonl", kTwo);
+  write("512/pred/vt.jsonl", "predictions, which run.sh leaves");
+  write("1024/cwe.jsonl", "of a length that was not chosen");
+  const auto unread = [&] { return OfficialRuler(root_, {}, {512}).unread(); };
+  EXPECT_THAT(unread(), IsEmpty());
+  for (const char* name : {"1K/vt.jsonl", "512/niah_singel_2.jsonl", "512/niah_single_3/test.jsonl", "notes.jsonl"})
+    write(name, "not read");
+  write("512/notes.txt", "not read");
+  fs::create_symlink("nowhere", root_ / "512" / "qa_1.jsonl");
+  EXPECT_THAT(unread(),
+              ElementsAre(root_ / "1K/vt.jsonl", root_ / "512/niah_singel_2.jsonl",
+                          root_ / "512/niah_single_3/test.jsonl", root_ / "512/qa_1.jsonl", root_ / "notes.jsonl"));
+  EXPECT_THAT(OfficialRuler(root_ / "512/vt.jsonl").unread(), IsEmpty());
+}
+
+TEST_F(OfficialFiles, AFolderThatCannotBeReadIsListed) {
+  write("512/vt.jsonl", kTwo);
+  write("1024/vt.jsonl", kTwo);
+  fs::permissions(root_ / "1024", fs::perms::none);
+  const bool readable = access((root_ / "1024").c_str(), R_OK) == 0;
+  const auto found = [&](const fs::path& folder) { return OfficialRuler(folder, {}, {512}).unread(); };
+  if (!readable) {
+    EXPECT_THAT(found(root_), ElementsAre(root_ / "1024" / ""));
+    fs::remove_all(root_ / "512");
+    EXPECT_THAT(error([&] { found(root_); }), HasSubstr("1024/' cannot be read (Permission denied)"));
+  }
+  fs::permissions(root_ / "1024", fs::perms::owner_all);
+  if (readable) GTEST_SKIP() << "this user may read every folder";
 }
 
 TEST_F(OfficialFiles, TheShortestFileDecidesHowManySamplesThereAre) {
