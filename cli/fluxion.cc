@@ -12,6 +12,7 @@
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/ruler_files.h"
+#include "cli/say.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
@@ -48,10 +49,11 @@ Examples:
 Fluxion decides in every step and for every query head how much of the KV in host memory it attends, and in blocks of
 which size. A small network predicts that from 41 numbers that a step has at hand. This makes its training data: full
 attention decodes each prompt; at --steps of its --decode-steps, drawn at random, each head of each layer gives a row of
-features and what would have been right: the least budget at blocks of 1, 16, 32, 64 and 128 tokens under which the
-head's output is off by at most --tau of the layer's largest output (Eq. 2 of the paper), how the budget grows with the
-block, and whether sinks and window alone suffice. Rows also have what two other rules would ask for: output, where tau
-is of the head's own output, and score, where --mass of the attention must be covered.
+features and what would have been right: the least budget at blocks of 1, 16, 32, 64 and 128 tokens under which, and
+under every larger one, the head's output is off by at most --tau of the layer's largest output (Eq. 2 of the paper,
+which asks for the least budget alone), how the budget grows with the block, and whether sinks and window alone suffice.
+Rows also have what two other rules would ask for: output, where tau is of the head's own output, and score, where
+--mass of the attention must be covered.
 
 A prompt is prefilled once and keeps KV in f32; `tandem bench prefill --model DIR` says how long that takes. Labels
 take longer than a model's decode steps, and are made by the CPU with --device cuda too. Prompts of several folders are
@@ -130,6 +132,7 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
   if (!gpu.empty()) source.isa += ", " + gpu;
   source.model = model.name;
   source.weights_hash = model.weights_hash;
+  source.config_hash = model.config_hash;
   source.tokenizer_hash = model.tokenizer->hash();
   for (const std::uint32_t length : lengths) {
     for (const std::string& task : tasks) {
@@ -196,19 +199,11 @@ void collect(CollectArguments& a) {
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   source.shape = engine.shape();
   Progress progress("collecting, tokens of context", Progress::standard(a.quiet));
-  eval::CollectResult result;
-  try {
-    result = eval::collect_fluxion(a.out, mode, engine, *session.pool, source, a.collect,
-                                   [&](std::uint64_t done, std::uint64_t total, std::string_view prompt) {
-                                     progress.update(done, total, prompt);
-                                   });
-  } catch (const Interrupted&) {
-    progress.finish();
-    throw RunError(
-        fmt::format("Interrupted: finished prompts are kept in '{}'; the same command with --resume goes on.", a.out));
-  }
+  const eval::CollectResult result = eval::collect_fluxion(
+      a.out, mode, engine, *session.pool, source, a.collect,
+      [&](std::uint64_t done, std::uint64_t total, std::string_view prompt) { progress.update(done, total, prompt); });
   progress.finish();
-  for (const std::string& repair : result.repairs) fmt::print(stderr, "{}\n", repair);
+  for (const std::string& repair : result.repairs) say(repair);
   fmt::print("{}: {}, {} rows of {} features\n", a.out, eval::counted(result.shards, "prompt"), result.rows, kFeatures);
 }
 

@@ -29,7 +29,8 @@ struct AsyncSpadeOptions {
     set.choice("rope", rope, {"pre", "post"}, "queries are regressed as they were before RoPE, or as roped");
     set.number("epsilon", epsilon, 1e-9, 1e3,
                "of the ridge, relative to the mean squared norm of the window's queries");
-    set.count("theta", theta, "tokens", "generated tokens before which attention is dense");
+    set.count("theta", theta, "tokens",
+              "tokens since the first prompt, later prompts' included, before attention gets sparse");
     return set;
   }
   void check() const {

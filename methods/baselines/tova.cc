@@ -11,9 +11,9 @@ struct TovaOptions {
   std::string evict = "no";
   OptionSet bind() {
     OptionSet set("tova");
-    set.share(
-        "budget", budget,
-        "tokens that a KV head attends, or a share of the context; the step's own is one, with evict=yes one more");
+    set.share("budget", budget,
+              "tokens that a KV head attends, the step's own among them, or a share of the context; with evict=yes "
+              "tokens that a layer keeps, the step's own on top, or a share of prompt + new tokens");
     set.choice("evict", evict, {"no", "yes"},
                "yes: `budget` tokens are kept per layer, and the one with the smallest weight is given up for good");
     return set;
@@ -76,11 +76,14 @@ class Tova : public Method {
     }
   }
 
-  // A set that is as full as its budget allows stays as it is; one that was cut down to the context gets more room.
+  // A number of tokens that was cut down to the context grows with it, and so does the whole context; a smaller share
+  // stays what it was.
   void goes_on(SequenceState& sequence, Ops& ops) override {
+    const bool grows =
+        options_.budget.tokens > 0 ? options_.budget.tokens > sequence.tokens : options_.budget.ratio >= 1;
     if (!options_.evicts())
       ops.renew_token_choice(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
-    else if (options_.budget.tokens == 0 || options_.budget.tokens > sequence.tokens)
+    else if (grows)
       ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
   }
 
@@ -118,8 +121,9 @@ MethodInfo tova_info() {
       "All KV stays on the device. Each step reads every key, scores each token with the true query and attends the "
       "best ones, per KV head by the best of its query heads; choosing is on the critical path. Budget: tokens per KV "
       "head, the step's own included (with evict=yes it comes on top). New tokens: appended on the device. With "
-      "evict=yes a layer keeps `budget` tokens, the same for all its heads, chosen after the prompt by its last query; "
-      "a step attends them and its own, then gives up the token with the smallest weight, summed over all heads, as in "
+      "evict=yes a layer keeps `budget` tokens, the same for all its heads, chosen after the prompt by the last "
+      "prefilled query (the last prompt token is the first step); a step attends them and its own, then gives up the "
+      "token with the smallest weight, summed over all heads, as in "
       "the original; but the newest token always stays, unlike the original's.";
   info.source = "Oren et al. 2024, TOVA (arXiv 2401.06104), as AsyncSpade compares with it";
   info.budget = "tokens-attended";

@@ -119,8 +119,8 @@ class Data:
                 self.tau = 0.1 if 0.1 in plan["taus"] else plan["taus"][0]
             if self.tau not in plan["taus"]:
                 fail(f"--tau is {self.tau}: {folder} has labels for {', '.join(map(str, plan['taus']))}.")
-        for field in plan:
-            if field not in ("files", *SAMPLING) and plan[field] != self.plan[field]:
+        for field in plan:  # config_hash is not in those of older programs
+            if field not in ("files", *SAMPLING) and plan[field] != self.plan.setdefault(field, plan[field]):
                 fail(f"{file}: '{field}' is not that of the other folders of --data.")
         return manifest
 

@@ -29,8 +29,9 @@ OptionSet FluxionOptions::bind() {
              "heads=oracle, published: error that is enough, of the layer's largest output (budgets=output: of the "
              "head's own); a predictor has the one that it was trained for, and no other may be given");
   set.choice("line", line, {"measured", "cover"},
-             "heads=oracle: the line through a head's budgets: from single tokens with their slope, as published, or "
-             "the least one that is nowhere too low at 16 to 128 tokens");
+             "heads=oracle: the line through a head's budgets, each the least that is enough together with all larger "
+             "ones: the published line, from single tokens with their slope, or the least line that is nowhere too "
+             "low at 16 to 128 tokens");
   set.number("bgt", bgt, 0, 1, "fixed heads: share of the host's tokens that a head needs if it chooses single ones");
   set.number("slope", slope, -1, 1, "fixed heads: what a head needs more with every doubling of the block");
   set.number("streaming", streaming, 0, 1, "fixed heads: share of them that do with sinks and window alone");

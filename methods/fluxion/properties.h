@@ -1,4 +1,4 @@
-// What the predictor says of one query head (METHODS.md, Fluxion, "Head properties").
+// What the predictor says of one query head (Fluxion, section 5.2).
 #pragma once
 
 #include "engine/kernels/head_features.h"  // kFeatures

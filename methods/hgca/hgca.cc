@@ -17,7 +17,7 @@ struct HgcaOptions {
     set.number_of("block", block, {16, 32, 64, 128}, "tokens that leave the device together");
     set.number("alpha", alpha, 0, 1, "share of a step's attention weight in a token's moving average");
     set.number("beta", beta, 0, 1e6, "a token is salient above beta times the mean weight; 0: all are");
-    set.number_of("obs", obs, {1, 2, 4, 8, 16, 32, 64}, "last queries of a prompt that averages start from");
+    set.number_of("obs", obs, {1, 2, 4, 8, 16, 32, 64}, "last prefilled queries that averages start from");
     set.count("dense_layers", dense_layers, "layers",
               "first layers in which the CPU attends to all tokens that left the device, whatever beta says");
     set.choice("pad", pad, {"masked", "attended"},

@@ -17,9 +17,10 @@ struct ScoutOptions {
               digest = "bounds";
   OptionSet bind() {
     OptionSet set("scoutattention");
-    set.tokens("budget", budget,
-               "tokens of the device's part of a layer: sinks, the newest block and the best others; with "
-               "device_scope=resident the CPU attends those that are chosen and not resident on top");
+    set.tokens(
+        "budget", budget,
+        "tokens of the device's part of a layer, whole blocks, rounded down: sinks, the newest block and the best "
+        "others; with device_scope=resident the CPU attends those that are chosen and not resident on top");
     set.number_of("block", block, {16, 32, 64, 128}, "tokens that are chosen together");
     set.tokens("sinks", sinks, "first tokens that never leave the device, rounded up to whole blocks");
     set.value(
@@ -41,8 +42,10 @@ struct ScoutOptions {
     set.choice("pred_norm", pred_norm, {"next", "own"},
                "input norm under which a layer's query is predicted: its own layer's, or that of the layer before");
     set.choice("scope", scope, {"layer", "kv_head"}, "who chooses blocks together");
-    set.choice("device_scope", device_scope, {"resident", "selected"},
-               "whether the device attends all residents, or those that were chosen");
+    set.choice(
+        "device_scope", device_scope, {"resident", "selected"},
+        "whether the device attends all residents, or those that were chosen; under layer0=resident always all in "
+        "layer 0");
     set.choice("layer0", layer0, {"true_query", "resident"},
                "layer 0 has no layer before it: the CPU attends by the true query, or not at all");
     add_digest_option(set, digest);
@@ -209,11 +212,12 @@ MethodInfo scoutattention_info() {
   info.name = "scoutattention";
   info.summary = "the best blocks resident on the device, chosen ones that are not attended on the CPU a layer ahead";
   info.description =
-      "All blocks are in host memory; digests of all (per channel min and max of their keys, or with digest=mean their "
-      "mean), and the `budget` tokens that the prompt's last query scores "
-      "best, "
-      "are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and chooses "
-      "the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those that are "
+      "All filled blocks but the sinks are in host memory; sinks and the newest, partly filled block are on the device "
+      "alone. Digests of all blocks (per channel min and max of their keys, or with digest=mean their mean), and the "
+      "blocks that the last prefilled query scores best (the last prompt token is the first step), as many as `budget` "
+      "has room for, are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and "
+      "chooses the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those "
+      "that are "
       "not resident are attended on the CPU by the predicted query, "
       "the residents on the device by the true one (ahead=none: all by the true one, while the device attends; "
       "true_layers: so in the first layers). Every "
@@ -223,7 +227,8 @@ MethodInfo scoutattention_info() {
       "Budget: tokens per layer, the same for all heads under scope=layer; sinks and the newest, partly filled block "
       "count inside it. New tokens: on the device until their block is full; then it goes to host memory, gets a "
       "digest, "
-      "and becomes resident at a recall. A new prompt in a session chooses the residents anew by its last query.";
+      "and becomes resident at a recall. A new prompt in a session chooses the residents anew by its last "
+      "prefilled query.";
   info.source = "ScoutAttention (papers: ScoutAttention, section 3, algorithm 1)";
   info.budget = "tokens-per-layer";
   info.budget_options = {{.option = "budget", .step = kPageTokens}};

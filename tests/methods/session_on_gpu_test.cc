@@ -122,8 +122,8 @@ TEST_F(Gpu, ADecodeGoesOnWithoutANewPrompt) {
 
 // Budgets that the context grows into: what the refused prompt asked for must not be left behind.
 TEST_F(Gpu, WhereTokensSurvivedOneByOneAFurtherPromptIsRefused) {
-  for (const char* spec :
-       {"h2o:budget=96", "h2o:budget=1000", "tova:budget=48,evict=yes", "tova:budget=0.5,evict=yes"}) {
+  for (const char* spec : {"h2o:budget=96", "h2o:budget=1000", "tova:budget=48,evict=yes", "tova:budget=1000,evict=yes",
+                           "tova:budget=0.5,evict=yes"}) {
     Steps logits[2];
     for (const bool refused : {false, true}) {
       EngineOptions options;

@@ -133,8 +133,9 @@ TEST(Session, LosslessMethodsStaySoWhereADecodeGoesOn) {
   const Tokens prompt = random_prompt(60, 5);
   std::vector<std::vector<float>> expected;
   bench.decode(*make_method("full"), {prompt}, 80, {.logits = &expected});
-  for (const char* spec : {"h2o:budget=1", "h2o:budget=1,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
-                           "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "hgca:beta=0"}) {
+  for (const char* spec :
+       {"h2o:budget=1", "h2o:budget=1,heavy=0.9", "quest:budget=1", "hybrid-fixed:budget=1",
+        "gpu-fetch:budget=1,sinks=0,window=32", "full-offload", "hgca:beta=0", "tova:budget=1,evict=yes"}) {
     const auto method = make_method(spec);
     ASSERT_TRUE(method->needs(bench.engine.shape()).lossless) << spec;
     auto session = open(bench, *method, {prompt}, 40);

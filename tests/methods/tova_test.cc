@@ -164,37 +164,63 @@ TEST(TovaEvicts, TheLightestTokenOfTheLatestQueryForGood) {
   }
 }
 
-// A share of the context is more tokens once the decode goes on: the set takes in new ones until it is as full again.
-TEST(TovaEvicts, AShareOfAContextThatGrowsKeepsMore) {
+/// How many tokens a layer keeps: in a session's first decode, in one that goes on without a new prompt, and behind
+/// one.
+struct Turns {
+  const char* budget;
+  std::uint32_t first, further, behind_a_prompt;
+};
+void PrintTo(const Turns& turns, std::ostream* out) {
+  *out << turns.budget;
+}
+class TovaTurns : public ::testing::TestWithParam<Turns> {};
+// Of 190, 220 and 290 tokens. Only a new prompt makes a share one of more tokens; a number of tokens that was cut down
+// to the context grows with it, and so does the whole context.
+INSTANTIATE_TEST_SUITE_P(Budgets, TovaTurns,
+                         ::testing::Values(Turns{"0.25", 48, 48, 73}, Turns{"200", 190, 200, 200},
+                                           Turns{"1", 190, 220, 290}, Turns{"60", 60, 60, 60}));
+
+TEST_P(TovaTurns, AShareGrowsWithANewPromptAndATokenBudgetUpToItself) {
   constexpr std::uint32_t kHalf = 30;
-  const std::vector<std::int32_t> prompt = random_prompt(161, 5);
+  const Turns& turns = GetParam();
+  const std::vector<std::int32_t> prompt = random_prompt(161, 5), turn = random_prompt(40, 6);
   Bench bench(tiny_model());
-  const auto method = make_method("tova:evict=yes,budget=0.25");
+  const auto method = make_method(std::string("tova:evict=yes,budget=") + turns.budget);
   const auto prefix = bench.engine.prefill(prompt);
   const DecodeRequest request{prefix.get(), kHalf};
   const auto session = bench.engine.open_session(*method, {&request, 1});
-  std::vector<std::vector<float>> logits, more;
+  std::vector<std::vector<float>> logits;
   std::vector<std::int32_t> fed = prompt;
-  for (std::vector<std::vector<float>>* part : {&logits, &more}) {
-    const std::vector<std::int32_t> said = session->decode({.logits = part}).sequences[0].tokens;
+  for (int part = 0; part < 3; ++part) {
+    if (part == 2) {
+      session->append(0, turn, kHalf);
+      fed.insert(fed.end(), turn.begin(), turn.end());
+    }
+    std::vector<std::vector<float>> own;
+    const std::vector<std::int32_t> said = session->decode({.logits = &own}).sequences[0].tokens;
+    ASSERT_EQ(said.size(), kHalf);
     fed.insert(fed.end(), said.begin(), said.end());
+    logits.insert(logits.end(), own.begin(), own.end());
   }
-  logits.insert(logits.end(), more.begin(), more.end());
 
-  const TokenShare share{0.25, 0};
-  const std::uint32_t first = share.of(161 + kHalf - 1), second = share.of(161 + 2 * kHalf - 1);
-  ASSERT_LT(first, second);
   SlowTova slow(bench.model);
+  const std::size_t first = prompt.size() - 1, again = prompt.size() + 2 * kHalf + turn.size() - 1;
+  std::vector<std::size_t> held;  // at the end of each decode
   std::size_t step = 0;
   for (std::size_t t = 0; step < logits.size(); ++t) {
-    const bool decodes = t + 1 >= prompt.size();
-    const std::size_t budget = step < kHalf ? first : second;
-    const Vector expected = slow.step(fed[t], t + 2 >= prompt.size() ? budget : SIZE_MAX);
+    const bool decodes = (t >= first && t < first + 2 * kHalf) || t >= again;
+    // In decode steps, and after the last token of a prompt that is computed before them.
+    const bool evicts = decodes || t + 1 == first || t + 1 == again;
+    const std::size_t budget = t < first + kHalf       ? turns.first
+                               : t < first + 2 * kHalf ? turns.further
+                                                       : turns.behind_a_prompt;
+    const Vector expected = slow.step(fed[t], evicts ? budget : SIZE_MAX);
     if (!decodes) continue;
     ASSERT_LT(worst_difference(expected, logits[step]), 3e-4) << "step " << step;
     ++step;
+    if (step % kHalf == 0) held.push_back(slow.held(0));
   }
-  EXPECT_EQ(slow.held(0), second);
+  EXPECT_EQ(held, (std::vector<std::size_t>{turns.first, turns.further, turns.behind_a_prompt}));
 }
 
 TEST(TovaCounters, CountWhatItReads) {

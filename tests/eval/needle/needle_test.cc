@@ -181,7 +181,7 @@ TEST_F(Needle, SaysWhatCannotBe) {
   EXPECT_EQ(depth_of_task(depth_task(100)), 100u);
 }
 
-// Offloading all KV changes where it lies, not what is attended: METHODS.md asks for the same tokens in every cell.
+// Offloading all KV changes where it lies, not what is attended: every cell has the same tokens.
 TEST_F(Needle, LosslessOffloadEqualsTheResidentRun) {
   const RunFolder folder = run("lossless", some_options(), {"full", "full-offload", "full-host"}, 2);
   std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::vector<std::vector<std::int32_t>>> tokens;
