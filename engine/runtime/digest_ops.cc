@@ -50,6 +50,50 @@ struct EngineOps::DigestWork {
   bool on_device = false, on_host = false;
   LinkPieces pieces;                 // of the keys that a device reads from host memory
   std::optional<DigestIndex> finer;  // read instead of pages
+
+  /// each(keys, tokens) for every page of a block, in order. `tiers`: where the pages of the device and the host begin.
+  template <class Each>
+  void for_pages(const KvStore& kv, const char* const (&tiers)[2], std::uint32_t head, std::uint32_t block,
+                 const Each& each) const {
+    const Range range = index.block_tokens(block);
+    const Page* page = &pages[std::size_t{block - blocks.begin} * (index.block / kPageTokens)];
+    for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++page)
+      each(tiers[static_cast<int>(page->tier)] + kv.k_offset(page->slot, head),
+           std::min(kPageTokens, range.end - token));
+  }
+
+  void make_bounds(BodyContext& ctx, const KvStore& kv, const char* const (&tiers)[2], std::uint32_t layer,
+                   std::uint32_t head, Range range) const {
+    const KvShape& s = kv.shape();
+    const std::size_t bytes = s.vector_bytes();
+    char* const values = index.values.write<char>(ctx);
+    std::vector<char> low(index.block / kPageTokens * bytes), high(low.size());  // [page][D]
+    for (std::uint32_t b = range.begin; b < range.end; ++b) {
+      std::uint32_t count = 0;
+      for_pages(kv, tiers, head, b, [&](const char* keys, std::uint32_t tokens) {
+        build_digest(keys, s.type, tokens, s.head_dim, low.data() + count * bytes, high.data() + count * bytes);
+        ++count;
+      });
+      merge_digest(low.data(), high.data(), s.type, count, s.head_dim,
+                   values + index.min_offset(layer, head) + b * bytes,
+                   values + index.max_offset(layer, head) + b * bytes);
+    }
+  }
+
+  void make_means(BodyContext& ctx, const KvStore& kv, const char* const (&tiers)[2], std::uint32_t layer,
+                  std::uint32_t head, Range range) const {
+    const KvShape& s = kv.shape();
+    char* const values = index.values.write<char>(ctx) + index.min_offset(layer, head);
+    std::vector<float> sums(s.head_dim);
+    for (std::uint32_t b = range.begin; b < range.end; ++b) {
+      std::fill(sums.begin(), sums.end(), 0.0f);
+      for_pages(kv, tiers, head, b, [&](const char* keys, std::uint32_t tokens) {
+        add_keys(keys, s.type, tokens, s.head_dim, sums.data());
+      });
+      const Range tokens = index.block_tokens(b);
+      mean_digest(sums.data(), tokens.end - tokens.begin, s.type, s.head_dim, values + b * s.vector_bytes());
+    }
+  }
 };
 
 EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
@@ -126,46 +170,20 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   op.cost.gathered = on_host;
   op.launch = [&](LaunchContext& ctx) { launch_digests(ctx, layer, work); };
   op.body = [this, layer, work](BodyContext& ctx) {
-    const KvShape& s = kv_.shape();
     for (const DigestWork& w : work) {
-      const DigestIndex& index = w.index;
-      const char* pages[2] = {w.on_device ? ctx.read<char>(kv_.device_buffer()) : nullptr,
+      const char* tiers[2] = {w.on_device ? ctx.read<char>(kv_.device_buffer()) : nullptr,
                               w.on_host ? ctx.read<char>(kv_.host_buffer()) : nullptr};
-      char* values = index.values.write<char>(ctx);
-      const std::uint32_t pages_per_block = index.block / kPageTokens;
       const std::uint32_t parts = digest_parts(w.blocks.end - w.blocks.begin);
-      pool_.parallel_for(std::size_t{s.kv_heads} * parts, [&](std::size_t task) {
+      pool_.parallel_for(std::size_t{kv_.shape().kv_heads} * parts, [&](std::size_t task) {
         const auto head = static_cast<std::uint32_t>(task / parts);
         const std::uint32_t first = w.blocks.begin + static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
+        const Range blocks{first, std::min(first + kDigestBlocks, w.blocks.end)};
         if (w.finer) {
-          merge_finer(ctx, index, *w.finer, layer, head, {first, std::min(first + kDigestBlocks, w.blocks.end)});
-          return;
-        }
-        std::vector<char> low(pages_per_block * s.vector_bytes()), high(low.size());  // [page][D]
-        std::vector<float> sums(s.head_dim);
-        for (std::uint32_t b = first; b < std::min(first + kDigestBlocks, w.blocks.end); ++b) {
-          const Range range = index.block_tokens(b);
-          std::fill(sums.begin(), sums.end(), 0.0f);
-          std::uint32_t count = 0;
-          for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens, ++count) {
-            const DigestWork::Page& page = w.pages[(b - w.blocks.begin) * pages_per_block + count];
-            const char* keys = pages[static_cast<int>(page.tier)] + kv_.k_offset(page.slot, head);
-            const std::uint32_t found = std::min(kPageTokens, range.end - token);
-            if (index.kind == DigestKind::mean) {
-              add_keys(keys, s.type, found, s.head_dim, sums.data());
-            } else {
-              build_digest(keys, s.type, found, s.head_dim, low.data() + count * s.vector_bytes(),
-                           high.data() + count * s.vector_bytes());
-            }
-          }
-          const std::size_t at = b * s.vector_bytes();
-          if (index.kind == DigestKind::mean) {
-            mean_digest(sums.data(), range.end - range.begin, s.type, s.head_dim,
-                        values + index.min_offset(layer, head) + at);
-            continue;
-          }
-          merge_digest(low.data(), high.data(), s.type, count, s.head_dim, values + index.min_offset(layer, head) + at,
-                       values + index.max_offset(layer, head) + at);
+          merge_finer(ctx, w.index, *w.finer, layer, head, blocks);
+        } else if (w.index.kind == DigestKind::mean) {
+          w.make_means(ctx, kv_, tiers, layer, head, blocks);
+        } else {
+          w.make_bounds(ctx, kv_, tiers, layer, head, blocks);
         }
       });
     }
