@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fmt/ranges.h>
 
+#include "cli/say.h"
 #include "engine/common/error.h"
 
 namespace tandem::cli {
@@ -18,7 +19,7 @@ ChatFormat choose_chat_format(const std::string& given, Model& model) {
         model.name, end_of_answer(chosen.format), fmt::join(chat_format_names(), ", "));
   }
   if (end >= 0) model.config.stop_tokens.push_back(end);
-  if (given.empty()) fmt::print(stderr, "{}\n", chosen.assumption);
+  if (given.empty()) say(chosen.assumption);
   return chosen.format;
 }
 

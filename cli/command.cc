@@ -35,6 +35,17 @@ Option whole_number(CLI::Option* option) {
   return Option(option);
 }
 
+/// CLI11 would take an empty text, which is what a script's unset variable gives, for 0, and the first digits of some.
+Option real_number(CLI::Option* option) {
+  option->transform(
+      [name = option->get_name()](const std::string& value) {
+        parse_real(value, name);
+        return value;
+      },
+      "");
+  return Option(option);
+}
+
 }  // namespace
 
 Option Option::required() {
@@ -86,11 +97,11 @@ Option Command::option(const std::string& name, std::uint64_t& value, const std:
 }
 
 Option Command::option(const std::string& name, float& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return real_number(app_->add_option(name, value, help));
 }
 
 Option Command::option(const std::string& name, double& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return real_number(app_->add_option(name, value, help));
 }
 
 Option Command::option(const std::string& name, std::optional<std::uint32_t>& value, const std::string& help) {
@@ -102,7 +113,7 @@ Option Command::option(const std::string& name, std::optional<std::uint64_t>& va
 }
 
 Option Command::option(const std::string& name, std::optional<double>& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return real_number(app_->add_option(name, value, help));
 }
 
 Option Command::option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
@@ -110,7 +121,7 @@ Option Command::option(const std::string& name, std::vector<std::string>& value,
 }
 
 Option Command::option(const std::string& name, std::vector<double>& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return real_number(app_->add_option(name, value, help));
 }
 
 void Command::flag(const std::string& name, bool& value, const std::string& help) {

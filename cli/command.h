@@ -46,8 +46,8 @@ class Command {
   void callback(std::function<void()> work);
 
   /// "--name" reads a value into `value`, which has the default and must live until callbacks have run; a name without
-  /// dashes is a word at its place. The type says what can be given: no empty text and no option's name, and whole
-  /// numbers in digits, as large as the type is.
+  /// dashes is a word at its place. The type says what can be given: no empty text and no option's name, whole numbers
+  /// in digits, as large as the type is, and other numbers that are finite.
   Option option(const std::string& name, std::string& value, const std::string& help);
   Option option(const std::string& name, std::uint32_t& value, const std::string& help);
   Option option(const std::string& name, std::uint64_t& value, const std::string& help);

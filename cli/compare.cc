@@ -7,11 +7,13 @@
 
 #include "cli/commands.h"
 #include "cli/compare_target.h"
+#include "cli/eval_run.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/ruler_files.h"
 #include "cli/run.h"
+#include "cli/say.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/trace/perfetto.h"
@@ -170,7 +172,7 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   }
   check_stdout();
   const bool plotted = draw(eval::kPlot, folder.path(), "plot", !command.run.no_plot);
-  const bool curves = draw("eval/equal/plot_equal.py", folder.path(), "equal", plotted && equal);
+  const bool curves = draw("eval/equal/plot_equal.py", folder.path(), "equal", plotted && equal && !command.run.no_plot);
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
@@ -241,7 +243,12 @@ void compare(const CompareCommand& command) {
   if (target) choose_prompts(*target, options, session.model);
   if (options.official) {
     for (const std::string& note : eval::official_notes(*options.official, command.samples, *session.model.tokenizer))
-      fmt::print(stderr, "{}\n", note);
+      say(note);
+    if (command.tasks.empty()) {
+      say_unread("--ruler-data", command.ruler_data, options.official->unread(),
+                 "a file's place must be as 4096/vt.jsonl or 4096/vt/validation.jsonl, the length in digits and the "
+                 "task one of RULER's");
+    }
   }
   const std::vector<std::string> given = options.methods;
   std::optional<eval::Equal> equal;
@@ -293,8 +300,9 @@ void add_compare(Command app) {
   add_ruler_files(command, options->texts);
   command.option("--tasks", options->tasks,
                  fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks));
-  command.option("--lengths", options->lengths,
-                 fmt::format("Context lengths in tokens: 4K,32768 [{}; of files: all]", kLengths));
+  command.option(
+      "--lengths", options->lengths,
+      fmt::format("Context lengths in tokens: 4K,32768 [{}; with --equal: {}; of files: all]", kLengths, kEqualLength));
   command
       .option("--samples", options->samples, "Samples per task and length; of files, at most what the shortest holds")
       .show_default();

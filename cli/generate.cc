@@ -9,6 +9,7 @@
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/say.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/model/chat.h"
@@ -86,23 +87,22 @@ void print_figures(const Session& session, const Conversation::Reply& reply) {
     }
   }
   const auto ms = [](Nanos ns) { return double(ns) * 1e-6; };
-  fmt::print(stderr, "{}\n", session.device->clock_name());
-  fmt::print(stderr, "TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}\n",
-             ms(reply.prefill_ns + setup + first), reply.prefilled, ms(reply.prefill_ns), ms(setup), ms(first));
-  if (steps > 0)
-    fmt::print(stderr, "TPOT {:.3f} ms over {}\n", ms(later) / double(steps), eval::counted(steps, "step"));
+  say(session.device->clock_name());
+  say(fmt::format("TTFT {:.3f} ms = prefill of {} tokens {:.3f} + method's preparation {:.3f} + first step {:.3f}",
+                  ms(reply.prefill_ns + setup + first), reply.prefilled, ms(reply.prefill_ns), ms(setup), ms(first)));
+  if (steps > 0) say(fmt::format("TPOT {:.3f} ms over {}", ms(later) / double(steps), eval::counted(steps, "step")));
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;
-  fmt::print(stderr, "device busy {:.1f} %, idle {:.1f} %", 100.0 * double(all.busy) / double(all.window),
-             100.0 * double(all.idle) / double(all.window));
+  std::string line = fmt::format("device busy {:.1f} %, idle {:.1f} %", 100.0 * double(all.busy) / double(all.window),
+                                 100.0 * double(all.idle) / double(all.window));
   const char* separator = ": ";
   for (int cause = 0; cause < kCauseCount; ++cause) {
     if (all.by_cause[cause] == 0) continue;
-    fmt::print(stderr, "{}{} {:.1f} %", separator, to_string(static_cast<Cause>(cause)),
-               100.0 * double(all.by_cause[cause]) / double(all.window));
+    line += fmt::format("{}{} {:.1f} %", separator, to_string(static_cast<Cause>(cause)),
+                        100.0 * double(all.by_cause[cause]) / double(all.window));
     separator = ", ";
   }
-  fmt::print(stderr, "\n");
+  say(line);
 }
 
 /// Decodes behind `tokens` and prints the text as it comes. Returns what was printed.
@@ -140,7 +140,7 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   // While a turn is being typed a signal ends the conversation, and so does one between two turns.
   const auto next_line = [&] {
     if (interrupted()) return false;
-    if (asks) fmt::print(stderr, "> ");
+    if (asks) std::fputs("> ", stderr);
     if (!input.next(line)) return false;
     if (line.ends_with('\r')) line.pop_back();  // a file with Windows' line ends
     return !line.empty() && !interrupted();
@@ -157,9 +157,8 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt, /*add_bos=*/true);
   if (tokens != tokenizer.encode(prompt, /*add_bos=*/true, Specials::parsed)) {
-    fmt::print(stderr,
-               "The prompt contains the text of a special token of this model: it is read as text, not as that token. "
-               "--chat writes a conversation with the model's own.\n");
+    say("The prompt contains the text of a special token of this model: it is read as text, not as that token. --chat "
+        "writes a conversation with the model's own.");
   }
   return tokens;
 }

@@ -60,7 +60,7 @@ Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
 
 `tandem <subcommand> --help` explains each subcommand with an example.)";
 
-int say(ExitCode code, const std::string& sentence) {
+int give_up(ExitCode code, const std::string& sentence) {
   std::fputs(("tandem: " + sentence + "\n").c_str(), stderr);  // fmt would throw where stderr is closed or full
   return code;
 }
@@ -90,18 +90,18 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
   const bool at_top = &command == &app;
   if (at_top && !words.empty() && !words[0].starts_with('-')) {
     const auto names = subcommand_names(app);
-    return say(kBadInput, fmt::format("There is no subcommand '{}'.{} There are {}.", words[0],
-                                      did_you_mean(words[0], names), join_names(names)));
+    return give_up(kBadInput, fmt::format("There is no subcommand '{}'.{} There are {}.", words[0],
+                                          did_you_mean(words[0], names), join_names(names)));
   }
   const std::string help = full_name(command) + " --help";
   const auto inner = subcommand_names(command);
   for (const std::string& word : app.remaining(true)) {
     if (!word.starts_with('-') && !at_top && !inner.empty()) {
-      return say(kBadInput, fmt::format("{} has no '{}'.{} There is {}.", full_name(command), word,
-                                        did_you_mean(word, inner), join_names(inner)));
+      return give_up(kBadInput, fmt::format("{} has no '{}'.{} There is {}.", full_name(command), word,
+                                            did_you_mean(word, inner), join_names(inner)));
     }
     if (!word.starts_with('-')) {
-      return say(kBadInput, fmt::format("'{}' is one word too many; see {}.", word, help));
+      return give_up(kBadInput, fmt::format("'{}' is one word too many; see {}.", word, help));
     }
     const std::string name = word.substr(0, word.find('='));
     std::vector<std::string> options;
@@ -109,15 +109,28 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
       for (const std::string& long_name : option->get_lnames()) options.push_back("--" + long_name);
     }
     const std::string suggestion = name.starts_with("--") ? did_you_mean(name, options) : "";
-    return say(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
-                                      at_top ? "" : " of " + full_name(command), suggestion, help));
+    return give_up(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
+                                          at_top ? "" : " of " + full_name(command), suggestion, help));
   }
   for (const CLI::Option* option : command.get_options()) {
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || option->count() < 2) continue;
-    return say(kBadInput,
-               fmt::format("{} is given {} times: give it once; see {}.", option->get_name(), option->count(), help));
+    return give_up(kBadInput, fmt::format("{} is given {} times: give it once; see {}.", option->get_name(),
+                                          option->count(), help));
   }
-  return say(kBadInput, fmt::format("{}; see {}.", error.what(), help));
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    if (!inner.empty())
+      return give_up(kBadInput,
+                     fmt::format("{} needs one of {}; see {}.", full_name(command), join_names(inner), help));
+    for (const CLI::Option* option : command.get_options())
+      if (option->get_required() && option->count() == 0)
+        return give_up(kBadInput, fmt::format("{} needs {}; see {}.", full_name(command), option->get_name(), help));
+  }
+  const std::string what = error.what();
+  for (const CLI::Option* option : command.get_options()) {
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.starts_with(option->get_name() + ":"))
+      return give_up(kBadInput, fmt::format("{} has no value; see {}.", option->get_name(), help));
+  }
+  return give_up(kBadInput, fmt::format("{}; see {}.", what, help));
 }
 
 std::vector<std::string> words_of(int argc, char** argv) {
@@ -143,10 +156,11 @@ const CLI::App* asked_about(const CLI::App& app, const std::vector<std::string>&
         std::find_if(inner.begin(), inner.end(), [&](const CLI::App* one) { return one->get_name() == *word; });
     if (found == inner.end()) {
       const auto names = subcommand_names(*command);
-      say(kBadInput,
-          names.empty() ? fmt::format("{} has no '{}' to explain: give the command alone.", full_name(*command), *word)
-                        : fmt::format("{} has no '{}'.{} There {} {}.", full_name(*command), *word,
-                                      did_you_mean(*word, names), names.size() == 1 ? "is" : "are", join_names(names)));
+      give_up(kBadInput,
+              names.empty()
+                  ? fmt::format("{} has no '{}' to explain: give the command alone.", full_name(*command), *word)
+                  : fmt::format("{} has no '{}'.{} There {} {}.", full_name(*command), *word,
+                                did_you_mean(*word, names), names.size() == 1 ? "is" : "are", join_names(names)));
       return nullptr;
     }
     command = *found;
@@ -189,40 +203,42 @@ int run(const std::vector<std::string>& words) {
     const CLI::App* const parent = command->get_parent();
     std::fputs(command->help(parent == nullptr ? "" : full_name(*parent)).c_str(), stdout);
     return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? kDone
-                                                                : say(kRunFailed, "The output cannot be written.");
+                                                                : give_up(kRunFailed, "The output cannot be written.");
   }
   handle_interrupts();
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
     check_stdout();
     if (app.get_subcommands().empty()) {
-      return say(kBadInput, fmt::format("A subcommand is missing: one of {}.", join_names(subcommand_names(app))));
+      return give_up(kBadInput, fmt::format("A subcommand is missing: one of {}.", join_names(subcommand_names(app))));
     }
     return kDone;
   } catch (const CLI::Success& asked_for_help) {
     const int code = app.exit(asked_for_help);
     const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-    return arrived ? code : say(kRunFailed, "The output cannot be written.");
+    return arrived ? code : give_up(kRunFailed, "The output cannot be written.");
   } catch (const CLI::ParseError& error) {
     return explain_usage(app, error, words);
   } catch (const GateFailed& error) {
-    return say(kGateFailed, error.what());
+    return give_up(kGateFailed, error.what());
   } catch (const InputError& error) {
-    return say(kBadInput, error.what());
+    return give_up(kBadInput, error.what());
   } catch (const Interrupted&) {  // who has something to keep has said what became of it
-    return say(kRunFailed, "Interrupted.");
+    return give_up(kRunFailed, "Interrupted.");
   } catch (const RunError& error) {
-    return say(kRunFailed, error.what());
+    return give_up(kRunFailed, error.what());
   } catch (const std::system_error& error) {  // fmt's, where the output cannot be written
-    return say(kRunFailed, fmt::format("The system refuses: {}.", error.what()));
+    return give_up(kRunFailed, fmt::format("The system refuses: {}.", error.what()));
   } catch (const std::bad_alloc&) {
-    return say(kRunFailed,
-               "There is not enough memory for this. Shorter contexts, fewer samples or a smaller batch need less.");
+    return give_up(
+        kRunFailed,
+        "There is not enough memory for this. Shorter contexts, fewer samples or a smaller batch need less.");
   } catch (const std::exception& error) {
-    return say(kRunFailed,
-               fmt::format("{}. This is a mistake of the program, or of the method that it names, not of the command: "
-                           "please report it with that and the output of `tandem info`.",
-                           error.what()));
+    return give_up(
+        kRunFailed,
+        fmt::format("{}. This is a mistake of the program, or of the method that it names, not of the command: "
+                    "please report it with that and the output of `tandem info`.",
+                    error.what()));
   }
 }
 
@@ -235,7 +251,7 @@ int main(int argc, char** argv) {
   try {
     tandem::method_registry();             // every help text asks for it
   } catch (const std::exception& error) {  // of a folder of TANDEM_METHODS
-    return tandem::cli::say(tandem::cli::kBadInput, error.what());
+    return tandem::cli::give_up(tandem::cli::kBadInput, error.what());
   }
   if (tandem::cli::only_asks(words) || tandem::cli::is_ranked_shard(words)) return tandem::cli::run(words);
   return tandem::cli::run_as_rank([=] { return tandem::cli::run(words); });

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/parse.h"
+#include "cli/say.h"
 #include "eval/report/run_folder.h"
 
 namespace tandem::cli {
@@ -34,6 +35,10 @@ void merge(const MergeArguments& a) {
   const std::vector<std::filesystem::path> runs(a.runs.begin(), a.runs.end());
   const eval::Merged merged = eval::merge_runs(runs, a.out, a.force);
   const std::string command = eval::RunFolder::open(a.out).manifest().command;
+  if (merged.documents_dropped)
+    say("Some of the runs were begun by an older program, whose samples do not say which document they are about. The "
+        "whole run says it of none, so that its intervals take questions about one document for independent ones, and "
+        "are too narrow: run those shards again for wider ones.");
   fmt::print("{}: {} of the run's {} samples, counted with every method.{} For the report:\n  {} --resume --out {}\n",
              a.out, merged.there, merged.all,
              merged.there < merged.all ? " What is missing is run before the report is made." : "", command,

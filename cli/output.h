@@ -30,21 +30,25 @@ inline void check_stdout() {
 inline void check_new_file(const std::string& file, bool force, std::span<const std::string> inputs = {}) {
   if (file.empty()) return;
   const std::filesystem::path out(file), folder = out.parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
+  std::error_code refused;  // a name that is too long, for example
+  if (!folder.empty() && !std::filesystem::is_directory(folder, refused))
     throw_input_error("--out: the folder '{}' does not exist.", folder.string());
-  if (std::filesystem::is_directory(out)) throw_input_error("--out: '{}' is a folder: name a file.", file);
+  const std::filesystem::file_status status = std::filesystem::status(out, refused);
+  if (refused && status.type() != std::filesystem::file_type::not_found)
+    throw_input_error("--out: '{}' can be no file: {}.", file, refused.message());
+  const bool there = std::filesystem::exists(status);
+  if (std::filesystem::is_directory(status)) throw_input_error("--out: '{}' is a folder: name a file.", file);
   // A result replaces the file as a whole, when it is there: a device or a pipe would be replaced, too.
-  if (std::filesystem::exists(out) && !std::filesystem::is_regular_file(out))
+  if (there && !std::filesystem::is_regular_file(status))
     throw_input_error("--out: '{}' is no regular file: name another.", file);
   for (const std::string& input : inputs) {
     std::error_code not_there;
     if (std::filesystem::equivalent(out, input, not_there))
       throw_input_error("--out: '{}' is what this command reads: name another file.", file);
   }
-  if (std::filesystem::exists(out) && eval::is_part_of_run(out))
+  if (there && eval::is_part_of_run(out))
     throw_input_error("--out: '{}' is a file of the run in that folder: name another.", file);
-  if (std::filesystem::exists(out) && !force)
-    throw_input_error("--out: '{}' exists already; --force replaces it.", file);
+  if (there && !force) throw_input_error("--out: '{}' exists already; --force replaces it.", file);
   eval::check_writable(out, "--out");
 }
 

@@ -73,6 +73,15 @@ std::uint32_t parse_one_length(std::string_view text, std::string_view option) {
   return lengths.front();
 }
 
+double parse_real(std::string_view text, std::string_view option) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result = std::from_chars(text.data(), end, value);
+  if (text.empty() || result.ec != std::errc{} || result.ptr != end || !std::isfinite(value))
+    throw_input_error("{} is '{}': give a number, for example 0.05.", option, text);
+  return value;
+}
+
 void check_first_samples(std::optional<std::uint32_t> samples) {
   if (samples && (*samples < 1 || *samples > 100000))
     throw_input_error("--samples is {}: give 1 to 100000, or leave it out for all.", *samples);

@@ -19,6 +19,9 @@ std::uint32_t parse_one_length(std::string_view text, std::string_view option);
 /// A whole number in [low, high], digits only.
 std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high);
 
+/// A finite number, "0.05", "-1" or "1e-3", and nothing else.
+double parse_real(std::string_view text, std::string_view option);
+
 /// --samples of an evaluation that has all of a file's samples where none are asked for.
 void check_first_samples(std::optional<std::uint32_t> samples);
 

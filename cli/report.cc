@@ -34,19 +34,28 @@ struct ReportArguments {
   bool mixed = false, force = false;
 };
 
-/// By --format, or by what the file's name ends in.
+struct Ending {
+  const char* ending;
+  const char* format;
+};
+constexpr Ending kEndings[] = {
+    {".txt", "text"}, {".md", "markdown"}, {".tex", "latex"}, {".csv", "csv"}, {".html", "html"}};
+
+/// By --format, or by what the file's name ends in. InputError where the two contradict each other.
 std::string format_of(const ReportArguments& a) {
-  const std::vector<std::string> formats = {"text", "markdown", "latex", "csv", "html"};
-  if (!a.format.empty()) {
-    if (std::find(formats.begin(), formats.end(), a.format) == formats.end())
-      throw_input_error("--format is '{}'.{} There are {}.", a.format, did_you_mean(a.format, formats),
-                        join_names(formats));
-    return a.format;
+  std::vector<std::string> formats;
+  for (const Ending& one : kEndings) formats.emplace_back(one.format);
+  if (!a.format.empty() && std::find(formats.begin(), formats.end(), a.format) == formats.end())
+    throw_input_error("--format is '{}'.{} There are {}.", a.format, did_you_mean(a.format, formats),
+                      join_names(formats));
+  for (const Ending& one : kEndings) {
+    if (ending_of(a.out) != one.ending) continue;
+    if (!a.format.empty() && a.format != one.format)
+      throw_input_error("--format is {}, and --out is '{}', a name of {}: leave one away, or name another file.",
+                        a.format, a.out, one.format);
+    return one.format;
   }
-  if (ending_of(a.out) == ".tex") return "latex";
-  if (ending_of(a.out) == ".csv") return "csv";
-  if (ending_of(a.out) == ".html") return "html";
-  return ending_of(a.out) == ".md" ? "markdown" : "text";
+  return a.format.empty() ? "text" : a.format;
 }
 
 /// Without "." and links where it is there.

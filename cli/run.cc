@@ -10,6 +10,7 @@
 
 #include "cli/output.h"
 #include "cli/parse.h"
+#include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
@@ -57,16 +58,17 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
                  "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
                  "four; rank, under mpirun or srun: the process's own, into a folder in that of --out (on one machine "
                  "with --threads, since each takes all it may). `tandem merge` joins them");
-  command.flag("--no-plot", options.no_plot, "Draw no plot");
+  command.flag("--no-plot", options.no_plot, "Draw no plot; one that is there of the same samples stays");
   command.flag("--quiet", options.quiet, "No progress line");
 }
 
 bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted) {
   std::error_code ignored;
+  // Of the same samples: RunFolder::resume() removes those of others.
+  if (!wanted) return std::filesystem::exists(folder / (picture + ".png"), ignored);
   for (const char* end : {".png", ".svg"}) std::filesystem::remove(folder / (picture + end), ignored);
-  if (!wanted) return false;
   const std::string why_not = eval::draw_plot(script, folder);
-  if (!why_not.empty()) fmt::print(stderr, "{}\n", why_not);
+  if (!why_not.empty()) say(why_not);
   return why_not.empty();
 }
 
@@ -94,7 +96,7 @@ eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& o
                       session.hardware_hash),
           [](const std::string& sentence) {
             // On a terminal the line of progress is there already.
-            fmt::print(stderr, "{}{}\n", isatty(STDERR_FILENO) == 1 ? "\n" : "", sentence);
+            say((isatty(STDERR_FILENO) == 1 ? "\n" : "") + sentence);
           }};
 }
 
@@ -193,9 +195,10 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, eva
 void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
               const std::function<void()>& report) {
   const std::string path = folder.path().string();
-  const std::string go_on = options.ranked
-                                ? "go on with the same command and --resume"
-                                : fmt::format("go on with the same options and --resume --out {}", shell_word(path));
+  std::string go_on = options.ranked
+                          ? "go on with the same command and --resume"
+                          : fmt::format("go on with the same options and --resume --out {}", shell_word(path));
+  if (options.force) go_on += " in place of --force";
   // Finished samples are worth more than what they replace; where there are none, all is as it was.
   const auto keeps_samples = [&] {
     progress.finish();
@@ -219,7 +222,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
         fmt::format("{} Finished samples are kept. When that is mended, {}; --device-kv and --host-kv may be others.",
                     error.what(), go_on));
   } catch (...) {  // too little memory, or a mistake of ours: what is finished is as good as before
-    if (keeps_samples()) fmt::print(stderr, "Finished samples are kept. To continue, {}.\n", go_on);
+    if (keeps_samples()) say(fmt::format("Finished samples are kept. To continue, {}.", go_on));
     throw;
   }
   progress.finish();

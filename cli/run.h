@@ -37,9 +37,9 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
 /// anything slow.
 void check_run_options(const RunOptions& options);
 
-/// Has a shipped script draw `picture`.png and .svg of what is in the folder, in the place of those that are there.
-/// Whether there is one now: not where it is not wanted, nor where it cannot be drawn, which standard error says. What
-/// a run is to leave in any case is written before, since a plot takes its time.
+/// Has a shipped script draw `picture`.png and .svg of what is in the folder, in the place of those that are there,
+/// which stay where none is wanted. Whether there is one now: not where it cannot be drawn, which standard error says.
+/// What a run is to leave in any case is written before, since a plot takes its time.
 bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted);
 
 /// How a run ends: report.md is written, the report printed, plot.png drawn by the script, and what lies in the folder

@@ -7,6 +7,7 @@
 #include "cli/interrupt.h"
 #include "cli/parse.h"
 #include "cli/ranks.h"
+#include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/emu_device.h"
@@ -135,7 +136,7 @@ std::string recorded_model(const std::string& model) {
 void say_hints(std::span<const std::string> methods, const SessionOptions& options) {
   for (const std::string& spec : methods) {
     const std::string hint = is_embedded(options.model) ? hint_for_embedded(spec) : "";
-    if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
+    if (!hint.empty()) say(hint);
   }
 }
 

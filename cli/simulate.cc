@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "cli/session.h"
 #include "cli/workload.h"
 #include "engine/common/error.h"
@@ -253,8 +254,7 @@ void simulate(const SimulateArguments& a) {
     const std::string text = read_text(file, "--resume: '" + file + "'");
     known = eval::known_points(text, file, eval::empty_sweep(shape, options, workload), program_text());
     if (!options.answers && eval::holds_answers(text, file))
-      fmt::print(stderr,
-                 "What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.\n");
+      say("What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.");
   }
   Progress progress("simulating", Progress::standard(a.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {

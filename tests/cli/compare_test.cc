@@ -136,6 +136,24 @@ TEST_F(CompareProgram, AReportMadeAnewDoesNotMakeTheRunNewer) {
   EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("finished_utc\": \"\"")));
 }
 
+TEST_F(CompareProgram, NoPlotLeavesThePlotOfTheSameSamples) {
+  const std::string command =
+      "compare --no-plot --quiet --methods full --tasks niah_single_1 --lengths 256 --samples 2 --out " + folder("a");
+  ASSERT_EQ(cli::run(command).code, 0);
+  const std::string plots[] = {folder("a") + "/plot.png", folder("a") + "/plot.svg"};
+  for (const std::string& plot : plots) write_bytes(plot, "drawn before");
+  const cli::Outcome again = cli::run(command + " --resume");
+  ASSERT_EQ(again.code, 0) << again.text;
+  for (const std::string& plot : plots) EXPECT_EQ(read_bytes(plot), "drawn before");
+  EXPECT_THAT(again.text, HasSubstr("report.md, plot.png"));
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("](plot.png)"));
+  const std::string samples = bytes("a", "samples.jsonl");
+  write_bytes(folder("a") + "/samples.jsonl", samples.substr(0, samples.size() - 20));
+  ASSERT_EQ(cli::run(command + " --resume").code, 0);
+  for (const std::string& plot : plots) EXPECT_FALSE(fs::exists(plot)) << "of other samples than are there now";
+  EXPECT_THAT(bytes("a", "report.md"), ::testing::Not(HasSubstr("plot.png")));
+}
+
 TEST_F(CompareProgram, AResumedRunEndsWithTheSameBytes) {
   ASSERT_EQ(cli::run(std::string(kSmallCompare) + "--out " + folder("a")).code, 0);
   const std::string samples = bytes("a", "samples.jsonl"), timings = bytes("a", "timings.jsonl");
@@ -319,6 +337,17 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   EXPECT_THAT(done.text, AllOf(HasSubstr("--samples is 20, but niah_single_1 at length 512 has only 2"),
                                HasSubstr("samples per task and length, complete")));
   EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("--seed"))) << "files have their samples";
+  EXPECT_THAT(done.text, ::testing::Not(HasSubstr("not read")));
+  fs::create_directories(folder("data") + "/1K");
+  write_bytes(folder("data") + "/1K/niah_single_1.jsonl", "not read");
+  write_bytes(folder("data") + "/512/niah_singel_2.jsonl", "not read");
+  const cli::Outcome note = cli::run(command + " --samples 1 --out " + folder("f"));
+  ASSERT_EQ(note.code, 0) << note.text;
+  EXPECT_THAT(note.text, HasSubstr("--ruler-data: not read from '" + folder("data") +
+                                   "': 1K/niah_single_1.jsonl, 512/niah_singel_2.jsonl; a file's place must be as "));
+  const cli::Outcome chosen = cli::run(command + " --samples 1 --tasks niah_single_1 --out " + folder("g"));
+  ASSERT_EQ(chosen.code, 0) << chosen.text;
+  EXPECT_THAT(chosen.text, ::testing::Not(HasSubstr("not read")));
   const cli::Outcome target = cli::run(command + " --as llama-3.2-1b --context 1K --out " + folder("e"));
   EXPECT_EQ(target.code, 2) << "a workload is recorded on these prompts, which are short";
   EXPECT_THAT(target.text, HasSubstr("niah_single_1 at length 512 is too short"));

@@ -58,6 +58,28 @@ TEST(FluxionCollect, GoesOnAfterAnInterrupt) {
   EXPECT_EQ(std::distance(fs::directory_iterator(cut), {}), std::distance(fs::directory_iterator(whole), {}));
 }
 
+TEST(FluxionCollect, AnInterruptBeforeTheFirstPromptLeavesWhatWasToBeReplaced) {
+  const TemporaryFolder folder;
+  const fs::path out = folder.path() / "data", said = folder.path() / "said";
+  const char* files[] = {"manifest.json", "niah_single_1-512-0000.safetensors", "niah_single_1-512-0001.safetensors"};
+  ASSERT_EQ(cli::run(kCollect + out.string()).code, 0);
+  std::vector<std::string> before;
+  for (const char* file : files) before.push_back(read_bytes(out / file));
+  const pid_t child = cli::start(
+      "fluxion collect --quiet --tasks niah_single_1 --lengths 16K --samples 2 --decode-steps 4 --steps 2 --force "
+      "--out " +
+          out.string(),
+      said.string());
+  cli::wait_for_file(out / ".replaced" / files[2]);
+  cli::wait_for_file(out / "manifest.json");
+  kill(child, SIGTERM);
+  EXPECT_EQ(cli::exit_code_of(child), 3);
+  EXPECT_THAT(read_bytes(said),
+              HasSubstr("Interrupted before a prompt was finished; '" + out.string() + "' is as it was"));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(read_bytes(out / files[i]), before[i]) << files[i];
+  EXPECT_EQ(std::distance(fs::directory_iterator(out), {}), 3);
+}
+
 TEST(FluxionCollect, ATextThatChangedIsAnotherPlan) {
   const TemporaryFolder folder;
   const fs::path text = folder.path() / "text.txt", out = folder.path() / "data";

@@ -68,8 +68,11 @@ TEST_F(GateProgram, RefusesWhatCannotBeCompared) {
   refused(gate("a", "b") + "--methods fulll", "Did you mean 'full'?");
   refused(gate("a", "b") + "--noise " + folder("a"), "--noise is for times that a real clock took");
   refused(gate("a", "a") + "--alpha 2", "--alpha is 2");
+  refused(gate("a", "a") + "--alpha ''", "--alpha is ''");
+  refused(gate("a", "a") + "--alpha nan", "--alpha is 'nan'");
+  refused(gate("a", "a") + "--latency-margin 5%", "--latency-margin is '5%': give a number, for example 0.05.");
   refused(gate("a", "a") + "--latency-margin -1", "--latency-margin is -1");
-  refused("gate --baseline " + folder("a"), "--run is required");
+  refused("gate --baseline " + folder("a"), "tandem gate needs --run");
 }
 
 }  // namespace

@@ -29,6 +29,14 @@ TEST(ParseLengths, TakesTokensAndSuffixesInTheGivenOrder) {
   EXPECT_THAT(parse_lengths("1M,16M", "--lengths"), ElementsAre(1048576u, 16777216u));
 }
 
+TEST(ParseReal, TakesFiniteNumbersAlone) {
+  EXPECT_EQ(parse_real("0.05", "--alpha"), 0.05);
+  EXPECT_EQ(parse_real("-1e-3", "--alpha"), -1e-3);
+  for (const char* bad : {"", " 1", "1 ", "+1", "5%", "1,5", "0x10", "nan", "inf", "1e999", "five"})
+    EXPECT_EQ(sentence([&] { parse_real(bad, "--alpha"); }),
+              "--alpha is '" + std::string(bad) + "': give a number, for example 0.05.");
+}
+
 TEST(ParseLengths, RefusesEverythingElseWithASentence) {
   for (const char* bad :
        {"", ",", "4K,", ",4K", "4KB", "4.5K", "-4K", "+4K", "0x10", "4K 8K", "K", "1e3", "four", "4K;8K"}) {

@@ -53,6 +53,16 @@ TEST(Program, ClosedStandardFilesAreNoOthers) {
   EXPECT_EQ(with("generate --model tiny --chat --chat-format qwen2 --max-new 2", "</ >/dev/null 2>&1"), 2);
 }
 
+// Notes, here that of a prompt with a special token's text and the times: where nobody can read them the work goes on.
+TEST(Program, NotesThatCannotBeWrittenAreLeftOut) {
+  const std::string command = "generate --model tiny --max-new 2 --prompt '</s>'";
+  const Outcome told = run(command), untold = run(command, "2>/dev/full");
+  EXPECT_THAT(told.text,
+              AllOf(HasSubstr("the text of a special token"), HasSubstr("TTFT "), HasSubstr("device busy ")));
+  EXPECT_EQ(untold.code, 0);
+  EXPECT_EQ(untold.text, run(command, kOnlyOutput).text);
+}
+
 TEST(Program, EvalHasExamplesOfItsOwn) {
   EXPECT_THAT(run("eval --help").text, AllOf(HasSubstr("tandem eval longbench"), Not(HasSubstr("tandem compare"))));
 }

@@ -149,13 +149,15 @@ TEST_F(Report, TakesAPerplexityRun) {
 TEST_F(Report, SaysWhatIsWrong) {
   run("a", "--lengths 256");
   const std::pair<std::string, const char*> cases[] = {
-      {"report", "runs is required"},
+      {"report", "tandem report needs runs; see tandem report --help."},
       {"report /no/such/folder", "/no/such/folder"},
       {"report " + folder("a") + " " + folder("a"), "is given twice"},
       {"report " + folder("a") + " " + folder("a") + "/", "is given twice"},
       {"report " + folder("a") + " --format latx", "Did you mean 'latex'?"},
       {"report " + folder("a") + " --out page.pdf", "'page.pdf', which ends in none of .txt, .md, .tex, .csv, .html"},
       {"report " + folder("a") + " --out /no/such/file.md", "does not exist"},
+      {"report " + folder("a") + " --format csv --out " + folder("page.html"), "--format is csv, and --out is '"},
+      {"report " + folder("a") + " --out " + std::string(300, 'a') + ".md", "can be no file: File name too long"},
   };
   for (const auto& [arguments, says] : cases) {
     const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);

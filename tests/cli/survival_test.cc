@@ -81,7 +81,9 @@ TEST_F(SurvivalProgram, NoRoomForMoreSamplesUnderForce) {
   make_whole(8);
   const std::string run = folder("a");
   ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
-  expect_stopped(cli::run_limited(command_ + "--force --out " + run, 4096), run, "File too large");
+  const cli::Outcome stopped = cli::run_limited(command_ + "--force --out " + run, 4096);
+  expect_stopped(stopped, run, "File too large");
+  EXPECT_THAT(stopped.text, HasSubstr("--resume --out " + run + " in place of --force."));
   EXPECT_GE(cli::lines(bytes(run, "samples.jsonl")), 2u);
   expect_resumed_whole(run);
 }
@@ -136,6 +138,23 @@ TEST_F(SurvivalProgram, AnInterruptBeforeTheFirstSampleLeavesTheEarlierRun) {
   EXPECT_THAT(bytes(run, "manifest.json"), HasSubstr("--seed 7"));
   EXPECT_FALSE(fs::exists(run + "/.replaced"));
   EXPECT_FALSE(fs::exists(folder("b")));
+}
+
+TEST_F(SurvivalProgram, AKillBeforeTheFirstSampleLosesNoEarlierRun) {
+  const std::string run = folder("a"), earlier = kRun + std::string(kEarlier);
+  ASSERT_EQ(cli::run(earlier + "--out " + run).code, 0);
+  const std::string before = bytes(run, "samples.jsonl");
+  const pid_t child = cli::start(
+      "compare --no-plot --quiet --tasks niah_single_1 --lengths 8K --samples 1 --methods full --force --out " + run);
+  ASSERT_GT(child, 0);
+  cli::wait_for_file(run + "/.replaced/samples.jsonl");
+  cli::wait_for_file(run + "/manifest.json");
+  kill(child, SIGKILL);
+  EXPECT_EQ(cli::exit_code_of(child), 128 + SIGKILL);
+  EXPECT_TRUE(fs::exists(run + "/.replaced/manifest.json"));
+  EXPECT_EQ(cli::run(earlier + "--resume --out " + run).code, 0);
+  EXPECT_EQ(bytes(run, "samples.jsonl"), before);
+  EXPECT_FALSE(fs::exists(run + "/.replaced"));
 }
 
 TEST_F(SurvivalProgram, TooLittleRoomForALaterMethodKeepsFinishedSamples) {
