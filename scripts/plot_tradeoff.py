@@ -3,8 +3,9 @@
   python3 scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION...] [--json FILE]
   python3 scripts/plot_tradeoff.py RUN_FOLDER --by-length [--json FILE]
 
-Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. The first method of
-the run, its baseline, is drawn as a line. A method dominates another one that reads no less and is no more accurate.
+Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. Of several lengths, bytes and
+TPOT are means of the lengths' means, so that a length weighs the same whatever a method generated there. The first method of the
+run, its baseline, is drawn as a line. A method dominates another one that reads no less and is no more accurate.
 --length: that context length alone. --json: the table's numbers, how the run was made, and all lengths.
 --by-length: a table with a row for each length and one for all; the second method of the run has its difference to the
 first, and how many samples the first alone has right (lost) and how many it alone has (gained).
@@ -15,6 +16,8 @@ import argparse
 import json
 import pathlib
 import sys
+
+from run_tables import latency_of, weights_note
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's palette
 
@@ -39,7 +42,7 @@ def rows_of(folder, length):
                 errors[entry["method"]] = entry["error"] / entry["heads"]
     rows = []
     for method in run["methods"]:
-        accuracy, latency = method["overall"], method["latency"]
+        accuracy, latency = method["overall"], latency_of(method)
         if length:
             accuracy = next((c for c in method["lengths"] if c["length"] == length), None)
             latency = next((c for c in method["latency_by_length"] if c["length"] == length), None)
@@ -88,6 +91,7 @@ def print_by_length(folder, counts):
                  "{}, {}".format(*counts[length]), *(f"{row['accuracy']:.1f}" for row in others),
                  *(f"{row['host_bytes'] / 1024:.0f}" for row in (method, *others))]
         print("| " + " | ".join(map(str, cells)) + " |")
+    print(weights_note(rows_of(folder, None)[0]), end="")
 
 
 def dominated_by(row, rows):
@@ -96,7 +100,7 @@ def dominated_by(row, rows):
             (o["accuracy"] > row["accuracy"] or o["host_bytes"] < row["host_bytes"])]
 
 
-def print_table(run, rows):
+def print_table(run, rows, length):
     print(f"| method | accuracy % (n = {rows[0]['n']}) | difference to {rows[0]['label']}, points [95 %] | KiB from host memory "
           f"/ token | mean error of heads % | TPOT ms, {run['clock']} | dominated by |")
     print("|---|---:|---:|---:|---:|---:|---|")
@@ -106,6 +110,8 @@ def print_table(run, rows):
         better = dominated_by(row, rows[1:]) if row is not rows[0] else []
         print(f"| {row['label']} | {row['accuracy']:.1f} | {difference} | {row['host_bytes'] / 1024:.1f} | {error} | "
               f"{row['tpot_ms']:.4f} | {'; '.join(better)} |")
+    if not length:
+        print(weights_note(run, "Bytes and TPOT"), end="")
 
 
 def write_json(folder, target, rows, counts):
@@ -180,7 +186,7 @@ def main():
         if counts:
             print_by_length(options.run, counts)
         else:
-            print_table(run, rows)
+            print_table(run, rows, options.length)
         if options.json:
             write_json(options.run, options.json, rows, counts)
         if options.plot:

@@ -41,8 +41,31 @@ def percent(entry):
     return f"{100 * entry['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
+def mean_of(entries):
+    """Of numbers, or of what objects of them have in common."""
+    if isinstance(entries[0], dict):
+        return {key: mean_of([entry[key] for entry in entries]) for key in entries[0] if all(key in entry for entry in entries)}
+    return statistics.fmean(entries)
+
+
+def latency_of(method):
+    """Of all lengths, each with the same weight, as `tandem report` has it; its peaks and counts mean nothing. In summary.json every
+    step weighs the same, so that a method whose answers are shorter at long contexts looks faster than it is, and seems to read less."""
+    lengths = method["latency_by_length"]
+    if len(lengths) < 2:
+        return method["latency"]
+    later = [at["tpot_ms"] for at in lengths if at["tpot_ms"] > 0]  # 0: no step after the first
+    return mean_of(lengths) | {"tpot_ms": statistics.fmean(later) if later else 0}
+
+
+def weights_note(summary, what="Bytes"):
+    """A line for below a table in which `what` is latency_of()'s; nothing of a run at one length."""
+    several = len(summary["methods"][0]["latency_by_length"]) > 1
+    return f"\n{what} of all lengths together: the mean of the lengths' means.\n" if several else ""
+
+
 def attended(method, side):
-    return f"{method['latency']['attended_per_step'][side]:.0f}"
+    return f"{latency_of(method)['attended_per_step'][side]:.0f}"
 
 
 def regret(folder):
@@ -54,7 +77,7 @@ def regret(folder):
     of = {entry["method"]: entry for entry in errors["methods"]}
     rows = []
     for method in summary["methods"]:
-        overall, bytes_ = method["overall"], method["latency"]["bytes_per_token"]
+        overall, bytes_ = method["overall"], latency_of(method)["bytes_per_token"]
         row = [method["method"], f"{100 * overall['accuracy']:.1f}", difference(overall),
                f"{(bytes_['dram'] + bytes_['h2d']) / 1024:.1f}"]
         entry = of.get(method["method"])
@@ -67,7 +90,8 @@ def regret(folder):
         rows.append(row)
     n = summary["methods"][0]["overall"]["n"]
     return table(["method", f"accuracy % (n = {n})", "difference to full, points [95 %]", "KiB from host memory / token",
-                  "error of outputs %, mean", "above 10 %", "above 20 %", "above 50 %", "host tokens attended %"], rows)
+                  "error of outputs %, mean", "above 10 %", "above 20 %", "above 50 %", "host tokens attended %"],
+                 rows) + weights_note(summary)
 
 
 def accuracy_by_method(folder):
@@ -141,7 +165,7 @@ def flops(folder):
     for method in summary["methods"]:
         cost = of.get(method["method"])
         rows.append([method["method"], percent(method["overall"]), difference(method["overall"]),
-                     f"{method['latency']['tpot_ms']:.4f}", f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
+                     f"{latency_of(method)['tpot_ms']:.4f}", f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
     return table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "TPOT ms",
                   f"published FLOPs per token, attention, T = {points['points'][0]['length']:,}, M"], rows)
 

@@ -117,7 +117,7 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
   const bool same_run = full != nullptr && bytes_of(*full) > 0;
   Section rows(equal, same_run ? bytes_of(*full) : equal.reference_bytes,
                {"accuracy, % [95\u00a0%]",
-                fmt::format("difference to {}, points [95\u00a0%]", label_of(summary.methods.front()))});
+                fmt::format("difference to {}, points [95\u00a0%]", baseline_label(summary, labels))});
   rows.for_each([&](const EqualMethod& method, double share) {
     const MethodSummary* m = find(summary, method.spec);
     if (m == nullptr) return;  // no sample of it yet

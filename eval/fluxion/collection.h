@@ -2,8 +2,8 @@
 //   manifest.json                     schema, plan (what all rows have in common), shards, finished
 //   <task>-<length>-<index>.safetensors
 // The manifest is written first and again after every shard, whose content hash it then holds, so that a run that was
-// ended at any time can go on. Nothing in the folder depends on the time, the threads or how often a run was ended: the
-// same command gives the same bytes on the same instruction set.
+// ended at any time can go on; it names the programs that made shards. Nothing in the folder depends on the time, the
+// threads or how often a run was ended: the same command gives the same bytes on the same instruction set.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct CollectPrompt {
 /// All prompts of a run and where they come from.
 struct CollectSource {
   std::string tandem_version, git_commit, isa;
-  std::string model, weights_hash, tokenizer_hash;
+  std::string model, weights_hash, config_hash, tokenizer_hash;
   ModelShape shape;
   std::string prompts;              // "RULER, embedded" and the files of its texts, or a text's file and hash
   std::vector<CollectPrompt> list;  // in the order in which they are run
@@ -42,12 +42,15 @@ struct CollectResult {
 };
 
 /// What the folder of --out must be like, asked before anything slow. InputError: for create, a folder with something
-/// in it; for replace, one with something in it that is no collection; for resume, one without a collection.
+/// in it; for replace, one with something in it that is no collection; for resume, one without a collection; for all,
+/// one that another process is writing into. An earlier collection that a killed process had put aside before it had a
+/// finished prompt comes back first.
 void check_collection(const std::filesystem::path& folder, CollectMode mode);
 
-/// Runs what the folder lacks, prompt by prompt. InputError where a collection that is to go on was made from another
-/// plan, naming what differs; RunError for a full disk; Interrupted from the engine, after which the folder can be
-/// resumed. `progress`: tokens of context done and in all, and the prompt in progress.
+/// Runs what the folder lacks, prompt by prompt. What `replace` replaces lies aside until the first prompt is finished.
+/// InputError where a collection that is to go on was made from another plan, naming what differs; RunError for a full
+/// disk, and where the engine is interrupted, saying how to go on. Where one of these comes before the first finished
+/// prompt, the folder is as it was. `progress`: tokens of context done and in all, and the prompt in progress.
 CollectResult collect_fluxion(
     const std::filesystem::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool,
     const CollectSource& source, const CollectOptions& options,

@@ -31,17 +31,25 @@ std::string difference_cell(const Estimate& more) {
                      interval_text(more, text(more.interval.low), text(more.interval.high)));
 }
 
+/// Whether the run's first method has a window yet: a run that is not finished may have only others'.
+bool has_baseline(const PerplexitySummary& s) {
+  return s.methods.front().label == s.run.manifest.methods.front().label;
+}
+
 Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& labels) {
   Table t;
-  t.head = {"method", "windows", "perplexity [95\u00a0%]", "nats per token more than the first [95\u00a0%]"};
+  t.head = {"method", "windows", "perplexity [95\u00a0%]"};
+  if (has_baseline(s)) t.head.emplace_back("nats per token more than the first [95\u00a0%]");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const MethodLoss& m = s.methods[i];
-    t.rows.push_back({labels[i], std::to_string(m.loss.n), perplexity_cell(m.loss), difference_cell(m.difference)});
+    std::vector<std::string>& row = t.rows.emplace_back();
+    row = {labels[i], std::to_string(m.loss.n), perplexity_cell(m.loss)};
+    if (has_baseline(s)) row.push_back(difference_cell(m.difference));
   }
   return t;
 }
 
-/// The first method's losses, and what the others have more.
+/// The first method's losses, and what the others have more; without that method, all losses.
 Table position_table(const PerplexitySummary& s, const std::vector<std::string>& labels) {
   Table t;
   t.head = {"scored tokens"};
@@ -53,7 +61,8 @@ Table position_table(const PerplexitySummary& s, const std::vector<std::string>&
     std::vector<std::string> row = {first == last ? std::to_string(first) : fmt::format("{} to {}", first, last)};
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const double nats = s.methods[i].nll_by_position[b];
-      row.push_back(i == 0 ? fmt::format("{:.4f}", nats) : fmt::format("{:+.4f}", nats - baseline[b]));
+      const bool is_difference = i > 0 && has_baseline(s);
+      row.push_back(is_difference ? fmt::format("{:+.4f}", nats - baseline[b]) : fmt::format("{:.4f}", nats));
     }
     t.rows.push_back(std::move(row));
   }
@@ -69,6 +78,9 @@ std::string loss_note(const PerplexitySummary& s) {
   if (std::any_of(s.methods.begin(), s.methods.end(), same)) {
     text += " Where the windows are all the same there is no interval: they do not say how far off others may be.";
   }
+  if (!has_baseline(s))
+    text += fmt::format(" {}, the run's first method, has no window yet: there are no differences to it.",
+                        s.run.manifest.methods.front().label);
   const std::uint64_t n = s.methods.front().loss.n;
   if (n < 2) {
     text +=
@@ -96,7 +108,9 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown, bool wi
   out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) + note(loss_note(s), markdown);
   out += remarks_note(s.run, markdown);
   out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);
-  out += note(fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front()), markdown);
+  out += note(has_baseline(s) ? fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front())
+                              : "Mean nats of a token.",
+              markdown);
   out += latency_report(s.run, markdown);
   if (markdown) out += provenance(m);
   if (markdown && with_plot) out += "\n![Perplexity and where a step's time goes](plot.png)\n";

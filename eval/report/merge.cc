@@ -63,18 +63,33 @@ void check_one_run(const fs::path& first, const Manifest& manifest, const fs::pa
   }
 }
 
-/// Who made samples of any of them, and when.
+/// Of the oldest version among them, since what later ones say of a run does not hold for all of its samples; with all
+/// programs that made samples, and when the first began.
 Manifest manifest_of(const std::vector<RunFolder>& runs) {
-  Manifest merged = runs.front().manifest();
+  const auto older = [](const RunFolder& a, const RunFolder& b) {
+    return a.manifest().schema_version < b.manifest().schema_version;
+  };
+  Manifest merged = std::min_element(runs.begin(), runs.end(), older)->manifest();
   merged.finished_utc.clear();
   for (const RunFolder& run : runs) {
     merged.started_utc = std::min(merged.started_utc, run.manifest().started_utc);
-    for (const Program& program : run.manifest().programs()) {
-      const auto all = merged.programs();
-      if (std::find(all.begin(), all.end(), program) == all.end()) merged.later_programs.push_back(program);
-    }
+    std::vector<Program> programs = merged.programs();
+    for (const Program& program : run.manifest().programs()) programs = with_program(std::move(programs), program);
+    merged.set_programs(programs);
   }
   return merged;
+}
+
+/// As a run of that version has them: with the documents of some samples alone, intervals would take the others for
+/// independent.
+std::vector<SampleResult> samples_of(const RunFolder& run, int version, bool& dropped) {
+  std::vector<SampleResult> samples = run.samples();
+  if (version >= kDocumentsSince) return samples;
+  for (SampleResult& sample : samples) {
+    dropped = dropped || sample.document;
+    sample.document.reset();
+  }
+  return samples;
 }
 
 }  // namespace
@@ -94,20 +109,23 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   for (const fs::path& path : paths) {
     const RunFolder& run = runs.emplace_back(RunFolder::open(path));
     check_one_run(paths.front(), runs.front().manifest(), path, run.manifest());
-    if (run.manifest().benchmark == kPerplexity)
-      windows.add(run.windows(), path.string());
-    else
-      samples.add(run.samples(), path.string());
-    if (!run.manifest().clock.empty()) timings.add(run.timings(), path.string());
   }
   const Manifest manifest = manifest_of(runs);
+  bool dropped = false;
+  for (const RunFolder& run : runs) {
+    if (manifest.benchmark == kPerplexity)
+      windows.add(run.windows(), run.path().string());
+    else
+      samples.add(samples_of(run, manifest.schema_version, dropped), run.path().string());
+    if (!manifest.clock.empty()) timings.add(run.timings(), run.path().string());
+  }
   RunFolder merged = RunFolder::create(out, manifest, force);
   try {
     samples.append_to(merged);
     windows.append_to(merged);
     timings.append_to(merged);
     merged.arrange(keys_in_order(manifest, batch_of(manifest)));
-    const Merged counts{merged.finished().size(), manifest.all_samples() * manifest.methods.size()};
+    const Merged counts{merged.finished().size(), manifest.all_samples() * manifest.methods.size(), dropped};
     merged.keep();
     return counts;
   } catch (...) {

@@ -23,12 +23,6 @@ std::string p_text(const AccuracyCell& cell) {
   return cell.difference.p < 0.001 ? "<0.001" : fmt::format("{:.3f}", cell.difference.p);
 }
 
-const std::string& baseline_label(const Summary& s, const Labels& labels) {
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    if (s.methods[i].label == s.manifest.methods.front().label) return labels[i];
-  return s.manifest.methods.front().label;
-}
-
 Table accuracy_table(const Summary& s, const Labels& labels) {
   Table t;
   t.head = {"method", "n", "accuracy, % [95\u00a0%]",
@@ -143,6 +137,11 @@ std::string samples_text(const Manifest& m) {
 }
 
 }  // namespace
+
+const std::string& baseline_label(const Summary& s, const std::vector<std::string>& labels) {
+  const std::string& baseline = s.manifest.methods.front().label;
+  return s.methods.front().label == baseline ? labels.front() : baseline;
+}
 
 std::string accuracy_text(const Estimate& e) {
   return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));

@@ -10,6 +10,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "eval/report/aside.h"
 #include "eval/report/json_reader.h"
 
 namespace tandem::eval {
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The manifest is the first to go and the last to come back, so that a run is never seen without its samples.
+// The manifest first, as set_aside() takes them.
 constexpr const char* kOwnFiles[] = {"manifest.json",
                                      "samples.jsonl",
                                      "windows.jsonl",
@@ -45,6 +46,7 @@ constexpr const char* kOwnFiles[] = {"manifest.json",
                                      "windows.jsonl.new",
                                      "timings.jsonl.new",
                                      "errors.jsonl.new"};
+constexpr const char* kPlots[] = {"plot.png", "plot.svg", "equal.png", "equal.svg"};
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 
 /// "trace-2-hgca_beta_0.5.json": no other name of a file is a trace's.
@@ -103,37 +105,9 @@ std::vector<std::string> own_files(const fs::path& folder) {
   return names;
 }
 
-void bring_back(const fs::path& path) {
+void remove_plots(const fs::path& folder) {
   std::error_code ignored;
-  for (const std::string& name : own_files(path / kAside)) {
-    if (name != kManifest && fs::exists(path / kAside / name, ignored))
-      fs::rename(path / kAside / name, path / name, ignored);
-  }
-  fs::rename(path / kAside / kManifest, path / kManifest, ignored);
-  fs::remove_all(path / kAside, ignored);
-}
-
-void set_aside(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path / kAside, error);
-  fs::create_directory(path / kAside, error);
-  for (const std::string& name : own_files(path)) {
-    if (error || !fs::exists(path / name, error)) continue;
-    fs::rename(path / name, path / kAside / name, error);
-  }
-  if (!error) return;
-  bring_back(path);
-  throw_input_error("The run in '{}' cannot be put aside ({}).", path.string(), error.message());
-}
-
-void undo_a_killed_beginning(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::exists(path / kManifest, ignored)) return;
-  const bool replaced = fs::exists(path / kAside / kManifest, ignored);
-  // Alone it is what a killed run began with; beside other files it may be somebody's.
-  const auto entries = std::distance(fs::directory_iterator(path, ignored), fs::directory_iterator());
-  if (replaced || entries == 1) fs::remove(path / "manifest.json.new", ignored);
-  if (replaced) bring_back(path);
+  for (const char* name : kPlots) fs::remove(folder / name, ignored);
 }
 
 }  // namespace tandem::eval

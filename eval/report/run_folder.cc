@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "eval/report/aside.h"
 #include "eval/report/resume_check.h"
 #include "eval/report/run_files.h"
 
@@ -85,6 +86,25 @@ std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
   return keys;
 }
 
+/// Whether the run in front of an earlier one that lies aside has a finished sample, or may have.
+bool has_finished(const fs::path& path) {
+  if (!holds_run(path)) return true;  // no run's manifest, or a damaged one: its lines stay, whatever they are
+  try {
+    return !RunFolder::open(path).finished().empty();
+  } catch (const InputError&) {  // a later program's: which of its lines are sound that one knows
+    std::error_code ignored;
+    const auto has_bytes = [&](const char* name) {
+      return fs::is_regular_file(path / name, ignored) && fs::file_size(path / name, ignored) > 0;
+    };
+    return has_bytes("samples.jsonl") || has_bytes("windows.jsonl");
+  }
+}
+
+void undo_a_killed_run(const fs::path& path) {
+  undo_a_killed_beginning(
+      path, [&] { return has_finished(path); }, [&] { return own_files(path); });
+}
+
 /// InputError for what must not be replaced; the folder is locked and whole.
 void check_free(const fs::path& path, bool force) {
   std::error_code error;
@@ -109,7 +129,7 @@ void check_free(const fs::path& path, bool force) {
 
 void RunFolder::check_new(const fs::path& path, bool force) {
   const FolderLock lock(path);
-  undo_a_killed_beginning(path);
+  undo_a_killed_run(path);
   check_free(path, force);
 }
 
@@ -127,12 +147,12 @@ RunFolder::RunFolder(fs::path path, Manifest manifest, Use use, FolderLock lock)
 RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool force) {
   std::error_code error;
   FolderLock lock(path);  // of nothing where there is no folder yet
-  undo_a_killed_beginning(path);
+  undo_a_killed_run(path);
   const bool existed = fs::is_directory(path, error);
   if (!lock.held()) lock = FolderLock(path);  // somebody may have made it meanwhile
   check_free(path, force);
   const bool replaces = existed && !fs::is_empty(path, error);
-  if (replaces) set_aside(path);
+  if (replaces) set_aside(path, own_files(path));
   fs::create_directories(path, error);
   if (error)
     throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", path.string(), error.message());
@@ -145,7 +165,7 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
     write_file(path / kManifest, to_json_text(manifest));
     return RunFolder(path, manifest, Use::begun, std::move(lock));
   } catch (...) {
-    for (const std::string& name : own_files(path)) fs::remove(path / name, error);
+    remove_files(path, own_files(path));
     if (replaces) bring_back(path);
     if (!existed) fs::remove(path, error);
     throw;
@@ -174,7 +194,7 @@ RunFolder RunFolder::open(const fs::path& path) {
 
 RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
   FolderLock lock(path);
-  undo_a_killed_beginning(path);
+  undo_a_killed_run(path);
   const Manifest there = open(path).manifest();
   check_resumable(path, there, mine);
   std::vector<std::string> repairs;
@@ -198,16 +218,11 @@ void RunFolder::continued_by(const Manifest& mine) {
   const Program program{mine.tandem_version, mine.git_commit};
   const std::size_t there = finished().size();
   if (there == manifest_.all_samples() * manifest_.methods.size()) return;
+  remove_plots(path_);
   Manifest manifest = manifest_;
   manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
   manifest.finished_utc.clear();    // a damaged line may have made it unfinished again
-  if (there == 0) {
-    manifest.tandem_version = program.tandem_version;
-    manifest.git_commit = program.git_commit;
-    manifest.later_programs.clear();
-  } else if (const auto all = manifest.programs(); std::find(all.begin(), all.end(), program) == all.end()) {
-    manifest.later_programs.push_back(program);
-  }
+  manifest.set_programs(with_program(there == 0 ? std::vector<Program>() : manifest.programs(), program));
   if (manifest != manifest_) write_manifest(manifest);
 }
 
@@ -262,31 +277,27 @@ void RunFolder::arrange(const std::vector<SampleKey>& order) {
 void RunFolder::keep() {
   TANDEM_CHECK(use_ != Use::read, "{} was opened to read", path_.string());
   use_ = Use::kept;
-  std::error_code ignored;
-  fs::remove_all(path_ / kAside, ignored);
+  drop_aside(path_);
 }
 
 void RunFolder::discard() {
   TANDEM_CHECK(use_ == Use::begun, "{} holds samples that are not this run's to remove", path_.string());
-  std::error_code ignored;
-  const bool replaced = fs::exists(path_ / kAside / kManifest, ignored);
   stop_appending();
   use_ = Use::read;
-  if (replaced || finished().empty()) put_back(replaced);
+  if (lies_aside(path_) || finished().empty()) put_back();
 }
 
 void RunFolder::undo() {
   TANDEM_CHECK(use_ == Use::begun, "{} holds samples that are not this run's to remove", path_.string());
-  std::error_code ignored;
   stop_appending();
   use_ = Use::read;
-  put_back(fs::exists(path_ / kAside / kManifest, ignored));
+  put_back();
 }
 
-void RunFolder::put_back(bool replaced) {
+void RunFolder::put_back() {
   std::error_code ignored;
-  for (const std::string& name : own_files(path_)) fs::remove(path_ / name, ignored);
-  if (replaced) {
+  remove_files(path_, own_files(path_));
+  if (lies_aside(path_)) {
     bring_back(path_);
   } else {
     fs::remove(path_, ignored);  // refuses a folder that holds something else

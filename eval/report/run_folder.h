@@ -18,8 +18,9 @@ class RunFolder {
  public:
   /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are put
   /// aside until keep(), files of other names stay; a non-empty folder without a run's manifest.json is refused even
-  /// then, and so is one that another process is writing into.
-  /// Where the new run's manifest cannot be written, the earlier run is back when the error is thrown.
+  /// then, and so is one that another process is writing into. An earlier run that a killed process had put aside
+  /// before it had a finished sample comes back first, here and in check_new() and resume(). Where the new run's
+  /// manifest cannot be written, the earlier run is back when the error is thrown.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
 
   /// InputError where create() would refuse the folder for what is in it: to be asked before slow work.
@@ -29,8 +30,8 @@ class RunFolder {
   /// An existing run, to continue with the command of `mine`. InputError where that cannot go on (resume_check.h);
   /// nothing is changed then. Takes out the line that was being written, samples without a timing (or the reverse), and
   /// damaged lines, which are kept beside in samples.jsonl.damaged and timings.jsonl.damaged. Where samples are
-  /// missing, the manifest names the program of `mine` too, and is without finished_utc. The caller runs what
-  /// finished() lacks, and ends with arrange().
+  /// missing, the manifest names the program of `mine` too, and is without finished_utc, and plots of the others are
+  /// gone. The caller runs what finished() lacks, and ends with arrange().
   static RunFolder resume(const std::filesystem::path& path, const Manifest& mine);
 
   const std::filesystem::path& path() const { return path_; }
@@ -71,7 +72,7 @@ class RunFolder {
   void append_line(LineAppender& out, const std::string& line);
   void continued_by(const Manifest& mine);
   void stop_appending();
-  void put_back(bool replaced);
+  void put_back();
 
   std::filesystem::path path_;
   FolderLock lock_;

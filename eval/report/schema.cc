@@ -73,18 +73,43 @@ bool is_clock(std::string_view clock) {
   return is_simulated(clock) || (clock.starts_with("measured on ") && clock.size() > 12);
 }
 
+void write_programs(Json& json, const std::vector<Program>& all) {
+  json["tandem_version"] = all.front().tandem_version;
+  json["git_commit"] = all.front().git_commit;
+  for (std::size_t i = 1; i < all.size(); ++i)
+    json["later_programs"].push_back({{"tandem_version", all[i].tandem_version}, {"git_commit", all[i].git_commit}});
+}
+
 void write_programs(Json& json, const Manifest& manifest) {
-  json["tandem_version"] = manifest.tandem_version;
-  json["git_commit"] = manifest.git_commit;
-  for (const Program& program : manifest.later_programs) {
-    json["later_programs"].push_back({{"tandem_version", program.tandem_version}, {"git_commit", program.git_commit}});
+  write_programs(json, manifest.programs());
+}
+
+std::vector<Program> read_programs(ObjectReader& in) {
+  std::vector<Program> all = {{in.text("tandem_version"), in.text("git_commit")}};
+  if (!in.has("later_programs")) return all;
+  for (const Json& item : in.array("later_programs")) {
+    ObjectReader program(item, in.where() + ", later_programs");
+    all.push_back({program.text("tandem_version"), program.text("git_commit")});
+    program.finish();
   }
+  return all;
+}
+
+std::vector<Program> with_program(std::vector<Program> there, const Program& one) {
+  if (std::find(there.begin(), there.end(), one) == there.end()) there.push_back(one);
+  return there;
 }
 
 std::vector<Program> Manifest::programs() const {
   std::vector<Program> all = {{tandem_version, git_commit}};
   all.insert(all.end(), later_programs.begin(), later_programs.end());
   return all;
+}
+
+void Manifest::set_programs(const std::vector<Program>& all) {
+  tandem_version = all.front().tandem_version;
+  git_commit = all.front().git_commit;
+  later_programs.assign(all.begin() + 1, all.end());
 }
 
 void Manifest::set_samples(std::vector<std::uint32_t> of_tasks) {
@@ -312,15 +337,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
         "{}: the schema version is {}, but this program reads versions 1 to {}. Use the program that made the run.",
         where, manifest.schema_version, kSchemaVersion));
   manifest.command = in.text("command");
-  manifest.tandem_version = in.text("tandem_version");
-  manifest.git_commit = in.text("git_commit");
-  if (in.has("later_programs")) {
-    for (const Json& item : in.array("later_programs")) {
-      ObjectReader program(item, where + ", later_programs");
-      manifest.later_programs.push_back({program.text("tandem_version"), program.text("git_commit")});
-      program.finish();
-    }
-  }
+  manifest.set_programs(read_programs(in));
   manifest.model = in.text("model");
   manifest.weights_hash = in.text("weights_hash");
   if (manifest.schema_version >= 10) manifest.config_hash = in.text("config_hash");

@@ -20,10 +20,13 @@
 
 namespace tandem::eval {
 
+class ObjectReader;
+
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
 /// 11: a sample's document. All are read.
 inline constexpr int kSchemaVersion = 11;
+inline constexpr int kDocumentsSince = 11;  // runs that older programs began name no documents, also where they go on
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 
@@ -110,6 +113,9 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
+/// Those that made what is there, and one that goes on with it, which may be one of them.
+std::vector<Program> with_program(std::vector<Program> there, const Program& one);
+
 struct Machine {
   std::string cpu_model, device;  // device: name of the GPU, empty for none
   std::uint32_t cores = 0;
@@ -144,6 +150,7 @@ struct Manifest {
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
   /// All that made samples, the first being tandem_version's.
   std::vector<Program> programs() const;
+  void set_programs(const std::vector<Program>& all);  // at least one
   /// Sets `samples` and, where they differ, `task_samples`: one number per task.
   void set_samples(std::vector<std::uint32_t> of_tasks);
   /// Samples of a task at a length; 0 for a task that the run does not have.
@@ -166,7 +173,9 @@ std::string to_line(const SampleTiming& timing);
 std::string to_json_text(const Manifest& manifest);
 
 /// The fields "tandem_version", "git_commit" and "later_programs" of a manifest, which other files have too.
+void write_programs(nlohmann::ordered_json& json, const std::vector<Program>& all);
 void write_programs(nlohmann::ordered_json& json, const Manifest& manifest);
+std::vector<Program> read_programs(ObjectReader& in);
 
 /// Parse one line or document; `where` ("samples.jsonl:12") begins every error. Unknown, missing, repeated and mistyped
 /// fields, values outside their range and broken sums are InputErrors.

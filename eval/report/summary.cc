@@ -258,6 +258,38 @@ Summary summarise(const RunFolder& folder) {
   return summary;
 }
 
+LatencySummary mean_of_lengths(const MethodSummary& method) {
+  using L = LatencySummary;
+  constexpr double L::*kMeans[] = {
+      &L::ttft_ms,       &L::prefill_ms, &L::setup_ms, &L::first_step_ms,
+      &L::step_ms,       &L::busy_ms,    &L::idle_ms,  &L::layer0_idle_ms,
+      &L::hbm,           &L::dram,       &L::h2d,      &L::d2h,
+      &L::touched,       &L::peer_link,  &L::peer_hbm, &L::attended_device,
+      &L::attended_host,
+  };
+  const std::vector<LengthLatency>& lengths = method.by_length;
+  if (lengths.size() < 2) return method.latency;
+  L out;
+  out.left_out = method.latency.left_out;
+  std::vector<double> tpot;
+  bool counts_touched = true;
+  for (const LengthLatency& at : lengths) {
+    const L& l = at.latency;
+    out.samples += l.samples;
+    out.steps += l.steps;
+    for (double L::*const field : kMeans) out.*field += l.*field / double(lengths.size());
+    for (const auto& [cause, ms] : l.idle_ms_by_cause) out.idle_ms_by_cause[cause] += ms / double(lengths.size());
+    if (l.tpot_ms > 0) tpot.push_back(l.tpot_ms);  // 0: no step after the first
+    counts_touched = counts_touched && l.touched > 0;
+    out.peak_device_kv = std::max(out.peak_device_kv, l.peak_device_kv);
+    out.peak_host_kv = std::max(out.peak_host_kv, l.peak_host_kv);
+    out.peak_peer_kv = std::max(out.peak_peer_kv, l.peak_peer_kv);
+  }
+  if (!counts_touched) out.touched = 0;
+  if (!tpot.empty()) out.tpot_ms = mean(tpot);
+  return out;
+}
+
 void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
   json["command"] = m.command;
   write_programs(json, m);

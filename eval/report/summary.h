@@ -75,7 +75,7 @@ struct MethodSummary {
   AccuracyCell overall;
   std::vector<AccuracyCell> cells;       // by task and length, in the manifest's order; missing ones left out
   std::vector<AccuracyCell> lengths;     // by length, all tasks together
-  LatencySummary latency;                // all lengths together
+  LatencySummary latency;                // all lengths together, every step alike
   std::vector<LengthLatency> by_length;  // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
 };
@@ -95,6 +95,11 @@ bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timing
 /// Fills in `latency` and `by_length` from the timings of the method that `method.label` names: of whole batches, where
 /// there is one.
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
+
+/// `method.latency` with the same weight for each of its lengths, whatever was generated there: means of the lengths'
+/// means, peaks of all. Over all steps together a method whose answers are shorter at long contexts looks faster. No
+/// percentiles (0): means of those are none of anything. Where there is one length, `method.latency`.
+LatencySummary mean_of_lengths(const MethodSummary& method);
 
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);

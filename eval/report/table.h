@@ -39,6 +39,9 @@ std::string wrap(std::string_view text, std::size_t width);
 /// Labels of the methods as they are, or "name#3" where an option list is too long for a column of a terminal.
 std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 
+/// Of these the one of the run's first method, which others are compared with, also where it has no sample yet.
+const std::string& baseline_label(const Summary& summary, const std::vector<std::string>& labels);
+
 /// "80.8 [72.9, 86.9]", in per cent; "-19.2 [-27.0, -11.2]", in points, "-" for the baseline.
 std::string accuracy_text(const Estimate& accuracy);
 std::string difference_text(const AccuracyCell& cell);

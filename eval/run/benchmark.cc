@@ -134,8 +134,7 @@ class BenchmarkRun {
       line.score = cut && samples[i].cut_is_wrong ? 0 : scores[i];
       for (const NearTie& tie : result.sequences[i].near_ties) line.near_ties.push_back({tie.step, double(tie.margin)});
       line.depth = samples[i].depth;
-      if (folder_.manifest().schema_version >= 11)
-        line.document = samples[i].document;  // begun by older programs: none
+      if (folder_.manifest().schema_version >= kDocumentsSince) line.document = samples[i].document;
       folder_.append(line);
       folder_.append(timing_of(key, result, i, prefill_ns, device_.clock_name()));
     }

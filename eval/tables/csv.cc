@@ -29,9 +29,13 @@ std::string estimate(const std::optional<Estimate>& e) {
 
 std::string times(const LatencySummary* l, const std::set<std::string>& causes) {
   if (l == nullptr) return std::string(kTimes + causes.size() - 1, ',');
-  std::string text = fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", l->samples, l->ttft_ms, l->prefill_ms,
-                                 l->setup_ms, l->first_step_ms, l->tpot_ms, l->tpot_p50_ms, l->tpot_p90_ms,
-                                 l->tpot_p99_ms, l->step_ms, l->busy_ms, l->idle_ms);
+  const auto percentile = [&](double ms) {  // none of several lengths together
+    return ms == 0 && l->tpot_ms > 0 ? "" : fmt::format("{}", ms);
+  };
+  std::string text =
+      fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", l->samples, l->ttft_ms, l->prefill_ms, l->setup_ms,
+                  l->first_step_ms, l->tpot_ms, percentile(l->tpot_p50_ms), percentile(l->tpot_p90_ms),
+                  percentile(l->tpot_p99_ms), l->step_ms, l->busy_ms, l->idle_ms);
   for (const std::string& cause : causes) {
     const auto found = l->idle_ms_by_cause.find(cause);
     text += fmt::format(",{}", found == l->idle_ms_by_cause.end() ? 0 : found->second);

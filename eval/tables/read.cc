@@ -27,7 +27,7 @@ void read_scores(const RunFolder& folder, ReportedRun& run) {
     if (summary.manifest.lengths.size() > 1)
       for (const AccuracyCell& cell : m.lengths) method.cells.push_back(cell_of(cell));
     for (const AccuracyCell& cell : m.cells) method.cells.push_back(cell_of(cell));
-    method.latency = m.latency;
+    method.latency = mean_of_lengths(m);
     method.by_length = std::move(m.by_length);
   }
 }
@@ -44,7 +44,7 @@ void read_losses(const RunFolder& folder, ReportedRun& run) {
     cell.value = m.loss;
     cell.units = m.loss.n;
     if (m.difference.n > 0) cell.difference = m.difference;
-    method.latency = summary.run.methods[i].latency;
+    method.latency = mean_of_lengths(summary.run.methods[i]);
     method.by_length = std::move(summary.run.methods[i].by_length);
   }
 }

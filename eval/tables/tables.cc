@@ -49,14 +49,24 @@ std::string head(std::span<const ReportedRun> runs, const ReportedRun& run, cons
   return runs.size() == 1 ? what : run.name + ": " + what;
 }
 
+const std::string& baseline_of(const ReportedRun& run) {
+  return run.manifest.methods.front().label;
+}
+
+/// Whether the baseline has a sample: a run that is not finished may have only others'.
+bool has_baseline(const ReportedRun& run) {
+  return find(run, baseline_of(run)) != nullptr;
+}
+
 Table quality_table(std::span<const ReportedRun> runs) {
   Table t;
   t.head = {"method"};
   for (const ReportedRun& run : runs) {
     t.head.push_back(head(runs, run, run.perplexity ? "perplexity [95\u00a0%]" : "accuracy, % [95\u00a0%]"));
-    t.head.push_back(head(runs, run,
-                          fmt::format("{} than {} [95\u00a0%]", run.perplexity ? "nats more" : "points more",
-                                      run.methods.front().label)));
+    if (!has_baseline(run)) continue;
+    t.head.push_back(
+        head(runs, run,
+             fmt::format("{} than {} [95\u00a0%]", run.perplexity ? "nats more" : "points more", baseline_of(run))));
   }
   for (const std::string& label : all_labels(runs)) {
     std::vector<std::string>& row = t.rows.emplace_back();
@@ -64,7 +74,7 @@ Table quality_table(std::span<const ReportedRun> runs) {
     for (const ReportedRun& run : runs) {
       const ReportedMethod* m = find(run, label);
       row.push_back(m == nullptr ? "-" : quality(run, m->cells.front()));
-      row.push_back(m == nullptr ? "-" : difference(run, m->cells.front()));
+      if (has_baseline(run)) row.push_back(m == nullptr ? "-" : difference(run, m->cells.front()));
     }
   }
   return t;
@@ -75,11 +85,50 @@ bool has_peer(const ReportedRun& run) {
                      [](const ReportedMethod& m) { return m.latency.peak_peer_kv > 0; });
 }
 
+bool is_timed(const ReportedRun& run) {
+  return !run.manifest.clock.empty();
+}
+
+bool of_several_lengths(const ReportedRun& run) {
+  return run.manifest.lengths.size() > 1;
+}
+
+/// Of each length the same weight, as the times beside it have.
+double idle_share(const ReportedMethod& m) {
+  std::vector<double> shares;
+  for (const LengthLatency& at : m.by_length)
+    if (at.latency.step_ms > 0) shares.push_back(at.latency.idle_ms / at.latency.step_ms);
+  return shares.empty() ? 0 : mean(shares);
+}
+
+/// Cells of a method in a run that has times, as many as time_heads().
+std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m) {
+  const LatencySummary& l = m.latency;
+  const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
+  const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
+  const bool later = l.tpot_ms > 0;
+  std::vector<std::string> cells = {ms(l.ttft_ms), later ? ms(l.tpot_ms) : "-"};
+  if (!of_several_lengths(run)) cells.push_back(later ? ms(l.tpot_p99_ms) : "-");
+  cells.insert(cells.end(), {ms(l.idle_ms), fmt::format("{:.1f}", 100 * idle_share(m)), megabytes(l.peak_device_kv),
+                             megabytes(l.peak_host_kv)});
+  if (has_peer(run)) cells.push_back(megabytes(l.peak_peer_kv));
+  return cells;
+}
+
+/// `clock`: behind the columns that are times.
+std::vector<std::string> time_heads(const ReportedRun& run, const std::string& clock) {
+  std::vector<std::string> heads = {"TTFT ms" + clock, "TPOT ms" + clock};
+  if (!of_several_lengths(run)) heads.push_back("p99 ms" + clock);
+  heads.insert(heads.end(), {"idle ms a step" + clock, "idle %", "KV MB, device", "host"});
+  if (has_peer(run)) heads.emplace_back("peer");
+  return heads;
+}
+
 /// Only of runs that have times; no columns where none has.
 Table time_table(std::span<const ReportedRun> runs) {
   std::vector<const ReportedRun*> timed;
   for (const ReportedRun& run : runs)
-    if (!run.manifest.clock.empty()) timed.push_back(&run);
+    if (is_timed(run)) timed.push_back(&run);
   Table t;
   t.head = {"method"};
   const bool one_clock = std::all_of(timed.begin(), timed.end(), [&](const ReportedRun* r) {
@@ -92,28 +141,16 @@ Table time_table(std::span<const ReportedRun> runs) {
   for (const ReportedRun* run : timed) {
     std::string clock = one_clock ? "" : ", " + run->manifest.clock;
     if (!one_batch) clock += fmt::format(", batch {}", batch_of(run->manifest));
-    for (const char* what : {"TTFT ms", "TPOT ms", "p99 ms", "idle ms a step"})
-      t.head.push_back(head(runs, *run, what + clock));
-    for (const char* what : {"idle %", "KV MB, device", "host"}) t.head.push_back(head(runs, *run, what));
-    if (has_peer(*run)) t.head.push_back(head(runs, *run, "peer"));
+    for (const std::string& what : time_heads(*run, clock)) t.head.push_back(head(runs, *run, what));
   }
   for (const std::string& label : all_labels(runs)) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun* run : timed) {
       const ReportedMethod* m = find(*run, label);
-      if (m == nullptr || m->latency.samples == 0) {
-        row.insert(row.end(), has_peer(*run) ? 8 : 7, "-");
-        continue;
-      }
-      const LatencySummary& l = m->latency;
-      const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
-      const bool later = l.tpot_ms > 0;
-      row.insert(row.end(), {ms(l.ttft_ms), later ? ms(l.tpot_ms) : "-", later ? ms(l.tpot_p99_ms) : "-", ms(l.idle_ms),
-                             fmt::format("{:.1f}", l.step_ms > 0 ? 100 * l.idle_ms / l.step_ms : 0),
-                             fmt::format("{:.2f}", double(l.peak_device_kv) * 1e-6),
-                             fmt::format("{:.2f}", double(l.peak_host_kv) * 1e-6)});
-      if (has_peer(*run)) row.push_back(fmt::format("{:.2f}", double(l.peak_peer_kv) * 1e-6));
+      std::vector<std::string> cells(time_heads(*run, "").size(), "-");
+      if (m != nullptr && m->latency.samples > 0) cells = time_cells(*run, *m);
+      row.insert(row.end(), cells.begin(), cells.end());
     }
   }
   return t;
@@ -132,6 +169,9 @@ std::string describe(const ReportedRun& run) {
     text += fmt::format(" Times of {} in smaller batches are left out.", counted(first.latency.left_out, "sample"));
   if (const ReportedCell& all = run.methods.front().cells.front(); all.units > 0 && all.units < all.value.n)
     text += fmt::format(" Of these {} are independent: intervals are of them.", all.units);
+  if (!has_baseline(run))
+    text += fmt::format(" {}, its first method, has no {} yet: there are no differences to it.", baseline_of(run),
+                        run.perplexity ? "window" : "sample");
   return text;
 }
 
@@ -176,6 +216,14 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
+  if (std::any_of(runs.begin(), runs.end(),
+                  [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
+    const std::string sentence =
+        "Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
+        "weight, whatever a method generated there. Times by length, with percentiles, are in report.md and in "
+        "--format csv.";
+    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
+  }
   for (const ReportedRun& run : runs) {
     if (!run.target) continue;
     text += show(target_table(*run.target), format,

@@ -18,14 +18,14 @@ struct ReportedCell {
   std::uint32_t length = 0;
   Estimate value;                      // accuracy in [0, 1], or mean nats of a token where the run is a perplexity
   std::uint64_t units = 0;             // independent ones of its samples (AccuracyCell)
-  std::optional<Estimate> difference;  // to the run's first method, on the same samples
+  std::optional<Estimate> difference;  // to the manifest's first method, on the same samples
   std::optional<double> p;             // McNemar's
 };
 
 struct ReportedMethod {
   std::string label;
   std::vector<ReportedCell> cells;  // the first is of all
-  LatencySummary latency;           // samples 0: the run has no times
+  LatencySummary latency;           // mean_of_lengths(); samples 0: the run has no times
   std::vector<LengthLatency> by_length;
 };
 
@@ -33,7 +33,7 @@ struct ReportedRun {
   std::string name;  // for heads
   Manifest manifest;
   bool perplexity = false, complete = false;
-  std::vector<ReportedMethod> methods;  // in the manifest's order
+  std::vector<ReportedMethod> methods;  // in the manifest's order, without those that have no sample yet
   std::optional<Target> target;         // what --as predicted
   std::string target_problem;           // why its file cannot be shown: a sentence; else empty
 };
@@ -64,7 +64,8 @@ std::string tables_page(const std::string& title, const std::string& tables, std
 /// Of a page of these: what they measure, and of which model where that is one.
 std::string title_of(std::span<const ReportedRun> runs);
 
-/// A line for each run, method, task and length, and for all of them together. Shares and milliseconds as they are.
+/// A line for each run, method, task and length, and for all of them together, where the times of several lengths are
+/// mean_of_lengths(). Shares and milliseconds as they are.
 std::string tables_csv(std::span<const ReportedRun> runs);
 
 }  // namespace tandem::eval

@@ -239,6 +239,10 @@ TEST(EqualText, PutsWhatCameOfItBesideAccuracy) {
   EXPECT_THAT(text, AllOf(HasSubstr("At equal bytes touched"), HasSubstr("| 20.0 | hybrid:budget=0.2 | 21.5 | 75.0"),
                           HasSubstr("| - | full | 100.0 | 100.0"), HasSubstr("2 MB"),
                           HasSubstr("Off by more than 5 % of the share")));
+  EXPECT_THAT(text, HasSubstr("difference to full, points"));
+  Summary unfinished = summary;
+  unfinished.methods.erase(unfinished.methods.begin());
+  EXPECT_THAT(equal_text(equal, unfinished, true), HasSubstr("difference to full, points"));
   summary.methods[1].latency.touched = 0.41e6;
   text = equal_text(equal, summary, /*markdown=*/true);
   EXPECT_THAT(text, ::testing::Not(HasSubstr("Off by")));

@@ -2,6 +2,8 @@
 // being ended at any place.
 #include "eval/fluxion/collection.h"
 
+#include <fmt/format.h>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -171,8 +173,8 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   const CollectResult whole = run("whole", CollectMode::create, 1, 99);
   EXPECT_EQ(whole.shards, 4u);
   EXPECT_EQ(whole.rows, 4u * 2 * 2 * 4);
-  EXPECT_THROW(run("cut", CollectMode::create, 2, 1), Interrupted);
-  EXPECT_THROW(run("cut", CollectMode::resume, 2, 2), Interrupted);
+  EXPECT_THROW(run("cut", CollectMode::create, 2, 1), RunError);
+  EXPECT_THROW(run("cut", CollectMode::resume, 2, 2), RunError);
   EXPECT_EQ(there, from.list[0].length) << "time left is counted from here";
   EXPECT_EQ(content(folder.path() / "cut").size(), 4u);  // three shards and the manifest
   // A kill may leave a half-written file beside, and damage is found.
@@ -190,7 +192,7 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
         ends.tokens = [](const CollectPrompt&) -> std::vector<std::int32_t> { throw Interrupted(); };
         collect_fluxion(folder.path() / "hurt", CollectMode::resume, bench.engine, bench.pool, ends, small());
       },
-      Interrupted);
+      RunError);
   const Json hurt = parse_json(read_bytes(folder.path() / "hurt" / "manifest.json"), "JSON");
   EXPECT_EQ(hurt.at("finished"), false);
   EXPECT_EQ(hurt.at("shards").size(), 3u);
@@ -208,14 +210,144 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   EXPECT_EQ(tensor<std::uint8_t>(file, "streaming").size(), 16 * 2 * kBudgetPolicies);
 }
 
-template <class Work>
+template <class Error = InputError, class Work>
 std::string refusal(const Work& work) {
   try {
     work();
-  } catch (const InputError& error) {
+  } catch (const Error& error) {
     return error.what();
   }
   return "nothing was refused";
+}
+
+/// The tokens of the source's first prompts; then, at prompt `last` of those that are run, `end` decides.
+CollectSource ends_at(CollectSource source, int last, std::function<void()> end) {
+  source.tokens = [tokens = source.tokens, left = last, end = std::move(end)](const CollectPrompt& prompt) mutable {
+    if (left-- == 0) end();
+    return tokens(prompt);
+  };
+  return source;
+}
+void interrupt() {
+  throw Interrupted();
+}
+
+TEST(FluxionCollection, WhatIsReplacedComesBackUntilAPromptIsFinished) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const CollectSource from = source(bench.engine);
+  const fs::path out = folder.path() / "out", fresh = folder.path() / "fresh";
+  collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
+  write_bytes(out / "notes", "mine");
+  const auto before = content(out);
+  CollectOptions other = small();
+  other.seed = 43;
+  const auto run = [&](const fs::path& path, CollectMode mode, int last, const std::function<void()>& end) {
+    return refusal<std::runtime_error>(
+        [&] { collect_fluxion(path, mode, bench.engine, bench.pool, ends_at(from, last, end), other); });
+  };
+  EXPECT_EQ(
+      run(out, CollectMode::replace, 0, interrupt),
+      fmt::format("Interrupted before a prompt was finished; '{}' is as it was, and the same command begins anew.",
+                  out.string()));
+  EXPECT_EQ(content(out), before);
+  EXPECT_EQ(run(out, CollectMode::replace, 0, [] { throw_run_error("The disk is full."); }), "The disk is full.");
+  EXPECT_EQ(content(out), before);
+  EXPECT_EQ(run(out, CollectMode::replace, 0, [] { throw_input_error("Bad."); }), "Bad.");
+  EXPECT_EQ(content(out), before);
+  run(fresh, CollectMode::create, 0, interrupt);
+  EXPECT_FALSE(fs::exists(fresh));
+
+  EXPECT_EQ(run(out, CollectMode::replace, 1, interrupt),
+            fmt::format("Interrupted: finished prompts are kept in '{}'; the same command with --resume in place of "
+                        "--force goes on.",
+                        out.string()));
+  EXPECT_EQ(content(out).size(), 3u) << "notes, manifest, one shard";
+  EXPECT_EQ(read_bytes(out / "notes"), "mine");
+  EXPECT_EQ(run(out, CollectMode::resume, 1, [] { throw_run_error("The disk is full."); }),
+            "The disk is full. Finished prompts are kept; the same command goes on.");
+  EXPECT_EQ(run(out, CollectMode::resume, 99, interrupt), "nothing was refused");
+  EXPECT_EQ(content(out).size(), 6u);
+}
+
+TEST(FluxionCollection, AKillBeforeTheFirstPromptBringsTheEarlierOneBack) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const CollectSource from = source(bench.engine);
+  const fs::path out = folder.path() / "out";
+  collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
+  const auto before = content(out);
+  CollectOptions other = small();
+  other.seed = 43;
+  // As a kill leaves it when a prompt is begun.
+  const auto killed_at = [&](int prompt, const char* name) {
+    const fs::path killed = folder.path() / name;
+    const auto end = [&] {
+      fs::copy(out, killed, fs::copy_options::recursive);
+      throw Interrupted();
+    };
+    EXPECT_THROW(
+        collect_fluxion(out, CollectMode::replace, bench.engine, bench.pool, ends_at(from, prompt, end), other),
+        RunError);
+    return killed;
+  };
+  for (const CollectMode mode : {CollectMode::replace, CollectMode::resume}) {
+    const fs::path first = killed_at(0, mode == CollectMode::resume ? "resume" : "replace");
+    EXPECT_TRUE(fs::exists(first / ".replaced" / "manifest.json"));
+    EXPECT_FALSE(fs::exists(first / from.list[0].file()));
+    // The first prompt's file may be there, whole or not; without the manifest's word it is not finished.
+    write_bytes(first / from.list[0].file(), "unfinished");
+    write_bytes(first / (from.list[1].file() + ".new"), "unfinished");
+    check_collection(first, mode);
+    EXPECT_EQ(content(first), before);
+  }
+  const fs::path early = killed_at(0, "early");
+  fs::remove(early / "manifest.json");
+  EXPECT_THAT(refusal([&] { check_collection(early, CollectMode::create); }), HasSubstr("there is a collection in"));
+  EXPECT_EQ(content(early), before);
+  const fs::path later = killed_at(1, "later");
+  EXPECT_FALSE(fs::exists(later / ".replaced"));
+  check_collection(later, CollectMode::resume);
+  EXPECT_EQ(content(later).size(), 2u) << "manifest, one shard";
+}
+
+TEST(FluxionCollection, NamesTheProgramsThatMadeShardsAndTheModelsConfig) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  CollectSource from = source(bench.engine);
+  from.config_hash = "c1";
+  const fs::path out = folder.path() / "out", manifest = out / "manifest.json";
+  const auto run = [&](const char* commit, CollectMode mode, int last) {
+    from.git_commit = commit;
+    return refusal<std::runtime_error>(
+        [&] { collect_fluxion(out, mode, bench.engine, bench.pool, ends_at(from, last, interrupt), small()); });
+  };
+  const auto commits = [&] {
+    const Json json = parse_json(read_bytes(manifest), "JSON");
+    std::string all = json.at("git_commit");
+    for (const Json& program : json.value("later_programs", Json::array()))
+      all += " " + program.at("git_commit").get<std::string>();
+    return all;
+  };
+  run("abc", CollectMode::create, 1);
+  EXPECT_EQ(commits(), "abc");
+  EXPECT_EQ(run("def", CollectMode::resume, 0),
+            "Interrupted: finished prompts are kept in '" + out.string() + "'; the same command goes on.");
+  EXPECT_EQ(commits(), "abc") << "it made nothing";
+  run("ghi", CollectMode::resume, 1);
+  run("abc", CollectMode::resume, 99);
+  EXPECT_EQ(commits(), "abc ghi");
+  const std::string finished = read_bytes(manifest);
+  run("jkl", CollectMode::resume, 99);
+  EXPECT_EQ(read_bytes(manifest), finished) << "nothing was missing";
+
+  from.config_hash = "c2";
+  EXPECT_THAT(run("abc", CollectMode::resume, 99), HasSubstr("'config_hash' is \"c1\" there and \"c2\" here"));
+  Json older = parse_json(finished, "JSON");
+  older["plan"].erase("config_hash");
+  older.erase("later_programs");
+  write_bytes(manifest, older.dump());
+  EXPECT_EQ(run("abc", CollectMode::resume, 99), "nothing was refused") << "before it was recorded";
 }
 
 TEST(FluxionCollection, SaysWhatItCannotDo) {

@@ -209,6 +209,25 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   EXPECT_TRUE(json["methods"][1]["nll_difference"]["interval"].is_null());
 }
 
+TEST_F(DecodePerplexity, WithoutAWindowOfTheFirstMethodThereAreNoDifferences) {
+  Manifest manifest = example_manifest();
+  manifest.benchmark = kPerplexity;
+  manifest.tasks = {"book.txt"};
+  manifest.clock.clear();
+  const auto report = [&](const char* name, const std::vector<const char*>& methods) {
+    RunFolder folder = RunFolder::create(root_ / name, manifest);
+    for (const char* method : methods) folder.append(example_window(0, method));
+    return perplexity_report(summarise_perplexity(folder), /*markdown=*/true);
+  };
+  const std::string text = report("second", {"hybrid:budget=0.2"});
+  EXPECT_THAT(text, AllOf(HasSubstr("full, the run's first method, has no window yet: there are no differences to it."),
+                          Not(HasSubstr("more than the first")), HasSubstr("\n\nMean nats of a token.\n"),
+                          HasSubstr("NOT COMPLETE")));
+  EXPECT_THAT(report("both", {"full", "hybrid:budget=0.2"}),
+              AllOf(HasSubstr("more than the first"), Not(HasSubstr("has no window yet")),
+                    HasSubstr("Mean nats of a token of full; of the others, how much more.")));
+}
+
 TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
   PerplexityOptions o = options({"full"});
   const auto all = model_.tokenizer->encode(invented_prose(7, 600'000), false);

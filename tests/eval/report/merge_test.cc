@@ -69,6 +69,40 @@ TEST(MergeRuns, GivesTheBytesOfOneRun) {
   EXPECT_EQ(both.later_programs[0].git_commit, "def");
 }
 
+TEST(MergeRuns, IsAsOldAsTheOldestRun) {
+  const TemporaryFolder root;
+  Manifest newer = example_manifest(), older = newer;
+  older.schema_version = kDocumentsSince - 1;
+  older.git_commit = "old";
+  const auto with_documents = [&](const char* name, const Manifest& manifest,
+                                  const std::vector<std::uint32_t>& indices) {
+    RunFolder folder = RunFolder::create(root / name, manifest);
+    for (const std::uint32_t index : indices) {
+      SampleResult sample = example_sample(index);
+      if (manifest.schema_version >= kDocumentsSince) sample.document = index / 2;
+      folder.append(sample);
+      folder.append(example_timing(index));
+    }
+    folder.keep();
+    return root / name;
+  };
+  const auto a = with_documents("a", newer, {0, 1}), b = with_documents("b", older, {1, 2, 3}),
+             c = with_documents("c", newer, {2, 3});
+  for (const auto& parts : {std::vector{a, b}, std::vector{b, a}}) {
+    const Merged merged = merge_runs(parts, root / "both", /*force=*/true);
+    EXPECT_EQ(merged.there, 4u) << "sample 1 is the same in both";
+    EXPECT_TRUE(merged.documents_dropped);
+    const RunFolder both = RunFolder::open(root / "both");
+    EXPECT_EQ(both.manifest().schema_version, older.schema_version);
+    EXPECT_EQ(both.manifest().programs().size(), 2u);
+    for (const SampleResult& sample : both.samples()) EXPECT_FALSE(sample.document) << sample.index;
+  }
+  EXPECT_FALSE(merge_runs(std::vector{a, c}, root / "new", false).documents_dropped);
+  const RunFolder whole = RunFolder::open(root / "new");
+  EXPECT_EQ(whole.manifest().schema_version, kSchemaVersion);
+  for (const SampleResult& sample : whole.samples()) EXPECT_EQ(sample.document, sample.index / 2);
+}
+
 TEST(MergeRuns, SaysWhatIsMissing) {
   const TemporaryFolder root;
   const auto a = write_part(root, "a", example_manifest(), {3});

@@ -244,6 +244,27 @@ TEST(RunFolder, ARunIsUnfinishedAgainOnlyWhereSamplesAreMissing) {
   EXPECT_EQ(RunFolder::open(path).manifest().finished_utc, "");
 }
 
+TEST(RunFolder, PlotsGoWhereSamplesAreMissing) {
+  TemporaryFolder root;
+  const fs::path path = root / "run";
+  Manifest manifest = example_manifest();
+  manifest.methods.pop_back();
+  {
+    RunFolder folder = RunFolder::create(path, manifest);
+    for (const SampleKey& key : keys_in_order(manifest, 1)) {
+      folder.append(example_sample(key.index));
+      folder.append(example_timing(key.index));
+    }
+  }
+  const char* plots[] = {"plot.png", "plot.svg", "equal.png", "equal.svg"};
+  for (const char* name : plots) write_bytes(path / name, "of these samples");
+  { RunFolder::resume(path, manifest); }
+  for (const char* name : plots) EXPECT_TRUE(fs::exists(path / name)) << name;
+  write_bytes(path / "samples.jsonl", "?" + read_bytes(path / "samples.jsonl"));
+  { RunFolder::resume(path, manifest); }
+  for (const char* name : plots) EXPECT_FALSE(fs::exists(path / name)) << name;
+}
+
 TEST(RunFolder, UnwritableFolderIsASentence) {
   EXPECT_THAT([] { RunFolder::create("/proc/tandem-run", example_manifest()); },
               ThrowsMessage<InputError>(HasSubstr("/proc/tandem-run")));

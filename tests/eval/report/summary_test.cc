@@ -202,6 +202,52 @@ TEST(Summary, LatencyByLength) {
   EXPECT_NEAR(s.methods[1].latency.tpot_ms, 3.0, 1e-12);
 }
 
+// Three steps of 1.5 to 3 ms at 1024 tokens, and one of 9 ms at 2048: over steps the short answer hardly counts.
+TEST(Summary, MeanOfLengthsGivesEachTheSameWeight) {
+  TemporaryFolder root;
+  Manifest manifest = example_manifest();
+  manifest.lengths = {1024, 2048};
+  RunFolder folder = RunFolder::create(root / "run", manifest);
+  for (const std::uint32_t length : manifest.lengths) {
+    SampleResult sample = example_sample();
+    SampleTiming timing = example_timing();
+    sample.length = timing.length = length;
+    if (length == 2048) {
+      timing.step_ns = {9000000};
+      timing.window_ns = 10500000;
+      timing.idle_ns = 7200000;
+      timing.idle_by_cause = {{"recall", 7200000}};
+      timing.steps = 2;
+      timing.bytes.dram = 2000000;
+      timing.device_kv_bytes = 4000000;
+      timing.tokens_attended_host = 4000;
+    }
+    folder.append(sample);
+    folder.append(timing);
+  }
+  const MethodSummary method = summarise(folder).methods[0];
+  EXPECT_NEAR(method.latency.tpot_ms, 13.0 / 3, 1e-12) << "every step alike";
+  const LatencySummary l = mean_of_lengths(method);
+  EXPECT_NEAR(l.tpot_ms, (2.0 + 9.0) / 2, 1e-12);
+  EXPECT_EQ(l.tpot_p50_ms + l.tpot_p90_ms + l.tpot_p99_ms, 0);
+  EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);
+  EXPECT_NEAR(l.step_ms, (5.5 / 3 + 10.5 / 2) / 2, 1e-12);
+  EXPECT_NEAR(l.idle_ms, (2.2 / 3 + 7.2 / 2) / 2, 1e-12);
+  EXPECT_NEAR(l.busy_ms + l.idle_ms, l.step_ms, 1e-12);
+  EXPECT_NEAR(l.idle_ms_by_cause.at("recall"), 7.2 / 2 / 2, 1e-12) << "none at 1024";
+  EXPECT_NEAR(l.dram, (6e5 / 3 + 2e6 / 2) / 2, 1e-6);
+  EXPECT_NEAR(l.attended_host, (790.0 + 2000.0) / 2, 1e-9);
+  EXPECT_EQ(l.samples, 2u);
+  EXPECT_EQ(l.steps, 5u);
+  EXPECT_EQ(l.peak_device_kv, 4000000u);
+  // Of one length nothing changes.
+  MethodSummary one = method;
+  one.by_length.pop_back();
+  one.latency = one.by_length[0].latency;
+  EXPECT_EQ(mean_of_lengths(one).tpot_p99_ms, one.latency.tpot_p99_ms);
+  EXPECT_NEAR(mean_of_lengths(one).tpot_ms, 2.0, 1e-12);
+}
+
 TEST(Summary, TimesAreOfWholeBatches) {
   TemporaryFolder root;
   Manifest manifest = example_manifest();

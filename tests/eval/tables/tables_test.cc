@@ -54,10 +54,12 @@ TEST_F(Tables, OneRunHasItsFigures) {
   EXPECT_THAT(text, HasSubstr("| full | 100.0 ["));
   EXPECT_THAT(text, HasSubstr("| hybrid:budget=0.2 | 75.0 ["));
   EXPECT_THAT(text, HasSubstr("| -25.0 ["));
-  // 6 ms to the first token, then 1 and 3 ms; half of the second's steps take twice as long: mean 3 ms.
+  // 6 ms to the first token, then 1 and 3 ms; half of the second's steps take twice as long: mean 3 ms. It waits for 40
+  // and for 6.2 / 9.5 of its steps' time.
   EXPECT_THAT(text, HasSubstr("TPOT ms<br>simulated for h200"));
-  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 3 | 0.7333 | 40.0 | 1.00 | 2.00 |"));
-  EXPECT_THAT(text, HasSubstr("| hybrid:budget=0.2 | 6 | 3 |"));
+  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 0.7333 | 40.0 | 1.00 | 2.00 |"));
+  EXPECT_THAT(text, HasSubstr("| hybrid:budget=0.2 | 6 | 3 | 1.4 | 52.6 | 1.00 | 2.00 |"));
+  EXPECT_THAT(text, HasSubstr("means of the lengths' means"));
   EXPECT_THAT(text, Not(HasSubstr("NOT COMPLETE")));
 }
 
@@ -69,7 +71,7 @@ TEST_F(Tables, RunsStandSideBySide) {
   const std::string text = tables_text(runs, TableFormat::markdown);
   EXPECT_THAT(text, AllOf(HasSubstr("a: accuracy"), HasSubstr("b: accuracy"), HasSubstr("b: TPOT ms")));
   EXPECT_THAT(text, HasSubstr("| other | - | - | 75.0 ["));
-  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 3 | 0.7333 | 40.0 | 1.00 | 2.00 | - | - | - | - | - | - | - |"));
+  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 0.7333 | 40.0 | 1.00 | 2.00 | - | - | - | - | - | - |"));
   runs[1].manifest.clock = "measured on a CPU";
   const std::string clocks = tables_text(runs, TableFormat::markdown);
   EXPECT_THAT(clocks, AllOf(HasSubstr("a: TPOT ms, simulated for h200"), HasSubstr("b: TPOT ms, measured on a CPU")));
@@ -142,6 +144,36 @@ TEST_F(Tables, AnUnfinishedRunSaysSo) {
   EXPECT_THROW(read_run(root / "none", "none"), InputError);
 }
 
+TEST_F(Tables, OneLengthHasItsPercentilesAndNoNoteOnWeights) {
+  std::vector<ReportedRun> runs = {read_run(folder_, "a")};
+  runs[0].manifest.lengths.pop_back();
+  for (ReportedMethod& m : runs[0].methods) {
+    m.by_length.pop_back();
+    m.latency = m.by_length[0].latency;
+  }
+  const std::string text = tables_text(runs, TableFormat::markdown);
+  EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 3 | 0.7333 | 40.0 | 1.00 | 2.00 |"));
+  EXPECT_THAT(text, AllOf(HasSubstr("p99 ms"), Not(HasSubstr("lengths' means"))));
+}
+
+TEST_F(Tables, TheBaselineIsTheManifestsAlsoWhereItHasNoSample) {
+  const TemporaryFolder root;
+  const Manifest manifest = example_manifest();
+  {
+    RunFolder folder = RunFolder::create(root / "run", manifest);
+    folder.append(example_sample(0, "hybrid:budget=0.2"));
+    folder.append(example_timing(0, "hybrid:budget=0.2"));
+  }
+  std::vector<ReportedRun> runs = {read_run(root / "run", "part")};
+  const std::string alone = tables_text(runs, TableFormat::markdown);
+  EXPECT_THAT(alone, AllOf(HasSubstr("full, its first method, has no sample yet: there are no differences to it."),
+                           HasSubstr("NOT COMPLETE"), Not(HasSubstr("points more"))));
+  runs.push_back(read_run(folder_, "a"));
+  const std::string both = tables_text(runs, TableFormat::markdown);
+  EXPECT_THAT(both, AllOf(HasSubstr("a: points more than full"), Not(HasSubstr("part: points more"))));
+  EXPECT_THAT(both, HasSubstr("| full | - | 100.0 ["));
+}
+
 TEST_F(Tables, CsvHasALineForEachFigure) {
   std::istringstream lines(tables_csv(twice()));
   std::string line;
@@ -166,10 +198,12 @@ TEST_F(Tables, CsvHasALineForEachFigure) {
   EXPECT_EQ(all["difference"], "-0.25");
   EXPECT_EQ(all["n"], "16");
   EXPECT_EQ(all["tpot_ms"], "3");
-  EXPECT_EQ(std::stod(all["busy_ms"]) + std::stod(all["idle_ms"]), std::stod(all["step_ms"]));
+  EXPECT_NEAR(std::stod(all["busy_ms"]) + std::stod(all["idle_ms"]), std::stod(all["step_ms"]), 1e-9);
   EXPECT_NEAR(
       std::stod(all["idle_ms: launch"]) + std::stod(all["idle_ms: host attention"]) + std::stod(all["idle_ms: recall"]),
       std::stod(all["idle_ms"]), 1e-9);
+  EXPECT_EQ(all["tpot_p50_ms"] + all["tpot_p99_ms"], "") << "means of percentiles are none";
+  EXPECT_EQ(at("hybrid:budget=0.2", "all", "2048")["tpot_p99_ms"], "6");
   EXPECT_EQ(at("hybrid:budget=0.2", "all", "1024")["tpot_ms"], "2");
   EXPECT_EQ(at("hybrid:budget=0.2", "all", "2048")["tpot_ms"], "4");
   auto cell = at("full", "niah_single_2", "2048");
@@ -202,7 +236,8 @@ TEST_F(Tables, LatexRowsHaveAsManyCellsAsColumns) {
     ++rows;
   }
   EXPECT_EQ(rows, 6u);  // a head and two methods, twice
-  EXPECT_THAT(text, HasSubstr("& \\multicolumn{14}{c}{simulated for h200} \\\\\n\\cmidrule(lr){2-15}"));
+  EXPECT_THAT(text, HasSubstr("& \\multicolumn{12}{c}{simulated for h200} \\\\\n\\cmidrule(lr){2-13}"));
+  EXPECT_THAT(text, HasSubstr("\n% Of runs at several lengths, times and idle "));
 }
 
 }  // namespace

@@ -62,6 +62,30 @@ class PlotTradeoffTest(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "has no length 2048"):
             self.run_script("--length", "2048")
 
+    def test_each_length_weighs_the_same(self):
+        """Not each step: summary.json's figures of all lengths, those of 1024 here, are as if nearly all had been written there."""
+        write_run(self.folder, [("full", 0.5, 0, 0), ("a", 0.5, 2048, 0), ("b", 0.25, 4096, 0)])
+        run = json.loads((self.folder / "summary.json").read_text())
+        for method in run["methods"]:
+            short, = method["latency_by_length"]
+            long = {**short, "length": 8192, "tpot_ms": 3.5, "bytes_per_token": {**short["bytes_per_token"], "dram": 7168, "h2d": 1024}}
+            method["latency_by_length"].append(long)
+            method["lengths"].append({**method["lengths"][0], "length": 8192})
+        (self.folder / "summary.json").write_text(json.dumps(run))
+        (self.folder / "manifest.json").write_text(json.dumps({"lengths": [1024, 8192]}))
+        samples = [{"task": "t", "length": n, "index": 0, "method": m["method"], "score": 1} for n in (1024, 8192) for m in run["methods"]]
+        (self.folder / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+        note = "of all lengths together: the mean of the lengths' means."
+        lines = self.run_script("--json", str(self.folder / "out.json")).splitlines()
+        self.assertEqual([line.split("|")[4].strip() for line in lines[2:5]], ["4.0", "5.0", "6.0"])  # with 8 KiB at 8192
+        self.assertEqual(lines[2].split("|")[6].strip(), "2.5000")
+        self.assertEqual(lines[5:], ["", f"Bytes and TPOT {note}"])
+        self.assertEqual([m["host_bytes"] for m in json.loads((self.folder / "out.json").read_text())["methods"]], [4096, 5120, 6144])
+        lines = self.run_script("--by-length").splitlines()
+        self.assertEqual([line.split("|")[-3:-1] for line in lines[2:5]], [[" 2 ", " 4 "], [" 8 ", " 8 "], [" 5 ", " 6 "]])
+        self.assertEqual(lines[5:], ["", f"Bytes {note}"])
+        self.assertNotIn("together", self.run_script("--length", "8192"))
+
     @unittest.skipIf(NO_MATPLOTLIB, "not installed: matplotlib")
     def test_a_method_that_reads_nothing_is_drawn(self):
         import matplotlib.pyplot as plt

@@ -24,7 +24,7 @@ RULES = ("fluxion", "output", "score")
 
 
 def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, labels=7, sinks=64, decode_steps=1,
-                     weights="fedcba9800000012", task="task"):
+                     weights="fedcba9800000012", task="task", config=None):
     """Ten prompts: what `tandem fluxion collect` writes, in small. Streaming follows from a feature, by another limit for
     each rule; budgets from a feature and from the budget under the anchor of the same tau and rule; at the first tau nothing
     is needed."""
@@ -46,6 +46,8 @@ def write_collection(folder, finished=True, prompts="RULER, embedded", seed=1, l
     plan = {"model": "made up", "weights_hash": weights, "prompts": prompts, "layers": 1, "q_heads": 64, "kv_heads": 1,
             "head_dim": 8, "sinks": sinks, "window": 256, "decode_steps": decode_steps, "steps": 1, "taus": [0.5, 0.1], "mass": 0.95, "seed": seed,
             "isa": "any", "features": names, "policies": list(RULES), "blocks": [1, 16, 32, 64, 128]}
+    if config:
+        plan["config_hash"] = config
     manifest = {"schema": "tandem-fluxion-2", "plan": plan, "shards": shards, "finished": finished}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -195,6 +197,18 @@ class TrainTest(unittest.TestCase):
             self.assertAlmostEqual(hits / report["held_out"]["rows"], report["held_out"]["streaming"]["accuracy"])
             write_collection(text, prompts="book.txt, 12", sinks=32)
             self.assertIn("'sinks' is not that of the other folders", self.run_script([tasks, text], out))
+
+    def test_folders_of_older_programs_do_not_say_which_config_they_are_of(self):
+        with tempfile.TemporaryDirectory() as name:
+            folders = [Path(name) / which for which in ("older", "newer", "another")]
+            for seed, (folder, config) in enumerate(zip(folders, (None, "c1", "c2"))):
+                folder.mkdir()
+                write_collection(folder, seed=seed, config=config)
+            older, newer, another = folders
+            for order in ([older, newer], [newer, older]):
+                self.assertEqual(len(train.Data(order, "fluxion").prompts), 20)
+            for order in ([older, newer, another], [newer, another]):
+                self.assertIn("'config_hash' is not that of the other folders", self.run_script(order, Path(name) / "p.safetensors"))
 
     def test_the_covering_line_is_nowhere_too_low(self):
         budgets = np.random.default_rng(1).random((500, 5)).astype(np.float32)
