@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
                       cli::BadUsage{"profile heads --length 1M", "positions of model 'embedded'"},
                       cli::BadUsage{"profile layer-ahead --length 1", "--length is 1: give at least 2 tokens"},
                       cli::BadUsage{"profile heads --length 330 --window 4294967290", "cover that already"},
-                      cli::BadUsage{"profile query-shift --epsilon inf", "--epsilon is inf"},
+                      cli::BadUsage{"profile query-shift --epsilon inf", "--epsilon is 'inf'"},
                       cli::BadUsage{"profile heads --samples 0", "--samples is 0"},
                       cli::BadUsage{"profile heads --window 0", "--window is 0"},
                       cli::BadUsage{"profile heads --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
