@@ -172,7 +172,8 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   }
   check_stdout();
   const bool plotted = draw(eval::kPlot, folder.path(), "plot", !command.run.no_plot);
-  const bool curves = draw("eval/equal/plot_equal.py", folder.path(), "equal", plotted && equal && !command.run.no_plot);
+  const bool curves =
+      draw("eval/equal/plot_equal.py", folder.path(), "equal", plotted && equal && !command.run.no_plot);
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);

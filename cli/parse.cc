@@ -75,9 +75,8 @@ std::uint32_t parse_one_length(std::string_view text, std::string_view option) {
 
 double parse_real(std::string_view text, std::string_view option) {
   double value = 0;
-  const char* const end = text.data() + text.size();
-  const std::from_chars_result result = std::from_chars(text.data(), end, value);
-  if (text.empty() || result.ec != std::errc{} || result.ptr != end || !std::isfinite(value))
+  const std::from_chars_result result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc{} || result.ptr != text.data() + text.size() || !std::isfinite(value))
     throw_input_error("{} is '{}': give a number, for example 0.05.", option, text);
   return value;
 }

@@ -144,9 +144,9 @@ double student_quantile95(std::uint64_t freedom) {
     const double angle = std::atan(t / std::sqrt(v)), c = std::cos(angle);
     const bool odd = freedom % 2 == 1;
     double term = odd ? c : 1, sum = 0;
-    for (double k = odd ? 1 : 0; k <= v - 2; k += 2) {
+    for (std::uint64_t k = odd ? 1 : 0; k + 2 <= freedom; k += 2) {
       sum += term;
-      term *= c * c * (k + 1) / (k + 2);
+      term *= c * c * static_cast<double>(k + 1) / static_cast<double>(k + 2);
     }
     const double part = std::sin(angle) * sum;
     return odd ? 2 / std::numbers::pi * (angle + part) : part;
