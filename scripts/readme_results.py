@@ -9,6 +9,8 @@ import os
 import shutil
 import sys
 
+from wrap_pages import wrapped
+
 BEGIN, END = "<!-- results:begin", "<!-- results:end -->"
 
 
@@ -114,7 +116,7 @@ def main(folder):
     shutil.copy(os.path.join(folder, "plot.svg"), os.path.join(os.path.dirname(readme), "results", "readme.svg"))
     begin, end = text.index(BEGIN), text.index(END) + len(END)
     with open(readme, "w", encoding="utf-8") as file:
-        file.write(text[:begin] + results(folder) + text[end:])
+        file.write(wrapped(text[:begin] + results(folder) + text[end:]))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ import json
 import re
 import sys
 
+from wrap_pages import wrapped
+
+
 def by_difference(cell):
     """Large shares are compared by difference, the rest by ratio: Cell::by_difference() of eval/reproduce/experiment.h."""
     return cell["quantity"] in ("idle_ratio", "selection_share") and cell["published"] >= cell["aim"]
@@ -76,7 +79,7 @@ class Document:
         text = re.sub(r"<!-- made: ([^>]+?) -->.*?<!-- end -->", made, text, flags=re.DOTALL)
         if found == 0:
             sys.exit(f"The document has none of the parts that this file makes: {', '.join(self.parts)}.")
-        return text
+        return wrapped(text)
 
 
 class Fluxion(Document):
