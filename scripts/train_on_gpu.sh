@@ -72,17 +72,18 @@ need_gpu() {
 
 # What is missing would be found out when torch is there, and told when this call is over.
 need_files() {
-  local file files=("$config")
+  local file files=("$config") init=${INIT:-}
+  if [ -e "$run/last.pt" ]; then init=; fi  # it goes on from there
   if [ -n "${TEXT:-}" ]; then files+=("$TEXT"); fi
-  if [ -n "${INIT:-}" ]; then files+=("$INIT"/{config.json,training.json,tokenizer.model}); fi
+  if [ -n "$init" ]; then files+=("$init"/{config.json,training.json,tokenizer.model}); fi
   for file in "${files[@]}"; do
     if [ ! -s "$file" ]; then
       echo "train_on_gpu.sh: there is no $file; see CONFIG, TEXT and INIT." >&2
       exit 2
     fi
   done
-  if [ -n "${INIT:-}" ] && ! compgen -G "$INIT/model*.safetensors" >/dev/null; then
-    echo "train_on_gpu.sh: INIT=$INIT has no model*.safetensors." >&2
+  if [ -n "$init" ] && ! compgen -G "$init/model*.safetensors" >/dev/null; then
+    echo "train_on_gpu.sh: INIT=$init has no model*.safetensors." >&2
     exit 2
   fi
 }
