@@ -14,7 +14,7 @@ from pathlib import Path
 WIDTH = 120
 ITEM = re.compile(r"\s*(?:[*+-]|\d+[.)])\s+")
 # What no paragraph is, and what would become something else at the start of a line.
-ALONE = re.compile(r"\s*(?:$|[#|<>]|!\[|\[[^\]]+\]:|(?:-{3,}|={3,}|\*{3,})\s*$)")
+ALONE = re.compile(r"\s*(?:$|[#|<>]|`{3,}|~{3,}|!\[|\[[^\]]+\]:|(?:-{3,}|={3,}|\*{3,})\s*$)")
 BINDS = re.compile(r"(?:[*+-]|\d+[.)]|#+|>.*|\|.*|=+|-{2,}|~{3,}.*|`{3,}.*|<.*)$")
 
 
@@ -67,8 +67,8 @@ def wrapped(text: str) -> str:
 
 
 def is_code_place(out: list[str]) -> bool:
-    """Whether an indented line is code here: behind an empty line or other code."""
-    return not out or not out[-1].strip() or out[-1].startswith("    ")
+    """Whether an indented line is code here: behind what is no paragraph, or other code."""
+    return not out or bool(ALONE.match(out[-1])) or out[-1].startswith("    ")
 
 
 def main() -> int:
