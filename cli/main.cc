@@ -112,8 +112,14 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
     return give_up(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
                                           at_top ? "" : " of " + full_name(command), suggestion, help));
   }
+  const std::string what = error.what();
+  const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
   for (const CLI::Option* option : command.get_options()) {
-    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || option->count() < 2) continue;
+    if (mismatch && option->count() < 2 && what.starts_with(option->get_name() + ":"))
+      return give_up(kBadInput, fmt::format("{} has no value; see {}.", option->get_name(), help));
+  }
+  for (const CLI::Option* option : command.get_options()) {
+    if (!mismatch || option->count() < 2) continue;
     return give_up(kBadInput, fmt::format("{} is given {} times: give it once; see {}.", option->get_name(),
                                           option->count(), help));
   }
@@ -124,11 +130,6 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
     for (const CLI::Option* option : command.get_options())
       if (option->get_required() && option->count() == 0)
         return give_up(kBadInput, fmt::format("{} needs {}; see {}.", full_name(command), option->get_name(), help));
-  }
-  const std::string what = error.what();
-  for (const CLI::Option* option : command.get_options()) {
-    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.starts_with(option->get_name() + ":"))
-      return give_up(kBadInput, fmt::format("{} has no value; see {}.", option->get_name(), help));
   }
   return give_up(kBadInput, fmt::format("{}; see {}.", what, help));
 }

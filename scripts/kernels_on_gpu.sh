@@ -342,7 +342,8 @@ for ((at = 0; at < ${#steps[@]}; ++at)); do
   step=${steps[$at]}
   start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step") beside= together=0
   for later in "${steps[@]:at}"; do together=$((together + $(cap_of "$later"))); done
-  if [ "$left" -lt "$together" ]; then time=$((time * left / together)); fi
+  if [ -n "${LIMIT:-}" ] && [ "$left" -lt "$together" ]; then time=$((time * left / together)); fi
+  if [ "$left" -lt "$time" ]; then time=$left; fi
   if [ "$time" -lt 5 ]; then time=5; fi
   if shared_gpu; then beside=", beside another program on the GPU"; fi
   if ! command -v "$(tool_of "$step")" >/dev/null; then

@@ -28,7 +28,7 @@ cd "$(dirname "$0")/.."
 run=${RUN:-runs/gpu} out=${OUT:-${RUN:-runs/gpu}/results}
 command=${1:-}
 settings=(CONFIG TEXT INIT COMPILE WITHIN PLAN_MINUTES PYTHON ALLOW_CPU STALL)
-if [ "$command" != start ] && [ -f "$run/settings" ]; then
+if [ -f "$run/settings" ] && { [ "$command" != start ] || [ -e "$run/last.pt" ] || [ -e "$run/beat" ]; }; then
   while IFS='=' read -r name value; do
     if [ -z "${!name+set}" ]; then declare "$name=$value"; fi
   done <"$run/settings"
@@ -104,6 +104,7 @@ launch() {
   if [ -n "${WITHIN:-}" ]; then words+=(--within "$(minutes_left)"); fi
   rm -f "$run/beat"
   launched=$(date +%s)
+  echo "launched at $(date -u)" >>"$run/train.log"  # how one before it ended says nothing of this one
   # A session of its own: it outlives this call.
   PYTHONUNBUFFERED=1 setsid nohup "$python" "${words[@]}" >>"$run/train.log" 2>&1 </dev/null &
   echo $! >"$run/pid"

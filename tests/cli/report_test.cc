@@ -150,6 +150,7 @@ TEST_F(Report, SaysWhatIsWrong) {
   run("a", "--lengths 256");
   const std::pair<std::string, const char*> cases[] = {
       {"report", "tandem report needs runs; see tandem report --help."},
+      {"report a b --format", "--format has no value; see tandem report --help."},
       {"report /no/such/folder", "/no/such/folder"},
       {"report " + folder("a") + " " + folder("a"), "is given twice"},
       {"report " + folder("a") + " " + folder("a") + "/", "is given twice"},

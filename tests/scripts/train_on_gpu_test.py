@@ -99,6 +99,18 @@ class TrainOnGpuTest(unittest.TestCase):
         self.assertIn("no model*.safetensors", self.start("finishes", INIT=str(init)).stderr)
         self.assertEqual(self.calls(), [])
 
+    def test_how_an_earlier_one_ended_says_nothing_of_the_next(self):
+        self.assertEqual(self.start("refuses").returncode, 1)
+        (self.folder / "deeds").write_text("dies\n")
+        self.assertEqual(self.call("wait", "1").returncode, 0)
+        self.assertEqual(len(self.calls()), 3)
+
+    def test_a_start_that_goes_on_remembers_too(self):
+        self.assertEqual(self.start("refuses", WITHIN="5").returncode, 1)
+        (self.folder / "run/last.pt").touch()
+        self.assertEqual(self.call("start", "1").returncode, 0)
+        self.assertIn("--within", self.calls()[1])
+
     def test_later_calls_remember_what_the_first_was_given(self):
         text = self.folder / "text.txt"
         text.write_text("A sentence.\n")
