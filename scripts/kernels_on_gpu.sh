@@ -17,8 +17,8 @@
 #   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
 # What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
 # the starts. Where a GPU is there for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
-# `LIMIT=330 ... probe bench profile`, and the rest another time. Where LIMIT is less than the steps may take together, each
-# has its share of what is left. Where another program computes on the GPU meanwhile (scripts/train_on_gpu.sh), times are of a
+# `LIMIT=330 ... probe bench profile`, and the rest another time. Where LIMIT is given and less than the steps may take
+# together, each has its share of what is left. Where another program computes on the GPU meanwhile (scripts/train_on_gpu.sh), times are of a
 # part of it: run info, engine and tests beside it (engine first, while torch is still loaded: some of its tests are of time)
 # and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
 #
@@ -29,8 +29,8 @@
 # checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),
 # ncu's report of each attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each
 # step's verdict (ok, failed, or why it did not run).
-# PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and every 30 s of one and has all of them; where that would be
-# 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
+# PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and every 30 s of one and has all of
+# them; where that would be 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
 # (cap_of below), and LIMIT is the seconds that all of it may take (540): what is left then is not run. Exit code: 0 all
 # that ran is ok, 1 something failed, 2 bad usage or no program.
 set -euo pipefail
@@ -342,6 +342,7 @@ for ((at = 0; at < ${#steps[@]}; ++at)); do
   step=${steps[$at]}
   start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step") beside= together=0
   for later in "${steps[@]:at}"; do together=$((together + $(cap_of "$later"))); done
+  if [[ " ${steps[*]:at+1} " == *" profile "* ]]; then left=$((left - $(cap_of profile))); fi  # the last, and the shortest
   if [ -n "${LIMIT:-}" ] && [ "$left" -lt "$together" ]; then time=$((time * left / together)); fi
   if [ "$left" -lt "$time" ]; then time=$left; fi
   if [ "$time" -lt 5 ]; then time=5; fi

@@ -17,11 +17,12 @@
 # On a machine that starts empty each time, unpack the last results into a folder and set INIT to it: training then begins with
 # those weights, at the stage they had reached.
 #
-# Environment, which later calls remember of the first start (RUN/settings) where they are not given another: OUT (default runs/gpu/results), RUN (default runs/gpu), CONFIG (default models/recipe/gpu.json), TEXT (sentences
-# made by models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without
-# torch.compile, WITHIN: minutes from the first start on in which the whole plan shall be over, compiling, saving and being started
-# again included (without it, the plan's own minutes, to which these are added), PLAN_MINUTES to scale the plan's own, LENGTHS and SAMPLES for the
-# test, ALLOW_CPU=1 to try it without a GPU, STALL (default 150).
+# Environment: OUT (default runs/gpu/results), RUN (default runs/gpu), LENGTHS and SAMPLES for the test; and what later calls remember
+# (RUN/settings) where they are not given another: CONFIG (default models/recipe/gpu.json), TEXT (sentences made by
+# models/recipe/text.py; without it natural text is left out), INIT, PYTHON (default python3), COMPILE=0 to train without torch.compile,
+# WITHIN: minutes from the first start on in which the whole plan shall be over, compiling, saving and being started
+# again included (without it, the plan's own minutes, to which these are added), PLAN_MINUTES to scale the plan's own,
+# ALLOW_CPU=1 to try it without a GPU, STALL (default 150).
 # Where RUN has a tokenizer.model already, the GPU does not wait for one to be trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."

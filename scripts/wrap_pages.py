@@ -4,7 +4,8 @@
   python3 scripts/wrap_pages.py [--check] FILE...      --check: changes nothing; exit code 1 where a page is not in order
 
 Paragraphs and list items are wrapped; tables, headings, code, pictures, HTML and comments stay as they are. Lines that were
-broken on purpose (two spaces or a backslash at the end) stay broken.
+broken on purpose (two spaces or a backslash at the end) stay broken. Tables begin with |, headings with #, and code is indented
+by spaces or fenced, as in these pages.
 """
 import argparse
 import re
@@ -16,6 +17,8 @@ ITEM = re.compile(r"\s*(?:[*+-]|\d+[.)])\s+")
 # What no paragraph is, and what would become something else at the start of a line.
 ALONE = re.compile(r"\s*(?:$|[#|<>]|`{3,}|~{3,}|!\[|\[[^\]]+\]:|(?:-{3,}|={3,}|\*{3,})\s*$)")
 BINDS = re.compile(r"(?:[*+-]|\d+[.)]|#+|>.*|\|.*|=+|-{2,}|~{3,}.*|`{3,}.*|<.*)$")
+
+FENCE = re.compile(r"`{3,}|~{3,}")
 
 
 def filled(words: list[str], first: str, rest: str) -> list[str]:
@@ -45,9 +48,10 @@ def wrapped(text: str) -> str:
         line = lines[at]
         at += 1
         if until is not None:
-            until = None if until in line else until
+            ends = until in line if until == "-->" else line.lstrip().startswith(until)
+            until = None if ends else until
         elif line.lstrip().startswith(("```", "~~~")):
-            until = line.lstrip()[:3]
+            until = FENCE.match(line.lstrip()).group(0)
         elif line.lstrip().startswith("<!--") and "-->" not in line:
             until = "-->"
         elif not ALONE.match(line) and not (line.startswith("    ") and not ITEM.match(line) and is_code_place(out)):

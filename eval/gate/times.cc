@@ -160,15 +160,13 @@ std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Sampl
 
 std::vector<TimeVerdict> untimed(const Samples& before, const Samples& now, const Samples& before_timed,
                                  const Samples& now_timed, bool by_length, double margin) {
-  struct Shared {
-    bool sample = false, batch = false,
-         time = false;  // in both runs: a sample, its batch's times, such of equal batches
+  struct Shared {                      // of samples that are in both runs
+    bool batch = false, time = false;  // a time, and one of equal batches
   };
   std::map<std::uint32_t, Shared> lengths;
   for (const auto& [place, result] : now.results) {
     if (!before.results.contains(place)) continue;
     Shared& shared = lengths[by_length ? std::get<1>(place) : 0];
-    shared.sample = true;
     shared.batch = shared.batch || (now.timings.contains(place) && before.timings.contains(place));
     shared.time = shared.time || (now_timed.timings.contains(place) && before_timed.timings.contains(place));
   }

@@ -217,17 +217,15 @@ MethodInfo scoutattention_info() {
       "blocks that the last prefilled query scores best (the last prompt token is the first step), as many as `budget` "
       "has room for, are on the device. While layer i runs, layer i+1's query is predicted from layer i's input and "
       "chooses the best blocks of layer i+1, as many as the budget has room for beside sinks and newest block; those "
-      "that are "
-      "not resident are attended on the CPU by the predicted query, "
-      "the residents on the device by the true one (ahead=none: all by the true one, while the device attends; "
+      "that are not resident are attended on the CPU by the predicted query, the residents on the device by the true "
+      "one (ahead=none: all by the true one, while the device attends; "
       "true_layers: so in the first layers). Every "
       "`recall` steps a layer's residents become what it chose; the default is one number for all layers, about the "
       "paper's mean, where the paper profiles an interval for each (section 3.4), which `tandem profile scout-recall` "
       "does and recall=FILE loads. "
       "Budget: tokens per layer, the same for all heads under scope=layer; sinks and the newest, partly filled block "
       "count inside it. New tokens: on the device until their block is full; then it goes to host memory, gets a "
-      "digest, "
-      "and becomes resident at a recall. A new prompt in a session chooses the residents anew by its last "
+      "digest, and becomes resident at a recall. A new prompt in a session chooses the residents anew by its last "
       "prefilled query.";
   info.source = "ScoutAttention (papers: ScoutAttention, section 3, algorithm 1)";
   info.budget = "tokens-per-layer";

@@ -9,14 +9,16 @@ models/recipe/text.py; without it natural text is left out. On a GPU machine use
 
 Every few minutes, at the end of each stage, on SIGTERM or ^C and where OUT/save-now appears (it is removed), OUT/last.pt
 (weights, optimizer, place in the plan and in the data) and OUT/export (the model so far) are replaced. The same command goes on from there, in the middle of a stage too.
-OUT/beat is touched after every step. OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evaluate.py tests OUT/export.
+OUT/beat is touched after every step. OUT/log.jsonl has one line per log_every steps; plot_training.py draws it, evaluate.py
+tests OUT/export.
 
 A stage of the configuration: minutes (or steps), T tokens per row, B rows per batch, pmax largest position, and shares: rep
 rows of repeats (strings: how many of those are UUIDs and the like, not random tokens), lm rows of natural text, dense rows
 with many questions, hard tasks (several: of those, keys with several values, 0.2 where it is not said; crowded: contexts of
-needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said; uuid_values: the
-weight of UUIDs as values behind other keys, where numbers have 6 and words 1: 2 where it is not said; hops: of qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so
-many, 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
+needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said;
+uuid_values: the weight of UUIDs as values behind other keys, where numbers have 6 and words 1: 2 where it is not said; hops: of
+qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so many,
+12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 With "hold" the learning rate stays for that share of the plan, and comes down in the rest; without it it comes down from the start.
 
@@ -173,9 +175,9 @@ class Trainer:
             self.model.load_state_dict(smaller.state_dict())
             trained = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))
             # models/seed's names no place in a plan: it is of an earlier recipe. A place in another plan says nothing of this one.
-            if "plan" in trained and self.plan.same_rows(trained["config"]["stages"]):
-                if trained["plan"]["stage"] < len(self.plan.stages):
-                    self.plan.state = trained["plan"]
+            if ("plan" in trained and self.plan.same_rows(trained["config"]["stages"])
+                    and trained["plan"]["stage"] < len(self.plan.stages)):
+                self.plan.state = trained["plan"]
             print(f"starts from {self.options.init}: {self.plan.state}", flush=True)
 
     def save(self) -> None:

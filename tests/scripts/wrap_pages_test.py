@@ -29,7 +29,8 @@ class WrapTest(unittest.TestCase):
             self.assertEqual(wrapped("\n" + text + "\n"), "\n" + text + "\n")
 
     def test_code_right_behind_something_else_stays(self):
-        for text in ("## Head\n    one  # two\n    three\n", "prose\n```\none\ntwo\n```\n", "1. item\n   ```\n   one\n   two\n   ```\n"):
+        for text in ("## Head\n    one  # two\n    three\n", "prose\n```\none\ntwo\n```\n", "1. item\n   ```\n   one\n   two\n   ```\n",
+                     "````\none\n```\ntwo\nthree\n````\n", "```\necho ```\ntwo\nthree\n```\n"):
             self.assertEqual(wrapped(text), text)
 
     def test_no_line_begins_with_what_would_mean_something_else(self):
