@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 #include "hardware/probe/gpu.h"
 #include "hardware/probe/machine.h"
 
@@ -104,12 +105,13 @@ void warm_clocks(const Recorder& recorder) {
   if (bytes == 0) return;
   const Stream stream;
   const DeviceMemory memory(bytes), sink(sizeof(unsigned));
-  const int blocks = 4 * device_attribute(cudaDevAttrMultiProcessorCount, "counting multiprocessors");
+  const auto blocks =
+      4u * static_cast<unsigned>(device_attribute(cudaDevAttrMultiProcessorCount, "counting multiprocessors"));
   cuda_check(cudaMemsetAsync(memory.as<void>(), 0, bytes, stream), "clearing device memory");
   for (const auto start = Clock::now(); seconds_since(start) < 0.5;) {
     for (int i = 0; i < 16; ++i)
-      read_all<<<blocks, 512, 0, stream>>>(memory.as<uint4>(), bytes / sizeof(uint4), sink.as<unsigned>());
-    cuda_check(cudaGetLastError(), "launching the read kernel");
+      launch("launching the read kernel", read_all, blocks, 512, stream, memory.as<uint4>(), bytes / sizeof(uint4),
+             sink.as<unsigned>());
     stream.drain("warming up");
   }
 }
@@ -242,8 +244,8 @@ std::optional<double> EventPair::time_held(const Stream& stream, const std::func
   Gate& gate = *gate_.as<Gate>();
   // The first goes through at once: a kernel loads at its first launch, which may wait for the device.
   for (unsigned closed = opened_ == 0 ? 0 : 1; closed <= 1; ++closed) {
-    hold<<<1, 1, 0, stream>>>(&gate.opened, opened_ + closed, long_holds_ ? kLongHoldLimit : kHoldLimit, &gate.expired);
-    cuda_check(cudaGetLastError(), "holding a stream");
+    launch("holding a stream", hold, 1, 1, stream, &gate.opened, opened_ + closed,
+           long_holds_ ? kLongHoldLimit : kHoldLimit, &gate.expired);
   }
   ++opened_;
   cuda_check(cudaEventRecord(begin_, stream), "recording an event");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 
 namespace tandem::probe {
 namespace {
@@ -99,8 +100,7 @@ class BandwidthBench {
     const double size = static_cast<double>(bytes);
     figure("device_read", size, "kernel", [&] { enqueue_read(source_, bytes); });
     figure("device_write", size, "kernel", [&] {
-      write_words<<<blocks_, kThreads, 0, stream_>>>(target_.as<uint4>(), bytes / 16, 7);
-      cuda_check(cudaGetLastError(), "launching the write kernel");
+      launch("launching the write kernel", write_words, blocks_, kThreads, stream_, target_.as<uint4>(), bytes / 16, 7);
     });
     // A copy moves every byte twice, once in and once out.
     figure("device_copy", 2 * size, "kernel", [&] { enqueue_copy(bytes, true); });
@@ -109,18 +109,18 @@ class BandwidthBench {
 
  private:
   void fill(const DeviceMemory& memory, std::uint64_t first) {
-    fill_pattern<<<blocks_, kThreads, 0, stream_>>>(memory.as<std::uint32_t>(), memory.bytes() / 4, first);
-    cuda_check(cudaGetLastError(), "launching the fill kernel");
+    launch("launching the fill kernel", fill_pattern, blocks_, kThreads, stream_, memory.as<std::uint32_t>(),
+           memory.bytes() / 4, first);
     stream_.drain("filling device memory");
   }
   void enqueue_read(const DeviceMemory& memory, std::size_t bytes) {
-    read_words<<<blocks_, kThreads, 0, stream_>>>(memory.as<uint4>(), bytes / 16, sum_.as<unsigned long long>());
-    cuda_check(cudaGetLastError(), "launching the read kernel");
+    launch("launching the read kernel", read_words, blocks_, kThreads, stream_, memory.as<uint4>(), bytes / 16,
+           sum_.as<unsigned long long>());
   }
   void enqueue_copy(std::size_t bytes, bool by_kernel) {
     if (by_kernel) {
-      copy_words<<<blocks_, kThreads, 0, stream_>>>(target_.as<uint4>(), source_.as<uint4>(), bytes / 16);
-      cuda_check(cudaGetLastError(), "launching the copy kernel");
+      launch("launching the copy kernel", copy_words, blocks_, kThreads, stream_, target_.as<uint4>(),
+             source_.as<uint4>(), bytes / 16);
     } else {
       cuda_check(cudaMemcpyAsync(target_.as<void>(), source_.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream_),
                  "copying on the device");

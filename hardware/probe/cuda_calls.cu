@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 
 namespace tandem::probe {
 namespace {
@@ -121,8 +122,7 @@ class CallBench {
     const auto over = [&](cudaStream_t from, cudaStream_t to) {
       cuda_check(cudaEventRecord(plain_, from), "recording an event");
       cuda_check(cudaStreamWaitEvent(to, plain_, 0), "waiting for an event");
-      count<<<1, 1, 0, to>>>(counter_.as<unsigned>());
-      cuda_check(cudaGetLastError(), "launching a kernel");
+      launch("launching a kernel", count, 1, 1, to, counter_.as<unsigned>());
       ++expected_;
     };
     recorder_.figure(
@@ -204,8 +204,8 @@ class CallBench {
     measure(
         {{"what", "kernel"}, {"argument_bytes", Bytes}},
         [&] {
-          count_with<Bytes><<<1, 1, 0, stream_>>>(counter_.as<unsigned>(), arguments);
-          cuda_check(cudaGetLastError(), "launching a kernel with arguments");
+          launch("launching a kernel with arguments", count_with<Bytes>, 1, 1, stream_, counter_.as<unsigned>(),
+                 arguments);
           ++expected_;
         },
         kPairs / 10);
@@ -250,8 +250,7 @@ class CallBench {
   }
 
   void kernel() {
-    count<<<1, 1, 0, stream_>>>(counter_.as<unsigned>());
-    cuda_check(cudaGetLastError(), "launching a kernel");
+    launch("launching a kernel", count, 1, 1, stream_, counter_.as<unsigned>());
     ++expected_;
   }
 

@@ -117,23 +117,6 @@ __host__ __device__ inline std::uint32_t pattern_word(std::uint64_t index) {
   return static_cast<std::uint32_t>(index * 2654435761u) ^ static_cast<std::uint32_t>(index >> 15);
 }
 
-#ifdef __CUDACC__
-__device__ inline unsigned long long nanoseconds_now() {
-  unsigned long long now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
-/// Spins until `value` stands in *flag, in signed cyclic order, or for `limit` nanoseconds. Whether it came.
-__device__ inline bool came_within(unsigned long long limit, const volatile unsigned* flag, unsigned value) {
-  const unsigned long long begin = nanoseconds_now();
-  while (static_cast<int>(*flag - value) < 0) {
-    if (nanoseconds_now() - begin > limit) return false;
-  }
-  return true;
-}
-#endif
-
 // The sections, one file each.
 void run_bandwidth(Recorder& recorder);
 void run_gemm(Recorder& recorder);

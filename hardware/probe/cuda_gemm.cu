@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 
 namespace tandem::probe {
 namespace {
@@ -116,8 +117,8 @@ class GemmBench {
         y_(device_room(recorder) / 100 * 30),
         cublas_(stream_) {
     for (const DeviceMemory* memory : {&weights_, &x_}) {
-      fill_bf16<<<1024, 256, 0, stream_>>>(memory->as<std::uint16_t>(), memory->bytes() / 2);
-      cuda_check(cudaGetLastError(), "launching the fill kernel");
+      launch("launching the fill kernel", fill_bf16, 1024, 256, stream_, memory->as<std::uint16_t>(),
+             memory->bytes() / 2);
     }
     stream_.drain("filling matrices");
   }

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 
 namespace tandem::probe {
 namespace {
@@ -98,11 +99,11 @@ class HandoffBench {
     write_value_ = stream_value_function("cuStreamWriteValue32");
     cuda_check(cudaMemsetAsync(counter_.as<void>(), 0, sizeof(unsigned), stream_), "clearing a counter");
     // Kernels load at their first launch, which may wait for the device: none may load while another spins.
-    store_flag<<<1, 1, 0, stream_>>>(&flags_.to_host, 0);
-    wait_flag<<<1, 1, 0, stream_>>>(&flags_.from_host, 0, &flags_.timed_out);
-    ping_pong<<<1, 1, 0, stream_>>>(&flags_.to_host, &flags_.from_host, 0, 0, &flags_.timed_out);
+    launch("launching a signal", store_flag, 1, 1, stream_, &flags_.to_host, 0);
+    launch("launching a wait", wait_flag, 1, 1, stream_, &flags_.from_host, 0, &flags_.timed_out);
+    launch("launching the ping-pong kernel", ping_pong, 1, 1, stream_, &flags_.to_host, &flags_.from_host, 0, 0,
+           &flags_.timed_out);
     enqueue_work();
-    cuda_check(cudaGetLastError(), "launching the hand-off kernels");
     stream_.drain("loading kernels");
   }
 
@@ -116,8 +117,8 @@ class HandoffBench {
           const unsigned first = next_;
           next_ += kRounds;
           const auto start = Clock::now();
-          ping_pong<<<1, 1, 0, stream_>>>(&flags_.to_host, &flags_.from_host, first, kRounds, &flags_.timed_out);
-          cuda_check(cudaGetLastError(), "launching the ping-pong kernel");
+          launch("launching the ping-pong kernel", ping_pong, 1, 1, stream_, &flags_.to_host, &flags_.from_host, first,
+                 kRounds, &flags_.timed_out);
           wait_host(flags_.to_host, first, start);
           const auto begin = Clock::now();  // the kernel runs; its first signal is the start
           for (unsigned i = 0; i < kRounds; ++i) {
@@ -153,10 +154,9 @@ class HandoffBench {
   /// Both are queued behind a gate: else the store would be there before the thread has queued the signal.
   void measure_gpu_to_cpu(Out out) {
     one_way("gpu_to_cpu_after_store", name_of(out), [&](unsigned value) {
-      wait_flag<<<1, 1, 0, stream_>>>(&flags_.from_host, value, &flags_.timed_out);
-      store_flag<<<1, 1, 0, stream_>>>(&flags_.stored, value);
+      launch("launching a wait", wait_flag, 1, 1, stream_, &flags_.from_host, value, &flags_.timed_out);
+      launch("launching a signal", store_flag, 1, 1, stream_, &flags_.stored, value);
       enqueue_signal(out, value);
-      cuda_check(cudaGetLastError(), "launching a signal");
       settle();
       const auto begin = Clock::now();
       store(flags_.from_host, value);
@@ -169,8 +169,7 @@ class HandoffBench {
 
   void measure_gpu_to_cpu_synchronize() {
     one_way("gpu_to_cpu_after_store", "cudaStreamSynchronize", [&](unsigned value) {
-      store_flag<<<1, 1, 0, stream_>>>(&flags_.stored, value);
-      cuda_check(cudaGetLastError(), "launching a signal");
+      launch("launching a signal", store_flag, 1, 1, stream_, &flags_.stored, value);
       const auto begin = Clock::now();
       wait_host(flags_.stored, value, begin);
       const auto seen = Clock::now();
@@ -183,10 +182,9 @@ class HandoffBench {
   void measure_cpu_to_gpu(In in) {
     one_way("cpu_to_gpu_to_cpu_store", name_of(in), [&](unsigned value) {
       CallbackWork& item = items_[0];
-      store_flag<<<1, 1, 0, stream_>>>(&flags_.arrived, value);
+      launch("launching a signal", store_flag, 1, 1, stream_, &flags_.arrived, value);
       enqueue_wait(in, value, item);
-      store_flag<<<1, 1, 0, stream_>>>(&flags_.stored, value);
-      cuda_check(cudaGetLastError(), "launching a wait");
+      launch("launching a signal", store_flag, 1, 1, stream_, &flags_.stored, value);
       wait_host(flags_.arrived, value, Clock::now());
       settle();
       const auto begin = Clock::now();
@@ -200,8 +198,7 @@ class HandoffBench {
     one_way("cpu_to_gpu_to_cpu_store", "kernel_launch", [&](unsigned value) {
       settle();
       const auto begin = Clock::now();
-      store_flag<<<1, 1, 0, stream_>>>(&flags_.stored, value);
-      cuda_check(cudaGetLastError(), "launching a kernel");
+      launch("launching a signal", store_flag, 1, 1, stream_, &flags_.stored, value);
       wait_host(flags_.stored, value, begin);
       return seconds_since(begin);
     });
@@ -237,7 +234,7 @@ class HandoffBench {
   }
 
   void enqueue_work() {
-    work<<<1, 1, 0, stream_>>>(counter_.as<unsigned>());
+    launch("launching a kernel", work, 1, 1, stream_, counter_.as<unsigned>());
     ++worked_;
   }
 
@@ -250,7 +247,7 @@ class HandoffBench {
     if (out == Out::write_value) {
       stream_value(write_value_, flags_.to_host, value, CU_STREAM_WRITE_VALUE_DEFAULT, "cuStreamWriteValue32");
     } else if (out == Out::store_kernel) {
-      store_flag<<<1, 1, 0, stream_>>>(&flags_.to_host, value);
+      launch("launching a signal", store_flag, 1, 1, stream_, &flags_.to_host, value);
     } else {
       enqueue_callback(items_[item], &flags_.to_host, nullptr, value);
     }
@@ -260,7 +257,7 @@ class HandoffBench {
     if (in == In::wait_value) {
       stream_value(wait_value_, flags_.from_host, value, CU_STREAM_WAIT_VALUE_GEQ, "cuStreamWaitValue32");
     } else if (in == In::wait_kernel) {
-      wait_flag<<<1, 1, 0, stream_>>>(&flags_.from_host, value, &flags_.timed_out);
+      launch("launching a wait", wait_flag, 1, 1, stream_, &flags_.from_host, value, &flags_.timed_out);
     } else {
       enqueue_callback(item, nullptr, &flags_.from_host, value);
     }
@@ -279,7 +276,6 @@ class HandoffBench {
       enqueue_signal(out, first + static_cast<unsigned>(i), i);
       if (!callback_only) enqueue_wait(in, first + static_cast<unsigned>(i), items_[kChain + 1 + i]);
     }
-    cuda_check(cudaGetLastError(), "queueing a chain of hand-offs");
     settle();
     const auto begin = Clock::now();
     store(flags_.from_host, gate);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 
 namespace tandem::probe {
 namespace {
@@ -15,7 +16,7 @@ class Graph {
  public:
   Graph(const Stream& stream, unsigned* counter, int nodes) {
     cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting a capture");
-    for (int i = 0; i < nodes; ++i) add_one<<<1, 1, 0, stream>>>(counter);
+    for (int i = 0; i < nodes; ++i) launch("capturing a kernel", add_one, 1, 1, stream, counter);
     cuda_check(cudaStreamEndCapture(stream, &graph_), "ending a capture");
     cuda_check(cudaGraphInstantiate(&exec_, graph_, 0), "instantiating a graph");
     cuda_check(cudaGraphUpload(exec_, stream), "uploading a graph");
@@ -27,7 +28,7 @@ class Graph {
   }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  void launch(const Stream& stream) const { cuda_check(cudaGraphLaunch(exec_, stream), "launching a graph"); }
+  void replay(const Stream& stream) const { cuda_check(cudaGraphLaunch(exec_, stream), "launching a graph"); }
 
  private:
   cudaGraph_t graph_ = nullptr;
@@ -48,8 +49,7 @@ void run_launch(Recorder& recorder) {
   unsigned expected = 0;
   cuda_check(cudaMemsetAsync(count, 0, sizeof(unsigned), stream), "clearing a counter");
   const auto kernel = [&] {
-    add_one<<<1, 1, 0, stream>>>(count);
-    cuda_check(cudaGetLastError(), "launching a kernel");
+    launch("launching a kernel", add_one, 1, 1, stream, count);
     ++expected;
   };
 
@@ -91,7 +91,7 @@ void run_launch(Recorder& recorder) {
   for (const int nodes : {1, 8, 32}) {
     const Graph graph(stream, count, nodes);
     const auto replay = [&] {
-      graph.launch(stream);
+      graph.replay(stream);
       expected += static_cast<unsigned>(nodes);
     };
     const Fields conditions = {{"what", "graph"}, {"nodes", nodes}};

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "hardware/probe/cuda_common.h"
+#include "hardware/probe/device.cuh"
 
 namespace tandem::probe {
 namespace {
@@ -91,10 +92,8 @@ class Beside {
   bool run(double duration_s, const std::function<void()>& work) {
     stream_.drain("running the load kernel");  // of work that threw
     const unsigned token = ++token_;
-    read_for<<<blocks_, kLoadThreads, 0, stream_>>>(data_.as<uint4>(), data_.bytes() / 16,
-                                                    static_cast<unsigned long long>(duration_s * 1e9),
-                                                    flag_.as<unsigned>(), token, sink_.as<unsigned>());
-    cuda_check(cudaGetLastError(), "launching the load kernel");
+    launch("launching the load kernel", read_for, blocks_, kLoadThreads, stream_, data_.as<uint4>(), data_.bytes() / 16,
+           static_cast<unsigned long long>(duration_s * 1e9), flag_.as<unsigned>(), token, sink_.as<unsigned>());
     const auto start = Clock::now();
     while (std::atomic_ref(*flag_.as<unsigned>()).load(std::memory_order_acquire) != token) {
       if (seconds_since(start) > 5) declare_device_stuck("The load kernel did not start within 5 s.");
@@ -172,10 +171,8 @@ class LinkBench {
       while ((std::size_t{16} << shift) < piece_) ++shift;
       const std::uint64_t total = host_.size() * piece_ / 16;
       const auto grid = static_cast<unsigned>(std::min<std::uint64_t>(blocks, (total + kThreads - 1) / kThreads));
-      const auto kernel = in ? move_pieces<true> : move_pieces<false>;
-      kernel<<<grid, kThreads, 0, stream_>>>(packed_.as<uint4>(), pool_.as<uint4>(), slots_device_.as<std::uint32_t>(),
-                                             shift, total);
-      cuda_check(cudaGetLastError(), "launching the gather kernel");
+      launch("launching the gather kernel", in ? move_pieces<true> : move_pieces<false>, grid, kThreads, stream_,
+             packed_.as<uint4>(), pool_.as<uint4>(), slots_device_.as<std::uint32_t>(), shift, total);
     }
   }
 

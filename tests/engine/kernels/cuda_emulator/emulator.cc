@@ -2,10 +2,11 @@
 
 #include <cstring>
 #include <fmt/core.h>
+#include <memory>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "tests/engine/kernels/cuda_emulator/block.h"
 #include "tests/engine/kernels/cuda_emulator/stream_order.h"
@@ -13,8 +14,45 @@
 namespace tandem::cuda_emulator {
 namespace {
 
-Block* running = nullptr;
+thread_local Block* running = nullptr;
 std::size_t shared_limit = kMaxShared;
+
+/// Stacks of launches that ended, for others.
+class StackPool {
+ public:
+  /// At least `count` of them, until the object goes.
+  class Lent {
+   public:
+    Lent(StackPool& pool, std::size_t count) : pool_(pool), stacks_(pool.take(count)) {}
+    ~Lent() { pool_.give_back(std::move(stacks_)); }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    const Stacks& operator*() const { return *stacks_; }
+
+   private:
+    StackPool& pool_;
+    std::unique_ptr<Stacks> stacks_;
+  };
+
+ private:
+  std::unique_ptr<Stacks> take(std::size_t count) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<Stacks> last = std::move(free_.back());
+        free_.pop_back();
+        if (last->count() >= count) return last;
+      }
+    }
+    return std::make_unique<Stacks>(count);
+  }
+  void give_back(std::unique_ptr<Stacks> stacks) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(stacks));
+  }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Stacks>> free_;
+};
 
 void check_aligned(const void* at, std::size_t alignment, const char* operation) {
   if (reinterpret_cast<std::uintptr_t>(at) % alignment != 0)
@@ -50,14 +88,11 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
     throw Error(fmt::format("A block of {} x {} x {} threads cannot be launched.", block.x, block.y, block.z));
   if (grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
     throw Error(fmt::format("A grid of {} x {} x {} blocks cannot be launched.", grid.x, grid.y, grid.z));
-  // Kernels of several streams take turns: what CUDA's words stand for (threadIdx ...) is there once.
-  static std::recursive_mutex turn;
-  const std::lock_guard lock(turn);
   if (running != nullptr) throw Error("A kernel cannot be launched by a kernel.");
-  static std::optional<Stacks> stacks;
-  if (!stacks || stacks->count() < threads) stacks.emplace(threads);
+  static StackPool pool;
+  const StackPool::Lent stacks(pool, threads);
   SharedMemory shared(kMaxShared + 64 * kGuardBytes, kPoison);
-  Races found(stacks->all());
+  Races found((*stacks).all());
   std::mt19937 random(seed);
   ::blockDim = {block.x, block.y, block.z};
   ::gridDim = {grid.x, grid.y, grid.z};
@@ -79,6 +114,10 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
     one.run();
   }
   touch(found.touched(), kernel);
+}
+
+void let_others_run() {
+  running->wait();
 }
 
 void fail(const std::string& what) {

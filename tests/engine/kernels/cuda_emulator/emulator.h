@@ -1,5 +1,6 @@
-// Runs CUDA device code on the CPU, one block after another, every thread of a block as a fibre on this OS thread. What
-// a GPU leaves to chance is arranged so that a mistake shows:
+// Runs CUDA device code on the CPU, one block after another, every thread of a block as a fibre on this OS thread, of
+// which each stream has its own: kernels of several streams run beside each other. What a GPU leaves to chance is
+// arranged so that a mistake shows:
 //   * threads run until they wait, in an order that is shuffled anew after every barrier, so that a missing
 //     __syncthreads() or __syncwarp() reads what has not been written;
 //   * shared memory starts as NaN (all bits one) in every block and has guard zones that are checked when the block
@@ -10,7 +11,7 @@
 //   * accesses of two threads to the same bytes that nothing orders are an error, whatever order they ran in (races.h),
 //     and so are those of two streams (stream_order.h). Kernels' own only where no sanitizer watches the build.
 // Streams are threads (streams.h), each as late as it likes.
-// Not emulated: blocks side by side (a block that waits for another never ends), caches, and time.
+// Not emulated: blocks of one kernel side by side (a block that waits for another never ends), caches, and time.
 // So it cannot see: warp operations that two sites of the source issue as one (.aligned instructions after a
 // divergence); that tensor cores cut sums off where f32 would round them; what the host reads or writes too early; and
 // launches that a device refuses, but for more shared memory than max_shared(), or than a launch has asked for.
@@ -76,6 +77,9 @@ void check_access(const void* at, std::size_t bytes, std::size_t alignment, cons
 void check_shared(const void* at, std::size_t bytes, std::size_t alignment, const char* operation);
 /// Of the running thread within its warp.
 unsigned lane();
+
+/// The block's other threads have a turn: for a thread that looks at something again and again until it has changed.
+void let_others_run();
 
 /// Waits for the whole block at source line `line`.
 void block_barrier(int line);

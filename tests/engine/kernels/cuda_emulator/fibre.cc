@@ -39,7 +39,7 @@ tandem_switch_stack:
 namespace tandem::cuda_emulator {
 namespace {
 
-Fibre* starting = nullptr;  // the fibre whose first resume() is under way
+thread_local Fibre* starting = nullptr;  // the fibre whose first resume() is under way
 
 }  // namespace
 

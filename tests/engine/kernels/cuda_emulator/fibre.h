@@ -10,7 +10,7 @@
 namespace tandem::cuda_emulator {
 
 /// The stacks of one block's fibres, with a page between two of them that nobody may touch: an overflow ends the
-/// program there instead of in a neighbour's variables. Kept between blocks.
+/// program there instead of in a neighbour's variables. Kept between launches.
 class Stacks {
  public:
   explicit Stacks(std::size_t count);

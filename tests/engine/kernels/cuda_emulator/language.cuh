@@ -49,8 +49,8 @@ TANDEM_VECTOR_TYPES(int, int)
 TANDEM_VECTOR_TYPES(std::uint16_t, ushort)
 #undef TANDEM_VECTOR_TYPES
 
-inline uint3 threadIdx, blockIdx;
-inline dim3 blockDim, gridDim;
+inline thread_local uint3 threadIdx, blockIdx;  // kernels of several streams may run beside each other
+inline thread_local dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
 // ---- barriers and fences
@@ -182,15 +182,18 @@ TANDEM_REDUCE(__reduce_or_sync, Value{0}, a | b)
 TANDEM_REDUCE(__reduce_and_sync, static_cast<Value>(~Value{0}), a& b)
 #undef TANDEM_REDUCE
 
-// ---- atomics: one OS thread, and no fibre is left within one. The compiler is not to call their accesses plain.
+// ---- atomics, of kernels beside each other too. The compiler is not to call their accesses plain.
 
-#define TANDEM_ATOMIC(name, expression)                                                             \
-  template <class Value>                                                                            \
-  __attribute__((no_sanitize("thread"))) Value name(Value* at, std::type_identity_t<Value> value) { \
-    tandem::cuda_emulator::note_atomic(at, sizeof(Value));                                          \
-    const Value old = *at;                                                                          \
-    *at = static_cast<Value>(expression);                                                           \
-    return old;                                                                                     \
+#define TANDEM_ATOMIC(name, expression)                                                                 \
+  template <class Value>                                                                                \
+  __attribute__((no_sanitize("thread"))) Value name(Value* at, std::type_identity_t<Value> value) {     \
+    tandem::cuda_emulator::note_atomic(at, sizeof(Value));                                              \
+    Value old, changed;                                                                                 \
+    __atomic_load(at, &old, __ATOMIC_RELAXED);                                                          \
+    do {                                                                                                \
+      changed = static_cast<Value>(expression);                                                         \
+    } while (!__atomic_compare_exchange(at, &old, &changed, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)); \
+    return old;                                                                                         \
   }
 TANDEM_ATOMIC(atomicAdd, old + value)
 TANDEM_ATOMIC(atomicSub, old - value)
@@ -205,8 +208,8 @@ template <class Value>
 __attribute__((no_sanitize("thread"))) Value atomicCAS(Value* at, std::type_identity_t<Value> expected,
                                                        std::type_identity_t<Value> desired) {
   tandem::cuda_emulator::note_atomic(at, sizeof(Value));
-  const Value old = *at;
-  if (old == expected) *at = desired;
+  Value old = expected;
+  __atomic_compare_exchange(at, &old, &desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return old;
 }
 
@@ -277,6 +280,11 @@ inline int __clz(int x) {
 }
 inline int __ffs(int x) {
   return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1;
+}
+template <class Value>
+Value __ldcs(const Value* at) {
+  tandem::cuda_emulator::check_access(at, sizeof(Value), alignof(Value), "__ldcs");
+  return *at;
 }
 template <class Value>
 Value __ldg(const Value* at) {

@@ -1,5 +1,5 @@
-// What is known of every byte of memory that was touched, in cells of 4 bytes, or of 2 or 1 where something smaller was
-// touched nearby.
+// What is known of every byte of memory that was touched, in cells as large as what was touched there, of 256 bytes at
+// most: a large copy is not millions of cells.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,11 @@ class Shadow {
   template <class Visit>
   bool visit(const void* at, std::size_t bytes, const Visit& visit) {
     const auto from = reinterpret_cast<std::uintptr_t>(at), to = from + bytes;
-    const auto shift = static_cast<unsigned>(std::min(2, std::countr_zero(from | bytes)));
     for (std::uintptr_t byte = from; byte < to;) {
       const std::uintptr_t number = byte / kPageBytes, begin = number * kPageBytes,
                            end = std::min(to, begin + kPageBytes);
       Page& page = page_of(number);
-      refine(page, shift);
+      refine(page, static_cast<unsigned>(std::countr_zero((byte - begin) | (end - begin) | kPageBytes)));
       for (std::uintptr_t i = (byte - begin) >> page.shift; i < (end - begin) >> page.shift; ++i)
         if (!visit(page.cells[i])) return false;
       byte = end;
@@ -65,7 +64,7 @@ class Shadow {
  private:
   static constexpr std::uintptr_t kPageBytes = 256;
   struct Page {
-    unsigned shift = 2;  // a cell is 1 << shift bytes
+    unsigned shift = 0;  // a cell is 1 << shift bytes
     std::vector<Cell> cells;
   };
 

@@ -41,6 +41,11 @@ class Stream {
     }
     changed_.notify_all();
   }
+  bool is_settled() {
+    const std::lock_guard lock(mutex_);
+    if (queue_.empty()) learn_here(order_.clock());
+    return queue_.empty();
+  }
   void settle() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.empty(); });
@@ -178,6 +183,10 @@ bool idle() {
 Calls calls() {
   const auto of = [](Call call) { return counted[static_cast<std::size_t>(call)].load(); };
   return {of(Call::kernel), of(Call::copy), of(Call::mark), of(Call::wait)};
+}
+
+bool is_settled(CudaStream stream) {
+  return stream.handle == nullptr || of(stream)->is_settled();
 }
 
 void settle_all() {

@@ -1,6 +1,6 @@
 // The emulator's streams: threads that do what was put into them, one thing after the other and as late as they like,
-// so that whatever is read too early, or overwritten too early, shows as it would on a GPU. Kernels of several streams
-// take turns. The default stream does everything at once.
+// so that whatever is read too early, or overwritten too early, shows as it would on a GPU. The default stream does
+// everything at once.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,9 @@ class Lacking {
   ~Lacking();
 };
 Lack lack();
+
+/// Whether the stream has done all that was put into it. Waits for nothing.
+bool is_settled(CudaStream stream);
 
 /// Every stream has done what was put into it: freeing memory waits for that, as on a GPU.
 void settle_all();

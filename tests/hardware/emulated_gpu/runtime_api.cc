@@ -1,0 +1,364 @@
+// The CUDA runtime that the probe calls, on emulated streams and memory (tests/engine/kernels/cuda_emulator). Stricter
+// than a GPU's: copies of ordinary host memory are as late as others, and a kind of copy that its ends do not have is
+// refused. Kernels of two streams run beside each other. What a driver may lack is asked for by TANDEM_EMULATED_LACK:
+// writes or waits that do nothing, or no operations on values.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/device/cuda/runtime.h"
+#include "tests/engine/kernels/cuda_emulator/stream_order.h"
+#include "tests/engine/kernels/cuda_emulator/streams.h"
+#include "tests/hardware/emulated_gpu/device.cuh"
+
+using Work = std::function<void()>;
+
+struct CUstream_st {
+  tandem::OwnedStream stream;
+  std::optional<std::vector<Work>> captured;  // while it is being captured
+};
+struct CUevent_st {
+  tandem::CudaMark mark;
+  bool times = true, recorded = false;
+};
+struct CUgraph_st {
+  std::vector<Work> nodes;
+};
+struct CUgraphExec_st {
+  std::vector<Work> nodes;
+};
+
+namespace {
+
+using tandem::CudaPlace;
+namespace cuda_emulator = tandem::cuda_emulator;
+
+constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
+
+struct Block {
+  CudaPlace place;
+  std::size_t bytes;
+};
+std::mutex memory_mutex;
+std::map<const char*, Block> memory;  // by its beginning
+
+/// Where these bytes lie; nothing for memory that the device does not know, or that ends too early.
+std::optional<CudaPlace> place_of(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(memory_mutex);
+  const auto* const at = static_cast<const char*>(data);
+  const auto next = memory.upper_bound(at);
+  if (next == memory.begin()) return std::nullopt;
+  const auto& [begin, block] = *std::prev(next);
+  if (at + bytes > begin + block.bytes) return std::nullopt;
+  return block.place;
+}
+
+cudaError_t take(void** data, CudaPlace place, std::size_t bytes) {
+  std::size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  if (bytes == 0 || (place == CudaPlace::device && bytes > free)) return cudaErrorMemoryAllocation;
+  *data = tandem::cuda_allocate(place, bytes);
+  const std::lock_guard lock(memory_mutex);
+  memory[static_cast<const char*>(*data)] = {place, bytes};
+  return cudaSuccess;
+}
+
+cudaError_t give_back(void* data, CudaPlace place) {
+  if (data == nullptr) return cudaSuccess;
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(memory_mutex);
+    const auto found = memory.find(static_cast<const char*>(data));
+    if (found == memory.end() || found->second.place != place) return cudaErrorInvalidValue;
+    bytes = found->second.bytes;
+    memory.erase(found);
+  }
+  tandem::cuda_release(place, data, bytes);
+  return cudaSuccess;
+}
+
+/// What went wrong in a stream is told once, on standard error, where CUDA only has a number.
+template <class Call>
+cudaError_t guarded(const Call& call) {
+  try {
+    call();
+    return cudaSuccess;
+  } catch (const std::exception& error) {
+    static std::once_flag once;
+    std::call_once(once, [&] { std::fprintf(stderr, "emulated GPU: %s\n", error.what()); });
+    return cudaErrorLaunchFailure;
+  }
+}
+
+cudaError_t put(cudaStream_t stream, Work work) {
+  if (stream->captured) {
+    stream->captured->push_back(std::move(work));
+    return cudaSuccess;
+  }
+  return guarded([&] { cuda_emulator::enqueue(stream->stream, std::move(work)); });
+}
+
+CUresult wait_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned mode) {
+  const auto* const word = reinterpret_cast<const std::uint32_t*>(at);
+  if (mode != CU_STREAM_WAIT_VALUE_GEQ || !place_of(word, sizeof *word)) return CUDA_ERROR_INVALID_VALUE;
+  tandem::cuda_await_count(stream->stream, word, value);
+  return CUDA_SUCCESS;
+}
+
+CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned mode) {
+  auto* const word = reinterpret_cast<std::uint32_t*>(at);
+  if (mode != CU_STREAM_WRITE_VALUE_DEFAULT || !place_of(word, sizeof *word)) return CUDA_ERROR_INVALID_VALUE;
+  tandem::cuda_write_count(stream->stream, word, value);
+  return CUDA_SUCCESS;
+}
+
+cuda_emulator::Lack asked_for_lack() {
+  const char* const text = std::getenv("TANDEM_EMULATED_LACK");
+  const std::string_view lack = text == nullptr ? "" : text;
+  if (lack == "writes") return cuda_emulator::Lack::writes;
+  if (lack == "waits") return cuda_emulator::Lack::waits;
+  if (lack == "operations") return cuda_emulator::Lack::operations;
+  return cuda_emulator::Lack::nothing;
+}
+
+}  // namespace
+
+namespace tandem::probe {
+
+cudaError_t launch_emulated(const void* kernel, unsigned blocks, unsigned threads, cudaStream_t stream,
+                            std::function<void()> thread) {
+  if (blocks == 0 || threads == 0 || threads > 1024) return cudaErrorInvalidConfiguration;
+  static unsigned seed = 0;
+  return put(stream, [=, order = ++seed, thread = std::move(thread)] {
+    cuda_emulator::run_grid({blocks, 1, 1}, {threads, 1, 1}, 0, false, order, kernel, thread);
+  });
+}
+
+}  // namespace tandem::probe
+
+// ---- errors
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+  }
+  return "unknown";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return cudaGetErrorName(error);
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;  // every call here tells of its own
+}
+
+// ---- the device
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+  static const cuda_emulator::Lacking lacking(asked_for_lack());
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"emulated", 8, 0, 1, 1 << 20, 164 << 10, 64, 2, 0};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  // One multiprocessor: blocks run one after the other, and a load would take as many times as long.
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 1 : 1'000'000;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int) {
+  std::snprintf(text, static_cast<std::size_t>(bytes), "none");
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  *function = nullptr;
+  if (cuda_emulator::lack() != cuda_emulator::Lack::operations) {
+    if (std::string_view(name) == "cuStreamWaitValue32") *function = reinterpret_cast<void*>(wait_value);
+    if (std::string_view(name) == "cuStreamWriteValue32") *function = reinterpret_cast<void*>(write_value);
+  }
+  *found = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+
+// ---- memory
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  return take(data, CudaPlace::device, bytes);
+}
+cudaError_t cudaFree(void* data) {
+  return give_back(data, CudaPlace::device);
+}
+cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  return take(data, CudaPlace::pinned, bytes);
+}
+cudaError_t cudaFreeHost(void* data) {
+  return give_back(data, CudaPlace::pinned);
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::lock_guard lock(memory_mutex);
+  *total = *free = kDeviceBytes;
+  for (const auto& [begin, block] : memory) {
+    if (block.place == CudaPlace::device) *free -= block.bytes;
+  }
+  return cudaSuccess;
+}
+
+// ---- streams
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (!cuda_emulator::is_settled(stream->stream)) {
+    std::this_thread::yield();  // who asks again and again leaves the stream's thread a core
+    return cudaErrorNotReady;
+  }
+  return cudaStreamSynchronize(stream);
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return guarded([&] { tandem::cuda_wait(stream->stream); });
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data) {
+  return put(stream, [=] { function(data); });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  const bool to_device = place_of(to, bytes) == CudaPlace::device;
+  const bool from_device = place_of(from, bytes) == CudaPlace::device;
+  const bool says_to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool says_from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (kind != cudaMemcpyDefault && (says_to != to_device || says_from != from_device)) return cudaErrorInvalidValue;
+  if (stream->captured) return cudaErrorStreamCaptureInvalidated;  // not needed so far
+  return guarded([&] { tandem::cuda_copy(to, from, bytes, stream->stream); });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (!place_of(to, bytes)) return cudaErrorInvalidValue;
+  return put(stream, [=] {
+    const cuda_emulator::Touched touched[] = {{to, bytes, true}};
+    cuda_emulator::touch(touched, nullptr);
+    std::memset(to, value, bytes);
+  });
+}
+cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const std::size_t* bytes, std::size_t count,
+                                 cudaMemcpyAttributes* attributes, std::size_t* first, std::size_t attribute_count,
+                                 cudaStream_t stream) {
+  if (count == 0 || attribute_count != 1 || *first != 0) return cudaErrorInvalidValue;
+  if (attributes->srcAccessOrder != cudaMemcpySrcAccessOrderStream) return cudaErrorInvalidValue;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (bytes[i] == 0 || !place_of(to[i], bytes[i]) || !place_of(from[i], bytes[i])) return cudaErrorInvalidValue;
+  }
+  return guarded([&] {
+    tandem::cuda_copy_pieces({to, count}, {from, count}, {bytes, count}, tandem::CopyWay::over_link, stream->stream);
+  });
+}
+
+// ---- events
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{.mark = tandem::CudaMark(), .times = (flags & cudaEventDisableTiming) == 0};
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->recorded = true;
+  return guarded([&] { event->mark.record(stream->stream); });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return guarded([&] { event->mark.wait(); });
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (!begin->times || !end->times || !begin->recorded || !end->recorded) return cudaErrorInvalidValue;
+  return guarded([&] { *milliseconds = static_cast<float>(end->mark.seconds_after(begin->mark) * 1e3); });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return guarded([&] { event->mark.hold(stream->stream); });
+}
+
+// ---- graphs: what a stream was given while it was captured
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+  stream->captured.emplace();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!stream->captured) return cudaErrorStreamCaptureInvalidated;
+  *graph = new CUgraph_st{std::move(*stream->captured)};
+  stream->captured.reset();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{graph->nodes};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const Work& node : exec->nodes) {
+    if (const cudaError_t error = put(stream, node); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
