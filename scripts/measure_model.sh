@@ -207,7 +207,7 @@ every_method=$(list full streaming h2o quest:budget=512 tova:budget=512 hybrid-f
   scoutattention:budget=512 scoutattention:budget=512,ahead=none fluxion:heads=oracle infinigen infinigen:alpha=8 asyncspade:budget=512)
 other_settings=$(list full quest:budget=512,dense_layers=2 scoutattention:budget=1024 scoutattention:budget=512,pred_norm=own \
   scoutattention:budget=512,scope=kv_head fluxion:heads=oracle,tau=0.05 hgca:dense_layers=1 infinigen:alpha=12 infinigen:alpha=16 \
-  infinigen:alpha=1000000,budget=512 asyncspade:budget=1024 asyncspade:budget=512,weights=raw)
+  infinigen:alpha=1000000,budget=512 infinigen:scope=query_head infinigen:alpha=8,scope=query_head asyncspade:budget=1024 asyncspade:budget=512,weights=raw)
 measure_ruler() {
   compare ruler --methods full --tasks all --lengths 1K,2K,4K --samples 10 --ruler-essays "$ESSAYS" --ruler-qa "$QA"
 }

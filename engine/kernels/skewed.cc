@@ -119,6 +119,21 @@ void best_units(const float* scores, std::uint32_t group, std::uint32_t n, std::
   top_k(units.data(), n / unit, chosen[0], chosen + 1);
 }
 
+void best_units_of_each(const float* scores, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
+                        std::uint32_t keep, std::uint32_t* chosen) {
+  const std::uint32_t units = n / unit, own = std::min(keep, units);
+  std::vector<std::uint32_t> list(own);
+  std::vector<char> wanted(units);
+  for (std::uint32_t h = 0; h < group; ++h) {
+    top_k(unit_scores(scores + std::size_t{h} * n, 1, n, unit).data(), units, own, list.data());
+    for (const std::uint32_t u : list) wanted[u] = 1;
+  }
+  chosen[0] = 0;
+  for (std::uint32_t u = 0; u < units; ++u) {
+    if (wanted[u] != 0) chosen[++chosen[0]] = u;
+  }
+}
+
 void best_units_of_all(const float* scores, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t n,
                        std::uint32_t unit, std::uint32_t keep, std::uint32_t* chosen, std::size_t stride) {
   std::vector<float> sums(n / unit);

@@ -64,6 +64,10 @@ std::uint32_t tokens_near_the_best(const float* scores /*[heads][n]*/, std::uint
 /// count, min(keep, n / unit), and the units in ascending order. Ties go to the lower one.
 void best_units(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
                 std::uint32_t keep, std::uint32_t* chosen /*[1 + min(keep, n / unit)]*/);
+/// The units that are among the best `keep` of any head of the group, a unit's score in a head being the best of its
+/// tokens: a count, then the units in ascending order.
+void best_units_of_each(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
+                        std::uint32_t keep, std::uint32_t* chosen /*[1 + min(group * keep, n / unit)]*/);
 /// The same units for all KV heads: a unit's score is the sum of its scores in each. Each head's list begins `stride`
 /// numbers behind the one before.
 void best_units_of_all(const float* scores /*[kv_heads][group][n]*/, std::uint32_t kv_heads, std::uint32_t group,
@@ -93,12 +97,16 @@ struct SkewedChoice {
   std::uint32_t n = 0, unit = 1, most = 0;
   double alpha = 0;
   std::uint32_t* chosen = nullptr;  // [kv_heads][1 + room]
-  std::uint32_t room = 0;           // at least most
+  std::uint32_t room = 0;           // at least most; of each head min(group * most, n / unit)
   std::uint32_t* near = nullptr;    // [kv_heads * group]; to work in
   float* sums = nullptr;            // [n / unit]; to work in, of all KV heads together
+  std::uint32_t* marks = nullptr;   // [kv_heads][n / unit]; to work in, of each query head
 };
 void choose_skewed_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t kv_heads,
                         std::uint32_t group, CudaStream stream);
+/// The same with best_units_of_each.
+void choose_skewed_of_each_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t kv_heads,
+                                std::uint32_t group, CudaStream stream);
 /// The same with best_units_of_all. most_units: the largest n / unit.
 void choose_skewed_of_all_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t most_units,
                                std::uint32_t kv_heads, std::uint32_t group, CudaStream stream);

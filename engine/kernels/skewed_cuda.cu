@@ -52,6 +52,14 @@ void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::u
   launch(gpu::best_units_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
 }
 
+void choose_skewed_of_each_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads,
+                                std::uint32_t group, CudaStream stream) {
+  TANDEM_CHECK(group >= 1 && count <= gpu::kMaxGridRows, "{} choices of groups of {}.", count, group);
+  gpu::Launcher launch(stream);
+  launch(gpu::near_the_best_kernel, dim3(kv_heads * group, count), gpu::kSelectThreads, 0, choices);
+  launch(gpu::best_units_of_each_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
+}
+
 void choose_skewed_of_all_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,
                                std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && kv_heads >= 1 && count <= gpu::kMaxGridRows, "{} choices of {} groups of {}.", count,

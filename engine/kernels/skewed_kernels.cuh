@@ -242,12 +242,12 @@ __device__ __forceinline__ std::uint32_t kept_units(const SkewedChoice& choice, 
   return keep > units ? units : keep;
 }
 
-/// The best of a unit's tokens under any head of one group.
-__device__ __forceinline__ float unit_score(const SkewedChoice& choice, std::uint32_t kv_head, std::uint32_t group,
+/// The best of a unit's tokens under any of `heads` query heads.
+__device__ __forceinline__ float unit_score(const SkewedChoice& choice, std::uint32_t first_head, std::uint32_t heads,
                                             std::uint32_t unit) {
-  const float* scores = choice.scores + (std::size_t{kv_head} * group) * choice.n + std::size_t{unit} * choice.unit;
+  const float* scores = choice.scores + std::size_t{first_head} * choice.n + std::size_t{unit} * choice.unit;
   float score = __uint_as_float(0xff800000u);
-  for (std::uint32_t h = 0; h < group; ++h, scores += choice.n) {
+  for (std::uint32_t h = 0; h < heads; ++h, scores += choice.n) {
     for (std::uint32_t t = 0; t < choice.unit; ++t) score = fmaxf(score, scores[t]);
   }
   return score;
@@ -262,9 +262,35 @@ inline __global__ void __launch_bounds__(kSelectThreads)
   std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
   if (threadIdx.x == 0) chosen[0] = keep;
   if (keep == 0) return;
-  const auto key_of = [&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x, group, i)); };
+  const auto key_of = [&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x * group, group, i)); };
   walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
                  [&](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+}
+
+/// What any head of the group would choose by itself. Grid: {KV heads, choices}.
+inline __global__ void __launch_bounds__(kSelectThreads)
+    best_units_of_each_kernel(const SkewedChoice* choices, std::uint32_t group) {
+  TANDEM_SHARED(SelectScratch, all_scratch, 1);
+  SelectScratch& scratch = all_scratch[0];
+  const SkewedChoice& choice = choices[blockIdx.y];
+  const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, gridDim.x * group);
+  std::uint32_t* const marks = choice.marks + std::size_t{blockIdx.x} * units;
+  for (std::uint32_t i = threadIdx.x; i < units; i += kSelectThreads) marks[i] = 0;
+  __syncthreads();
+  for (std::uint32_t h = 0; keep > 0 && h < group; ++h) {
+    const auto key_of = [&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x * group + h, 1, i)); };
+    walk_selection(key_of, units, end_of_selection(key_of, units, keep, scratch), scratch,
+                   [marks](std::uint32_t, std::uint32_t i) { marks[i] = 1; });
+    __syncthreads();
+  }
+  std::uint32_t mine = 0, count = 0;
+  for (std::uint32_t i = threadIdx.x; i < units; i += kSelectThreads) mine += marks[i];
+  sum_before(mine, scratch.sums, count);
+  std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
+  if (threadIdx.x == 0) chosen[0] = count;
+  if (count == 0) return;
+  walk_selection([marks](std::uint32_t i) { return marks[i]; }, units, SelectionEnd{1, count}, scratch,
+                 [chosen](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
 }
 
 /// A unit per thread, its scores summed in the order of the KV heads. Grid: {units, choices}.
@@ -274,7 +300,7 @@ inline __global__ void __launch_bounds__(kSkewThreads)
   const std::uint32_t unit = blockIdx.x * kSkewThreads + threadIdx.x;
   if (unit >= choice.n / choice.unit) return;
   float sum = 0.0f;
-  for (std::uint32_t head = 0; head < kv_heads; ++head) sum += unit_score(choice, head, group, unit);
+  for (std::uint32_t head = 0; head < kv_heads; ++head) sum += unit_score(choice, head * group, group, unit);
   choice.sums[unit] = sum;
 }
 

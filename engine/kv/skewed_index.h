@@ -15,6 +15,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
+#include "engine/kernels/topk.h"  // Scope
 #include "engine/kv/host_pages.h"
 #include "engine/kv/kv_store.h"
 
@@ -29,7 +30,7 @@ struct SkewedIndex {
   std::uint32_t first_layer = 0;  // layers before it have no index
   std::uint32_t room = 0;         // tokens
   std::uint32_t most = 0;         // units per KV head of one fetch
-  bool per_head = true;           // KV heads choose apart; else all have the same units, which travel together
+  Scope scope = Scope::kv_head;   // of a layer: all KV heads have the same units, which travel together
   // [layer] tokens in host memory, from the sequence's first on, whole units; those of layers with an index are in it.
   std::vector<std::uint32_t> tokens;
   DeviceBuffer skew, keys, chosen, staged;
@@ -73,12 +74,12 @@ inline void make_skewed_staging(Device& device, SkewedIndex& index, std::uint32_
 
 /// Nothing indexed yet.
 inline SkewedIndex make_skewed_index(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t columns,
-                                     std::uint32_t unit, std::uint32_t room, std::uint32_t most, bool per_head,
+                                     std::uint32_t unit, std::uint32_t room, std::uint32_t most, Scope scope,
                                      std::uint32_t first_layer) {
   TANDEM_CHECK(first_layer <= shape.layers, "an index from layer {} of {} on", first_layer, shape.layers);
   SkewedIndex index;
   index.sequence = sequence;
-  index.per_head = per_head;
+  index.scope = scope;
   index.shape = shape;
   index.columns = columns;
   index.first_layer = first_layer;

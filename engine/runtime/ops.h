@@ -121,17 +121,19 @@ struct ResidentRequest {
 };
 
 struct SkewRequest {
-  std::uint32_t columns = 1;      // of the skewed keys that the index keeps
-  std::uint32_t unit = 1;         // tokens that are fetched together: 1, or whole pages
-  std::uint32_t most = 1;         // units of a KV head in one fetch
-  bool per_kv_head = true;        // each KV head chooses by its best query head; else one choice by the sum of these
+  std::uint32_t columns = 1;  // of the skewed keys that the index keeps
+  std::uint32_t unit = 1;     // tokens that are fetched together: 1, or whole pages
+  std::uint32_t most = 1;     // units of a KV head in one fetch
+  /// A KV head's query heads choose by the largest score that one of them gives, a layer's by the sum of these. Where
+  /// each query head chooses, its KV head fetches what any of them chose.
+  Scope scope = Scope::kv_head;
   std::uint32_t first_layer = 0;  // layers before it get no index
 };
 
 struct SpeculateRequest {
   const SequenceState* sequence = nullptr;
   SkewedRef index;
-  std::uint32_t most = 1;  // units of a KV head
+  std::uint32_t most = 1;  // units of one choice
   double alpha = 0;        // tokens wanted: the mean over query heads of those that score at least the best - alpha
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/device/types.h"
+#include "engine/kernels/topk.h"  // Scope
 #include "engine/kv/kv_store.h"
 
 namespace tandem {
@@ -46,9 +47,6 @@ struct DigestRef {
   std::uint32_t id = 0;
   Side side = Side::host;
 };
-
-/// Who chooses blocks together: each query head alone, the query heads of a KV head, or all heads of a layer.
-enum class Scope : std::uint8_t { query_head, kv_head, layer };
 
 struct SelectionRef {  // blocks of a digest index, made by Ops::score_topk
   DigestRef digests;

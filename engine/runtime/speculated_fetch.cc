@@ -71,7 +71,8 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
       for (std::uint32_t g = 0; g < s.kv_heads; ++g) {
         const std::uint32_t* list = ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, g);
         cost.h2d += std::uint64_t{list[0]} * index.unit * 2 * vector_bytes;
-        if (index.per_head || index.unit == 1) {  // K and V of a page and head lie in one run; of a token in two
+        if (index.scope != Scope::layer ||
+            index.unit == 1) {  // K and V of a page and head lie in one run; of a token in two
           cost.pieces += list[0] * (index.unit == 1 ? 2 : index.unit / kPageTokens);
         } else if (g == 0) {  // a page has all heads; runs that are adjacent on the host
           const std::uint32_t per_unit = index.unit / kPageTokens;

@@ -81,9 +81,14 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
                           ctx.read<float>(index.skew) + index.skew_offset(layer, g),
                           ctx.read<char>(index.keys) + index.keys_offset(layer, g), n, scores + head * n});
     }
-    choices.push_back({scores, n, index.unit, r.most, r.alpha,
-                       ctx.write<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most,
-                       ctx.scratch<std::uint32_t>(shape.q_heads), ctx.scratch<float>(units)});
+    SkewedChoice choice{scores,     n,
+                        index.unit, r.most,
+                        r.alpha,    ctx.write<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0),
+                        index.most, ctx.scratch<std::uint32_t>(shape.q_heads)};
+    if (index.scope == Scope::layer) choice.sums = ctx.scratch<float>(units);
+    if (index.scope == Scope::query_head)
+      choice.marks = ctx.scratch<std::uint32_t>(std::size_t{shape.kv_heads} * units);
+    choices.push_back(choice);
     most = std::max(most, n);
     most_units = std::max(most_units, units);
   }
@@ -93,10 +98,13 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
     skewed_scores_cuda(ctx.pass(requests), static_cast<std::uint32_t>(requests.size()), most, skewed, ctx.stream());
   }
   const auto count = static_cast<std::uint32_t>(choices.size());
-  if (first.per_head) {
-    choose_skewed_cuda(ctx.upload(choices), count, shape.kv_heads, shape.group(), ctx.stream());
+  const SkewedChoice* const uploaded = ctx.upload(choices);
+  if (first.scope == Scope::kv_head) {
+    choose_skewed_cuda(uploaded, count, shape.kv_heads, shape.group(), ctx.stream());
+  } else if (first.scope == Scope::query_head) {
+    choose_skewed_of_each_cuda(uploaded, count, shape.kv_heads, shape.group(), ctx.stream());
   } else {
-    choose_skewed_of_all_cuda(ctx.upload(choices), count, most_units, shape.kv_heads, shape.group(), ctx.stream());
+    choose_skewed_of_all_cuda(uploaded, count, most_units, shape.kv_heads, shape.group(), ctx.stream());
   }
 }
 

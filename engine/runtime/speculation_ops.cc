@@ -18,19 +18,20 @@ namespace {
 constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the device together
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
 
-/// The best units: of each KV head, or the same for all of them.
+/// The best units: of each KV head, of any of its query heads, or the same for all of them.
 void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, const ModelShape& shape,
                   std::uint32_t layer, const std::vector<float>& scores, std::uint32_t n, std::uint32_t keep) {
   auto* chosen = ctx.write<std::uint32_t>(index.chosen);
-  if (!index.per_head) {
+  if (index.scope == Scope::layer) {
     best_units_of_all(scores.data(), shape.kv_heads, shape.group(), n, index.unit, keep,
                       chosen + index.chosen_offset(layer, 0),
                       index.chosen_offset(layer, 1) - index.chosen_offset(layer, 0));
     return;
   }
+  const auto best = index.scope == Scope::query_head ? best_units_of_each : best_units;
   pool.parallel_for(shape.kv_heads, [&](std::size_t head) {
-    best_units(scores.data() + head * shape.group() * n, shape.group(), n, index.unit, keep,
-               chosen + index.chosen_offset(layer, static_cast<std::uint32_t>(head)));
+    best(scores.data() + head * shape.group() * n, shape.group(), n, index.unit, keep,
+         chosen + index.chosen_offset(layer, static_cast<std::uint32_t>(head)));
   });
 }
 
@@ -38,9 +39,9 @@ void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, 
 
 SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& request) {
   const KvShape& shape = kv_.shape();
-  const SkewedRef ref{stores_.skewed.add(make_skewed_index(device_, sequence.id, shape, request.columns, request.unit,
-                                                           sequence.max_tokens, request.most, request.per_kv_head,
-                                                           request.first_layer))};
+  const SkewedRef ref{
+      stores_.skewed.add(make_skewed_index(device_, sequence.id, shape, request.columns, request.unit,
+                                           sequence.max_tokens, request.most, request.scope, request.first_layer))};
   const SkewedIndex& index = stores_.skewed.get(ref.id);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
@@ -246,7 +247,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     const SkewedIndex& index = stores_.skewed.get(request.index.id);
     const SkewedIndex& first = stores_.skewed.get(requests.front().index.id);
     const std::uint32_t row = request.sequence->row;
-    TANDEM_CHECK(index.unit == first.unit && index.columns == first.columns && index.per_head == first.per_head,
+    TANDEM_CHECK(index.unit == first.unit && index.columns == first.columns && index.scope == first.scope,
                  "the rows of a batch choose alike");
     TANDEM_CHECK(layer >= index.first_layer, "scores of layer {}, of an index from {} on", layer, index.first_layer);
     const std::uint64_t n = index.tokens[layer];
@@ -269,7 +270,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
   const std::uint32_t together = rows_together(attention_.score_floats(), shape.q_heads * most, rows.size());
   op.cost.heavy = rounds_of(rows.size(), together);
-  op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.per_head ? 2 : 3));
+  op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.scope == Scope::layer ? 3 : 2));
   // Units that a share of the tokens comes to, at least one.
   const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {
     return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);
@@ -307,11 +308,12 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
       ScorePlace place = r.place;
       for (; n > 0 && place.kv_head < shape.kv_heads; ++place.kv_head)
         near += process_->tokens_near_best(place, n, r.alpha);
-      const std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
+      std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
+      if (r.index.scope == Scope::query_head) keep *= shape.group();  // what two of them choose is counted twice
       auto* chosen = ctx.write<std::uint32_t>(r.index.chosen);
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
         std::uint32_t* list = chosen + r.index.chosen_offset(layer, g);
-        list[0] = std::min(keep, n / r.index.unit);
+        list[0] = std::min({keep, n / r.index.unit, r.index.most});
         std::iota(list + 1, list + 1 + list[0], 0u);  // how many there are costs, not which they are
       }
     }

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <numeric>
+#include <set>
 
 #include "engine/kernels/skewed.h"
+#include "engine/kernels/topk.h"  // Scope
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {
@@ -252,11 +254,12 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
   return one;
 }
 
-// How many tokens to take, and which; of each KV head, or for all of them together.
+// How many tokens to take, and which; of each KV head, of each query head, or for all of them together.
 KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
-                              std::uint32_t most, double alpha, bool ties, bool together = false) {
+                              std::uint32_t most, double alpha, bool ties, Scope scope = Scope::kv_head) {
+  const bool together = scope == Scope::layer, each = scope == Scope::query_head;
   KernelCase one;
-  one.kernel = together ? "choose_skewed_of_all" : "choose_skewed";
+  one.kernel = together ? "choose_skewed_of_all" : each ? "choose_skewed_of_each" : "choose_skewed";
   one.shape = fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
                           ties ? ", ties" : "");
   one.bytes = 4.0 * heads * group * n;
@@ -265,20 +268,13 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
     auto scores = case_normals(std::size_t{heads} * group * n, 1, 2);
     if (ties)
       for (float& score : scores) score = std::round(score);
-    const std::uint32_t room = most + 3;
+    const std::uint32_t room = (each ? std::min(group * most, n / unit) : most) + 3;
     const std::size_t stride = 1 + std::size_t{room};
-    SkewedChoice choice{memory.input(scores),
-                        n,
-                        unit,
-                        most,
-                        alpha,
-                        memory.output<std::uint32_t>(heads * stride),
-                        room,
-                        nullptr,
-                        nullptr};
+    SkewedChoice choice{memory.input(scores), n, unit, most, alpha, memory.output<std::uint32_t>(heads * stride), room};
     if (memory.cuda()) {
       choice.near = memory.output<std::uint32_t>(std::size_t{heads} * group);
-      choice.sums = memory.output<float>(n / unit);
+      if (together) choice.sums = memory.output<float>(n / unit);
+      if (each) choice.marks = memory.output<std::uint32_t>(std::size_t{heads} * (n / unit));
     }
     const SkewedChoice* const device = memory.input(std::vector<SkewedChoice>{choice});
     PreparedCase prepared;
@@ -286,6 +282,8 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       if (memory.cuda()) {
         if (together) {
           choose_skewed_of_all_cuda(device, 1, n / unit, heads, group, memory.stream());
+        } else if (each) {
+          choose_skewed_of_each_cuda(device, 1, heads, group, memory.stream());
         } else {
           choose_skewed_cuda(device, 1, heads, group, memory.stream());
         }
@@ -294,8 +292,9 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       const std::uint32_t tokens = tokens_near_the_best(choice.scores, heads * group, n, alpha);
       const std::uint32_t keep = std::min(most, (tokens + unit - 1) / unit);
       if (together) return best_units_of_all(choice.scores, heads, group, n, unit, keep, choice.chosen, stride);
+      const auto best = each ? best_units_of_each : best_units;
       memory.pool().parallel_for(heads, [&](std::size_t head) {
-        best_units(choice.scores + head * group * n, group, n, unit, keep, choice.chosen + head * stride);
+        best(choice.scores + head * group * n, group, n, unit, keep, choice.chosen + head * stride);
       });
     };
     prepared.result = [=, &memory] {
@@ -316,24 +315,29 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       }
       const auto tokens = static_cast<std::uint32_t>(std::ceil(near / (heads * group)));
       const std::uint32_t units = n / unit, keep = std::min({most, (tokens + unit - 1) / unit, units});
-      std::vector<std::vector<float>> best(heads, std::vector<float>(units, -INFINITY));
+      // Of those who choose: a KV head's query heads each, or all of them as one.
+      const std::uint32_t choosers = each ? group : 1, of_one = group / choosers;
+      std::vector<std::vector<float>> best(std::size_t{heads} * choosers, std::vector<float>(units, -INFINITY));
       std::vector<float> sums(units);  // rounded as the kernels' are: which of near equals is chosen depends on it
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        for (std::uint32_t g = 0; g < group; ++g) {
+      for (std::size_t i = 0; i < best.size(); ++i) {
+        for (std::size_t h = i * of_one; h < (i + 1) * of_one; ++h) {
           for (std::uint32_t t = 0; t < units * unit; ++t)
-            best[head][t / unit] = std::max(best[head][t / unit], scores[(std::size_t{head} * group + g) * n + t]);
+            best[i][t / unit] = std::max(best[i][t / unit], scores[h * n + t]);
         }
-        for (std::uint32_t u = 0; u < units; ++u) sums[u] += best[head][u];
+        for (std::uint32_t u = 0; u < units; ++u) sums[u] += best[i][u];
       }
       std::vector<double> expected;
       for (std::uint32_t head = 0; head < heads; ++head) {
-        const std::vector<float>& of = together ? sums : best[head];
-        std::vector<std::uint32_t> order(units);
-        std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return of[a] > of[b]; });
-        std::sort(order.begin(), order.begin() + keep);
-        expected.push_back(keep);
-        expected.insert(expected.end(), order.begin(), order.begin() + keep);
+        std::set<std::uint32_t> chosen;
+        for (std::uint32_t i = 0; i < choosers; ++i) {
+          const std::vector<float>& of = together ? sums : best[std::size_t{head} * choosers + i];
+          std::vector<std::uint32_t> order(units);
+          std::iota(order.begin(), order.end(), 0u);
+          std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return of[a] > of[b]; });
+          chosen.insert(order.begin(), order.begin() + keep);
+        }
+        expected.push_back(static_cast<double>(chosen.size()));
+        expected.insert(expected.end(), chosen.begin(), chosen.end());
       }
       return expected;
     };
@@ -352,7 +356,8 @@ void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(skewed_case(false, 8, 4, 128, 38, 32768, DType::bf16));
     take(skewed_case(true, 8, 4, 128, 38, 32768, DType::bf16));
     take(choose_skewed_case(8, 4, 32768, 1, 6144, 4, false));
-    take(choose_skewed_case(8, 4, 32768, 32, 204, 4, false, true));
+    take(choose_skewed_case(8, 4, 32768, 1, 6144, 4, false, Scope::query_head));
+    take(choose_skewed_case(8, 4, 32768, 32, 204, 4, false, Scope::layer));
     return;
   }
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -368,12 +373,12 @@ void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
   take(skew_directions_case(2, 64, 20));
   take(skewed_case(false, 1, 1, 5, 5, 1, DType::f32));
   take(skewed_case(true, 1, 7, 128, 38, 1100, DType::bf16));
-  for (const bool together : {false, true}) {
-    take(choose_skewed_case(2, 4, 300, 1, 50, 2, false, together));
-    take(choose_skewed_case(2, 4, 300, 1, 50, 2, true, together));
-    take(choose_skewed_case(1, 2, 320, 32, 100, 1, false, together));
-    take(choose_skewed_case(1, 1, 64, 32, 1, 1e9, true, together));
-    take(choose_skewed_case(3, 1, 70, 1, 70, 0, true, together));
+  for (const Scope scope : {Scope::kv_head, Scope::query_head, Scope::layer}) {
+    take(choose_skewed_case(2, 4, 300, 1, 50, 2, false, scope));
+    take(choose_skewed_case(2, 4, 300, 1, 50, 2, true, scope));
+    take(choose_skewed_case(1, 2, 320, 32, 100, 1, false, scope));
+    take(choose_skewed_case(1, 1, 64, 32, 1, 1e9, true, scope));
+    take(choose_skewed_case(3, 1, 70, 1, 70, 0, true, scope));
   }
 }
 

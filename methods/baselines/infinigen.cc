@@ -30,13 +30,23 @@ struct InfinigenOptions {
     set.count("dense_layers", dense_layers, "layers",
               "first layers that fetch all their KV and attend to everything; the authors' are 2");
     set.choice("fetch", fetch, {"token", "page"}, "what is fetched together: a token, or 32 tokens");
-    set.choice("scope", scope, {"kv_head", "layer"},
-               "who chooses together; a layer's pages of 32 tokens are one transfer");
+    set.choice(
+        "scope", scope, {"kv_head", "layer", "query_head"},
+        "who chooses together; a layer's pages of 32 tokens are one transfer; where each query head chooses, its "
+        "KV head fetches what any of them chose, and `budget` is of each");
     return set;
   }
   std::uint32_t unit() const { return fetch == "token" ? 1 : kBlock; }
   std::uint32_t columns(std::uint32_t dim) const { return static_cast<std::uint32_t>(std::ceil(partial * dim - 1e-9)); }
   std::uint32_t units(std::uint32_t tokens) const { return std::max(1u, std::min(budget.of(tokens), tokens) / unit()); }
+  /// Of a KV head in one fetch, of a context of so many tokens at most.
+  std::uint32_t most_units(std::uint32_t tokens, const ModelShape& shape) const {
+    if (scope != "query_head") return units(tokens);
+    return std::max(1u, std::min(units(tokens) * shape.group(), tokens / unit()));
+  }
+  Scope choosers() const {
+    return scope == "layer" ? Scope::layer : scope == "query_head" ? Scope::query_head : Scope::kv_head;
+  }
 };
 
 /// Of a sequence.
@@ -66,8 +76,8 @@ class Infinigen : public Method {
     InfinigenState state;
     state.index = ops.index_keys(sequence, {.columns = options_.columns(ops.shape().head_dim),
                                             .unit = options_.unit(),
-                                            .most = options_.units(sequence.max_tokens),
-                                            .per_kv_head = options_.scope == "kv_head",
+                                            .most = options_.most_units(sequence.max_tokens, ops.shape()),
+                                            .scope = options_.choosers(),
                                             .first_layer = dense});
     if (dense > 0) state.stream = open_layer_stream(sequence, std::min(dense, 2u), kBlock, ops);
     sequence.method = std::move(state);
@@ -103,11 +113,11 @@ class Infinigen : public Method {
   }
 
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    ops.renew_index(sequence, state_of(sequence).index, options_.units(sequence.max_tokens));
+    ops.renew_index(sequence, state_of(sequence).index, options_.most_units(sequence.max_tokens, ops.shape()));
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    ops.renew_index(sequence, state_of(sequence).index, options_.units(sequence.max_tokens));
+    ops.renew_index(sequence, state_of(sequence).index, options_.most_units(sequence.max_tokens, ops.shape()));
   }
 
  private:
@@ -159,8 +169,10 @@ MethodInfo infinigen_info() {
       "speculated from layer i's normed input and scored against the index; as many tokens of each KV head are fetched "
       "as score within alpha of the best, the mean over the heads, at most `budget`. The first `dense_layers` have no "
       "index: each step streams all their KV to the device, the next one's while one runs, and attends to all of it; "
-      "without any, layer 0 fetches by its own query. Under scope=layer all KV heads fetch the same tokens. Budget: "
-      "tokens fetched per KV head and layer behind the dense ones; the newest block is on top. New tokens: on the "
+      "without any, layer 0 fetches by its own query. Under scope=layer all KV heads fetch the same tokens, under "
+      "scope=query_head each query head chooses by itself and attends to what any head of its group chose. Budget: "
+      "tokens fetched per KV head (scope=query_head: per query head) and layer behind the dense ones; the newest block "
+      "is on top. New tokens: on the "
       "device until their block is full.";
   info.source = "InfiniGen (Lee et al., arXiv 2406.19707), with which ScoutAttention compares";
   info.budget = "most-fetched-share-of-context";

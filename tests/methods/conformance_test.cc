@@ -40,6 +40,7 @@ std::vector<std::string> all_methods() {
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3,ahead=none");
   names.emplace_back("infinigen:budget=64,scope=layer,dense_layers=0");
+  names.emplace_back("infinigen:budget=40,fetch=token,alpha=1,scope=query_head,dense_layers=0");
   names.emplace_back("fluxion:bgt=0.1,slope=0.02,sinks=16,window=32");
   names.emplace_back("fluxion:bgt=0.2,sinks=0,window=40,policy=uniform,cpu_share=0.5");
   names.emplace_back("fluxion:bgt=0.05,slope=0,sinks=16,window=1,spill=1");
@@ -255,6 +256,7 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "infinigen:budget=1,alpha=1e9,dense_layers=0",
                                  "infinigen:budget=1,alpha=1e9,fetch=token,partial=0.1,dense_layers=0",
                                  "infinigen:budget=1,alpha=1e9,dense_layers=1",
+                                 "infinigen:budget=1,alpha=1e9,fetch=token,scope=query_head,dense_layers=0",
                                  "infinigen:budget=32,alpha=0,dense_layers=2",
                                  "infinigen:budget=1,alpha=0,fetch=token,dense_layers=9",
                                  "fluxion:bgt=1,slope=0",

@@ -3,8 +3,10 @@
 // a new prompt, which is indexed by the old skewing.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <gtest/gtest.h>
 #include <map>
+#include <string>
 
 #include "engine/kernels/eigen.h"
 #include "engine/runtime/decode_session.h"
@@ -23,12 +25,12 @@ struct InfinigenRule {
   double partial, alpha;
   std::uint32_t unit;
   std::uint32_t dense = 0;  // layers that attend to everything
-  bool together = false;    // all KV heads fetch the same
+  const char* scope = "kv_head";
 };
 
 void PrintTo(const InfinigenRule& rule, std::ostream* out) {
   *out << rule.prompt << " tokens, budget " << rule.budget << ", partial " << rule.partial << ", unit " << rule.unit
-       << ", " << rule.dense << " dense" << (rule.together ? ", together" : "");
+       << ", " << rule.dense << " dense, scope " << rule.scope;
 }
 
 class SlowInfinigen {
@@ -139,39 +141,50 @@ class SlowInfinigen {
     const std::uint32_t keep =
         std::min({(mean + rule_.unit - 1) / rule_.unit, rule_.budget / rule_.unit, indexed_ / rule_.unit});
     for (std::uint32_t g = 0; g < c_.kv_heads; ++g) {
-      std::vector<std::pair<double, std::uint32_t>> units(indexed_ / rule_.unit, {INFINITY, 0});
-      for (std::uint32_t u = 0; u < units.size(); ++u) {
-        units[u].second = u;
-        for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h) {
-          for (std::uint32_t t = u * rule_.unit; t < (u + 1) * rule_.unit; ++t)
-            units[u].first = std::min(units[u].first, -scores[h][t]);
-        }
-      }
-      if (rule_.together) {
-        for (std::uint32_t u = 0; u < units.size(); ++u) units[u].first = -sum_over_heads(scores, u);
-      }
-      std::sort(units.begin(), units.end());
-      if (keep < units.size()) closest = std::min(closest, units[keep].first - units[keep - 1].first);
       std::vector<bool> seen(tokens_);
-      for (std::uint32_t i = 0; i < keep; ++i) {
-        for (std::uint32_t t = 0; t < rule_.unit; ++t) seen[units[i].second * rule_.unit + t] = true;
+      if (apart()) {
+        for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h)
+          choose(
+              keep, [&](std::uint32_t u) { return best_of(scores, h, h + 1, u, rule_.unit); }, seen);
+      } else if (together()) {
+        choose(
+            keep, [&](std::uint32_t u) { return sum_over_heads(scores, u); }, seen);
+      } else {
+        choose(
+            keep, [&](std::uint32_t u) { return best_of(scores, g * group(), (g + 1) * group(), u, rule_.unit); },
+            seen);
       }
-      fetched += keep * rule_.unit;
+      fetched += static_cast<std::uint64_t>(std::count(seen.begin(), seen.end(), true));
       for (std::uint32_t t = indexed_; t < tokens_; ++t) seen[t] = true;
       for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h) attend_head(h, q, keys[g], values[g], seen, out);
     }
     return out;
   }
-  /// Of a unit: the sum over KV heads of the best of the head's queries and the unit's tokens.
+  bool apart() const { return std::string(rule_.scope) == "query_head"; }
+  bool together() const { return std::string(rule_.scope) == "layer"; }
+  /// The tokens of the `keep` units with the largest scores are seen.
+  void choose(std::uint32_t keep, const std::function<double(std::uint32_t)>& score_of, std::vector<bool>& seen) {
+    std::vector<std::pair<double, std::uint32_t>> units;
+    for (std::uint32_t u = 0; u < indexed_ / rule_.unit; ++u) units.emplace_back(-score_of(u), u);
+    std::sort(units.begin(), units.end());
+    if (keep < units.size()) closest = std::min(closest, units[keep].first - units[keep - 1].first);
+    for (std::uint32_t i = 0; i < keep; ++i) {
+      for (std::uint32_t t = 0; t < rule_.unit; ++t) seen[units[i].second * rule_.unit + t] = true;
+    }
+  }
+  /// Of a unit: the best of some query heads' scores of its tokens.
+  static double best_of(const std::vector<Vector>& scores, std::uint32_t head, std::uint32_t end, std::uint32_t unit,
+                        std::uint32_t tokens) {
+    double best = -INFINITY;
+    for (; head < end; ++head) {
+      for (std::uint32_t t = unit * tokens; t < (unit + 1) * tokens; ++t) best = std::max(best, scores[head][t]);
+    }
+    return best;
+  }
   double sum_over_heads(const std::vector<Vector>& scores, std::uint32_t unit) const {
     double sum = 0;
-    for (std::uint32_t g = 0; g < c_.kv_heads; ++g) {
-      double best = -INFINITY;
-      for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h) {
-        for (std::uint32_t t = unit * rule_.unit; t < (unit + 1) * rule_.unit; ++t) best = std::max(best, scores[h][t]);
-      }
-      sum += best;
-    }
+    for (std::uint32_t g = 0; g < c_.kv_heads; ++g)
+      sum += best_of(scores, g * group(), (g + 1) * group(), unit, rule_.unit);
     return sum;
   }
   void attend_head(std::uint32_t h, const Vector& q, const std::vector<Vector>& keys, const std::vector<Vector>& values,
@@ -200,16 +213,18 @@ class SlowInfinigen {
 };
 
 class InfinigenRules : public ::testing::TestWithParam<InfinigenRule> {};
-INSTANTIATE_TEST_SUITE_P(Rules, InfinigenRules,
-                         ::testing::Values(InfinigenRule{207, 96, 0.3, 4, 1}, InfinigenRule{230, 64, 0.5, 0.5, 1},
-                                           InfinigenRule{201, 96, 0.3, 4, 32}, InfinigenRule{150, 64, 0.3, 0.2, 32},
-                                           InfinigenRule{201, 64, 0.3, 4, 32, 0, true}, InfinigenRule{1, 32, 0.5, 4, 1},
-                                           InfinigenRule{207, 96, 0.3, 0.5, 1, 0, true},
-                                           InfinigenRule{207, 96, 0.3, 4, 1, 1}, InfinigenRule{230, 64, 0.5, 0.5, 1, 2},
-                                           InfinigenRule{201, 96, 0.3, 4, 32, 2},
-                                           InfinigenRule{150, 64, 0.3, 0.2, 32, 1},
-                                           InfinigenRule{201, 64, 0.3, 4, 32, 2, true},
-                                           InfinigenRule{1, 32, 0.5, 4, 1, 2}, InfinigenRule{207, 96, 0.3, 4, 32, 3}));
+INSTANTIATE_TEST_SUITE_P(
+    Rules, InfinigenRules,
+    ::testing::Values(InfinigenRule{207, 96, 0.3, 4, 1}, InfinigenRule{230, 64, 0.5, 0.5, 1},
+                      InfinigenRule{201, 96, 0.3, 4, 32}, InfinigenRule{150, 64, 0.3, 0.2, 32},
+                      InfinigenRule{201, 64, 0.3, 4, 32, 0, "layer"}, InfinigenRule{1, 32, 0.5, 4, 1},
+                      InfinigenRule{207, 96, 0.3, 0.5, 1, 0, "layer"}, InfinigenRule{207, 96, 0.3, 4, 1, 1},
+                      InfinigenRule{230, 64, 0.5, 0.5, 1, 2}, InfinigenRule{201, 96, 0.3, 4, 32, 2},
+                      InfinigenRule{150, 64, 0.3, 0.2, 32, 1}, InfinigenRule{201, 64, 0.3, 4, 32, 2, "layer"},
+                      InfinigenRule{1, 32, 0.5, 4, 1, 2}, InfinigenRule{207, 96, 0.3, 4, 32, 3},
+                      InfinigenRule{207, 24, 0.3, 0.5, 1, 0, "query_head"},
+                      InfinigenRule{201, 64, 0.3, 0.2, 32, 0, "query_head"},
+                      InfinigenRule{230, 200, 0.5, 4, 1, 1, "query_head"}));
 
 TEST_P(InfinigenRules, EqualTheSlowModel) {
   const InfinigenRule rule = GetParam();
@@ -218,7 +233,7 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
   const auto method =
       make_method("infinigen:budget=" + std::to_string(rule.budget) + ",partial=" + std::to_string(rule.partial) +
                   ",alpha=" + std::to_string(rule.alpha) + ",fetch=" + (rule.unit == 1 ? "token" : "page") +
-                  ",scope=" + (rule.together ? "layer" : "kv_head") + ",dense_layers=" + std::to_string(rule.dense));
+                  ",scope=" + rule.scope + ",dense_layers=" + std::to_string(rule.dense));
   const auto prefix = bench.engine.prefill(prompt);
   const DecodeRequest request{prefix.get(), 40};
   const auto session = bench.engine.open_session(*method, {&request, 1});
@@ -264,7 +279,8 @@ TEST_P(InfinigenRules, EqualTheSlowModel) {
     EXPECT_EQ(moved, fetched * 2 * bench.engine.kv().shape().vector_bytes());
     // Tokens of a KV head come as K and as V; pages with both, of 16 tokens, or of 32 tokens and all heads.
     const std::uint64_t heads = bench.model.config.kv_heads;
-    EXPECT_EQ(pieces, rule.unit == 1 ? 2 * fetched : rule.together ? fetched / heads / 32 : fetched / 16);
+    const bool together = std::string(rule.scope) == "layer";
+    EXPECT_EQ(pieces, rule.unit == 1 ? 2 * fetched : together ? fetched / heads / 32 : fetched / 16);
     // 3 layers but the dense ones, 4 query heads: the query is skewed, D to the columns, and meets the columns of every
     // indexed token.
     const auto columns = static_cast<std::uint64_t>(std::ceil(rule.partial * 16));

@@ -158,6 +158,7 @@ std::vector<Case> cases() {
                            {"scoutattention:budget=48,block=16,sinks=16,recall=2"},
                            {"infinigen:budget=32"},
                            {"infinigen:budget=48,scope=layer"},
+                           {"infinigen:budget=48,scope=query_head"},
                            {"asyncspade:budget=24,window=2"},
                            {"asyncspade:budget=24,place=host,pack=2,window=2,weights=alg1"},
                            {"fluxion:bgt=0.3,sinks=0,window=1"}};

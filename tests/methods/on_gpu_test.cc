@@ -92,6 +92,7 @@ std::vector<std::string> specs_on_gpu() {
         "infinigen:budget=48,dense_layers=1,scope=layer",
         "infinigen:budget=16,dense_layers=0,fetch=token,alpha=2",
         "infinigen:budget=40,dense_layers=0,fetch=token,scope=layer,partial=1",
+        "infinigen:budget=20,dense_layers=0,fetch=token,scope=query_head,alpha=2",
         "fluxion:bgt=0.3,sinks=0,window=1",
         "fluxion:bgt=0.5,slope=-0.05,streaming=0.5,sinks=16,window=16,guard=yes,workers=1",
         "fluxion:bgt=0.4,stage=fixed32,sinks=0,window=1,policy=cpu-only",

@@ -98,6 +98,9 @@ void skewed_scores_cuda(const LaunchArray<SkewedScores>&, std::uint32_t, std::ui
 void choose_skewed_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
   refuse_without_cuda();
 }
+void choose_skewed_of_each_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, CudaStream) {
+  refuse_without_cuda();
+}
 void choose_skewed_of_all_cuda(const SkewedChoice*, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                                CudaStream) {
   refuse_without_cuda();

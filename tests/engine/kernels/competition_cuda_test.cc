@@ -93,6 +93,11 @@ TEST(Skewed, CountsWhatIsNearTheBest) {
   EXPECT_EQ(chosen, (Words{2, 0, 1}));
   best_units(scores, 2, 4, 2, 1, chosen.data());
   EXPECT_EQ(chosen[1], 0u);
+  Words of_each(5);
+  best_units_of_each(scores, 2, 4, 1, 2, of_each.data());  // 0 and 2, of the other head 0 and 1
+  EXPECT_EQ(Words(of_each.begin(), of_each.begin() + 4), (Words{3, 0, 1, 2}));
+  best_units_of_each(scores, 2, 4, 1, 1, of_each.data());
+  EXPECT_EQ(Words(of_each.begin(), of_each.begin() + 2), (Words{1, 0}));
 }
 
 TEST(Skewed, DirectionsAreOrthonormalAndFollowTheLargestShare) {
@@ -254,6 +259,18 @@ TEST_F(CompetitionCudaTest, ChoicesOfInfinitiesAndNanEqualTheCpus) {
         best_units(scores.data() + std::size_t{head} * 2 * n, 2, n, 1, keep, expected.data());
         for (std::uint32_t i = 0; i <= expected[0]; ++i)
           EXPECT_EQ(got[head * 21 + i], expected[i]) << n << " " << alpha;
+      }
+      const OnDevice<std::uint32_t> of_each(Words(2 * 41)), marks(2 * n);
+      const OnDevice<SkewedChoice> apart(std::vector<SkewedChoice>{
+          {device.data(), n, 1, 20, alpha, of_each.data(), 40, near.data(), nullptr, marks.data()}});
+      choose_skewed_of_each_cuda(apart.data(), 1, 2, 2, {});
+      const Words got_of_each = of_each.values();
+      for (std::uint32_t head = 0; head < 2; ++head) {
+        Words expected(41);
+        best_units_of_each(scores.data() + std::size_t{head} * 2 * n, 2, n, 1, keep, expected.data());
+        EXPECT_EQ(Words(got_of_each.begin() + head * 41, got_of_each.begin() + head * 41 + 1 + expected[0]),
+                  Words(expected.begin(), expected.begin() + 1 + expected[0]))
+            << n << " " << alpha;
       }
     }
   }

@@ -58,7 +58,9 @@ Fibre::Fibre(char* stack_low, const std::function<void()>& body) : stack_low_(st
 #ifdef __SANITIZE_ADDRESS__
   ASAN_UNPOISON_MEMORY_REGION(stack_low, Stacks::kBytes);  // what an abandoned fibre left
 #endif
-  auto* top = reinterpret_cast<std::uint64_t*>(stack_low + Stacks::kBytes);
+  // Stacks begin in different sets of the caches: at the same distance from their ends all of them would share a few.
+  const std::size_t colour = reinterpret_cast<std::uintptr_t>(stack_low) / Stacks::kStride % 64 * 320;
+  auto* top = reinterpret_cast<std::uint64_t*>(stack_low + Stacks::kBytes - colour);
   *--top = 0;  // where enter() would return to: it never does; keeps its stack aligned as after a call
   *--top = reinterpret_cast<std::uint64_t>(&Fibre::enter);
   for (int i = 0; i < 6; ++i) *--top = 0;
