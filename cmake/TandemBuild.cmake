@@ -72,14 +72,15 @@ function(tandem_library name)
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_LINKS})
 endfunction()
 
-# tandem_test(name SOURCES a_test.cc [LINKS ...]): one GoogleTest binary test_<name>, each case known to ctest
-# under the label <name>.
+# tandem_test(name SOURCES a_test.cc [LINKS ...] [ALONE]): one GoogleTest binary test_<name>, each case known to ctest
+# under the label <name>. ALONE: no other test runs beside it.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;LINKS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE tandem_flags ${ARG_LINKS} GTest::gtest GTest::gmock GTest::gtest_main
     tandem_test_flags)
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
+  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300 LABELS ${name} RUN_SERIAL ${ARG_ALONE})
 endfunction()
 
 # tandem_bench(name SOURCES a_bench.cc [LINKS ...]): one Google Benchmark binary bench_<name>.

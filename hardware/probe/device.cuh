@@ -7,7 +7,8 @@
 
 namespace tandem::probe {
 
-/// Of one dimension, without dynamic shared memory, as the engine launches. ProbeError "CUDA failed while `what`: ...".
+/// Through a pointer, with arguments converted here, as the engine launches. ProbeError "CUDA failed while `what`:
+/// ...".
 template <class... Parameters, class... Arguments>
 void launch(const char* what, void (*kernel)(Parameters...), unsigned blocks, unsigned threads, cudaStream_t stream,
             const Arguments&... arguments) {

@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Emulated memory is written when it is taken: little of it.
-constexpr const char* kSmall = " --model tiny --device-kv 64M --host-kv 64M";
+constexpr const char* kSmall = " --model tiny --device-kv 64M --host-kv 64M --precision f32";
 
 class OnEmulatedGpu : public RunFolders {};
 
@@ -35,7 +35,7 @@ TEST_F(OnEmulatedGpu, GenerateSaysWhatTheCpuSays) {
 TEST_F(OnEmulatedGpu, CompareGivesTheTokensOfTheSimulatedDevice) {
   const std::string command = std::string(
                                   "compare --methods full,quest:budget=64,hgca --tasks niah_single_1 --lengths "
-                                  "128 --samples 1 --quiet --no-plot --precision f32") +
+                                  "128 --samples 1 --quiet --no-plot") +
                               kSmall;
   const cli::Outcome there = cli::run(command + " --device cuda --out " + folder("gpu"));
   ASSERT_EQ(there.code, 0) << there.text;

@@ -190,7 +190,7 @@ TEST(AlikeRows, SpeculateInOneUnitByIndexesOfOneKind) {
       if (!alike && row == 1) {
         if (different == 0) request.unit = 1;
         if (different == 1) request.columns = 4;
-        if (different == 2) request.per_kv_head = false;
+        if (different == 2) request.scope = Scope::layer;
       }
       indexes[row] = ops.index_keys(sequence, request);
     };

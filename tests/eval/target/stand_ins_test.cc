@@ -53,6 +53,17 @@ TEST(StandIns, AttendAboutAsManyTokensAsTheirMethods) {
     const double actual = attended(drawn.decode(*method, prompt, kSteps, {.forced = forced}).sequences[0]);
     EXPECT_NEAR(actual, attended(expected), c.off * attended(expected)) << c.spec;
   }
+  // Query heads that choose apart: what two of them choose counts twice where it is drawn, once where it is chosen.
+  const auto of_scope = [&](Bench& bench, const std::string& scope) {
+    const auto method = make_method("infinigen:fetch=token,budget=20,alpha=1e9,dense_layers=0,scope=" + scope);
+    const std::vector<std::vector<std::int32_t>> forced = {std::vector<std::int32_t>(kSteps, 5)};
+    return double(bench.decode(*method, prompt, kSteps, {.forced = forced}).sequences[0].attended[0]) / kSteps;
+  };
+  const double group = real.model.config.q_heads / real.model.config.kv_heads;
+  EXPECT_EQ(of_scope(drawn, "query_head") - of_scope(drawn, "kv_head"), (group - 1) * 20);
+  const double more = of_scope(real, "query_head") - of_scope(real, "kv_head");
+  EXPECT_GT(more, 0);
+  EXPECT_LT(more, (group - 1) * 20);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cublas_v2.h>
 
-struct cublasContext {
+struct cublasContext {  // NOLINT(readability-identifier-naming): cuBLAS's name
   cudaStream_t stream = nullptr;
   unsigned math = CUBLAS_DEFAULT_MATH;
 };
@@ -44,16 +44,17 @@ void multiply(void* data) {
   for (int row = 0; row < product.rows; ++row) {
     for (int column = 0; column < product.out; ++column) {
       double sum = 0;
-      const std::uint16_t* const x = product.x + std::size_t(row) * product.in;
-      const std::uint16_t* const weights = product.weights + std::size_t(column) * product.in;
+      const std::uint16_t* const x = product.x + static_cast<std::size_t>(row) * product.in;
+      const std::uint16_t* const weights = product.weights + static_cast<std::size_t>(column) * product.in;
       for (int k = 0; k < product.in; ++k) sum += from_bf16(x[k]) * from_bf16(weights[k]);
-      product.y[std::size_t(row) * product.out + column] = to_bf16(static_cast<float>(sum));
+      product.y[static_cast<std::size_t>(row) * product.out + column] = to_bf16(static_cast<float>(sum));
     }
   }
 }
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): cuBLAS's names
 extern "C" {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
@@ -99,3 +100,4 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t of_a, cubla
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

@@ -1,8 +1,10 @@
 // The CUDA runtime that the probe calls, on emulated streams and memory (tests/engine/kernels/cuda_emulator). Stricter
-// than a GPU's: copies of ordinary host memory are as late as others, and a kind of copy that its ends do not have is
-// refused. Kernels of two streams run beside each other. What a driver may lack is asked for by TANDEM_EMULATED_LACK:
-// writes or waits that do nothing, or no operations on values.
-#include <algorithm>
+// than a GPU's: copies of ordinary host memory are as late as others, a kind of copy that its ends do not have is
+// refused, and a stream that is captured takes kernels alone. As a GPU's a stream holds 1,024 things, and whoever puts
+// another one in waits. Laxer: whether kernels and products race with each other or with copies is not looked at, and
+// the host may read the device's memory, kernels the host's. What a driver may lack is asked for by
+// TANDEM_EMULATED_LACK: writes or waits that do nothing, or no operations on values.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +26,9 @@
 
 using Work = std::function<void()>;
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names
 struct CUstream_st {
+  std::atomic<int> held = 0;  // things that are in the stream
   tandem::OwnedStream stream;
   std::optional<std::vector<Work>> captured;  // while it is being captured
 };
@@ -38,6 +42,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::vector<Work> nodes;
 };
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
@@ -101,25 +106,38 @@ cudaError_t guarded(const Call& call) {
   }
 }
 
+constexpr int kMostHeld = 1024;
+
+/// `call` puts something into the stream, once there is room.
+template <class Call>
+void when_there_is_room(cudaStream_t stream, const Call& call) {
+  while (stream->held >= kMostHeld) std::this_thread::yield();
+  ++stream->held;
+  call();
+  cuda_emulator::enqueue(stream->stream, [stream] { --stream->held; });
+}
+
+template <class Call>
+cudaError_t submitted(cudaStream_t stream, const Call& call) {
+  if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+  return guarded([&] { when_there_is_room(stream, call); });
+}
+
 cudaError_t put(cudaStream_t stream, Work work) {
-  if (stream->captured) {
-    stream->captured->push_back(std::move(work));
-    return cudaSuccess;
-  }
-  return guarded([&] { cuda_emulator::enqueue(stream->stream, std::move(work)); });
+  return submitted(stream, [&] { cuda_emulator::enqueue(stream->stream, std::move(work)); });
 }
 
 CUresult wait_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned mode) {
   const auto* const word = reinterpret_cast<const std::uint32_t*>(at);
   if (mode != CU_STREAM_WAIT_VALUE_GEQ || !place_of(word, sizeof *word)) return CUDA_ERROR_INVALID_VALUE;
-  tandem::cuda_await_count(stream->stream, word, value);
+  when_there_is_room(stream, [&] { tandem::cuda_await_count(stream->stream, word, value); });
   return CUDA_SUCCESS;
 }
 
 CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned mode) {
   auto* const word = reinterpret_cast<std::uint32_t*>(at);
   if (mode != CU_STREAM_WRITE_VALUE_DEFAULT || !place_of(word, sizeof *word)) return CUDA_ERROR_INVALID_VALUE;
-  tandem::cuda_write_count(stream->stream, word, value);
+  when_there_is_room(stream, [&] { tandem::cuda_write_count(stream->stream, word, value); });
   return CUDA_SUCCESS;
 }
 
@@ -139,13 +157,18 @@ namespace tandem::probe {
 cudaError_t launch_emulated(const void* kernel, unsigned blocks, unsigned threads, cudaStream_t stream,
                             std::function<void()> thread) {
   if (blocks == 0 || threads == 0 || threads > 1024) return cudaErrorInvalidConfiguration;
-  static unsigned seed = 0;
-  return put(stream, [=, order = ++seed, thread = std::move(thread)] {
+  static std::atomic<unsigned> seed = 0;
+  Work work = [=, order = ++seed, thread = std::move(thread)] {
     cuda_emulator::run_grid({blocks, 1, 1}, {threads, 1, 1}, 0, false, order, kernel, thread);
-  });
+  };
+  if (!stream->captured) return put(stream, std::move(work));
+  stream->captured->push_back(std::move(work));
+  return cudaSuccess;
 }
 
 }  // namespace tandem::probe
+
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names
 
 // ---- errors
 
@@ -275,8 +298,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const bool says_to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool says_from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (kind != cudaMemcpyDefault && (says_to != to_device || says_from != from_device)) return cudaErrorInvalidValue;
-  if (stream->captured) return cudaErrorStreamCaptureInvalidated;  // not needed so far
-  return guarded([&] { tandem::cuda_copy(to, from, bytes, stream->stream); });
+  return submitted(stream, [&] { tandem::cuda_copy(to, from, bytes, stream->stream); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
@@ -295,7 +317,7 @@ cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const
   for (std::size_t i = 0; i < count; ++i) {
     if (bytes[i] == 0 || !place_of(to[i], bytes[i]) || !place_of(from[i], bytes[i])) return cudaErrorInvalidValue;
   }
-  return guarded([&] {
+  return submitted(stream, [&] {
     tandem::cuda_copy_pieces({to, count}, {from, count}, {bytes, count}, tandem::CopyWay::over_link, stream->stream);
   });
 }
@@ -315,7 +337,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->recorded = true;
-  return guarded([&] { event->mark.record(stream->stream); });
+  return submitted(stream, [&] { event->mark.record(stream->stream); });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return guarded([&] { event->mark.wait(); });
@@ -325,7 +347,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return guarded([&] { *milliseconds = static_cast<float>(end->mark.seconds_after(begin->mark) * 1e3); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return guarded([&] { event->mark.hold(stream->stream); });
+  return submitted(stream, [&] { event->mark.hold(stream->stream); });
 }
 
 // ---- graphs: what a stream was given while it was captured
@@ -362,3 +384,5 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;
 }
+
+// NOLINTEND(readability-identifier-naming)

@@ -1,5 +1,6 @@
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
 
+#include <atomic>
 #include <cstring>
 #include <fmt/core.h>
 #include <memory>
@@ -15,7 +16,7 @@ namespace tandem::cuda_emulator {
 namespace {
 
 thread_local Block* running = nullptr;
-std::size_t shared_limit = kMaxShared;
+std::atomic<std::size_t> shared_limit = kMaxShared;
 
 /// Stacks of launches that ended, for others.
 class StackPool {

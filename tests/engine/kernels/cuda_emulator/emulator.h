@@ -9,7 +9,8 @@
 //   * a barrier that not every thread of the block reaches, a warp operation that a named lane does not take part in,
 //     and threads at different barriers are errors that say who waits where;
 //   * accesses of two threads to the same bytes that nothing orders are an error, whatever order they ran in (races.h),
-//     and so are those of two streams (stream_order.h). Kernels' own only where no sanitizer watches the build.
+//     and so are those of two streams (stream_order.h). Kernels' own only where their target asks for it (races_in)
+//     and no sanitizer watches the build.
 // Streams are threads (streams.h), each as late as it likes.
 // Not emulated: blocks of one kernel side by side (a block that waits for another never ends), caches, and time.
 // So it cannot see: warp operations that two sites of the source issue as one (.aligned instructions after a

@@ -47,6 +47,39 @@ TEST(CudaEmulator, Reduction) {
   EXPECT_EQ(sums[0], 3 * 127 * 64);
 }
 
+// ---- kernels of two streams
+
+__global__ void answer_kernel(unsigned* mine, unsigned* other) {
+  atomicExch(mine, 1u);
+  while (atomicAdd(other, 0u) == 0) cuda_emulator::let_others_run();
+}
+
+__global__ void count_kernel(float* sum, unsigned times) {
+  for (unsigned i = 0; i < times; ++i) atomicAdd(sum, 1.0f);
+}
+
+TEST(CudaEmulator, KernelsOfTwoStreamsRunBesideEachOther) {
+  const OwnedStream a, b;
+  unsigned words[2] = {};
+  gpu::Launcher(CudaStream(a))(answer_kernel, 1, 1, 0, &words[0], &words[1]);
+  gpu::Launcher(CudaStream(b))(answer_kernel, 1, 1, 0, &words[1], &words[0]);
+  cuda_wait(a);
+  cuda_wait(b);
+  EXPECT_EQ(words[0] + words[1], 2u);
+}
+
+TEST(CudaEmulator, AtomicsOfTwoStreamsAddUp) {
+  const OwnedStream a, b;
+  float sum = 0;
+  for (const CudaStream stream : {CudaStream(a), CudaStream(b)}) {
+    gpu::Launcher launch(stream);
+    launch(count_kernel, 2, 64, 0, &sum, 2000u);
+  }
+  cuda_wait(a);
+  cuda_wait(b);
+  EXPECT_EQ(sum, 2 * 2 * 64 * 2000);
+}
+
 // ---- missing and divergent barriers
 
 template <bool with_barrier>

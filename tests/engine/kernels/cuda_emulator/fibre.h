@@ -1,5 +1,5 @@
-// A fibre: a call stack that runs until it hands control back. x86-64 System V. One OS thread; no exception leaves a
-// fibre.
+// A fibre: a call stack that runs until it hands control back. x86-64 System V. It stays on the OS thread that resumes
+// it first; no exception leaves a fibre.
 #pragma once
 
 #include <cstddef>

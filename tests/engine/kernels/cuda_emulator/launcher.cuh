@@ -1,6 +1,7 @@
 // The emulated twin of gpu::Launcher (engine/kernels/cuda/launch.cuh, which includes it).
 #pragma once
 
+#include <atomic>
 #include <tuple>
 #include <utility>
 
@@ -36,13 +37,13 @@ class Launcher {
   }
 
  private:
-  static unsigned& shared_seed() {
-    static unsigned seed = 1;
+  static std::atomic<unsigned>& shared_seed() {
+    static std::atomic<unsigned> seed = 1;
     return seed;
   }
   CudaStream stream_;
-  unsigned own_seed_ = 0;
-  unsigned& seed_;
+  std::atomic<unsigned> own_seed_ = 0;
+  std::atomic<unsigned>& seed_;
 };
 
 }  // namespace tandem::gpu

@@ -1,5 +1,5 @@
-// What is known of every byte of memory that was touched, in cells as large as what was touched there, of 256 bytes at
-// most: a large copy is not millions of cells.
+// What is known of every byte of memory that was touched, in cells: those of 256 bytes are as large as the smallest
+// piece of them that was touched at once, so that a large copy is not millions of cells.
 #pragma once
 
 #include <algorithm>

@@ -72,6 +72,30 @@ TEST_F(StreamOrderTest, TwoReadsAndOtherBytesAreNothing) {
   EXPECT_EQ(found(), "");
 }
 
+TEST_F(StreamOrderTest, APartOfWhatWasWrittenAsAWhole) {
+  write(a_);
+  cuda_copy(second_.as(), shared_.as<char>() + 64, 4, b_);
+  EXPECT_THAT(found(), HasSubstr("4 bytes"));
+}
+
+TEST_F(StreamOrderTest, AWholeOverAPartThatWasRead) {
+  cuda_copy(second_.as(), shared_.as<char>() + 252, 4, a_);
+  write(b_);
+  EXPECT_NE(found(), "");
+}
+
+TEST_F(StreamOrderTest, PartsOfAWholeThatIsInOrderAreApart) {
+  write(a_);
+  cuda_wait(a_);
+  cuda_copy(shared_.as(), first_.as(), 4, a_);
+  cuda_copy(shared_.as<char>() + 4, first_.as(), 2, b_);
+  cuda_copy(shared_.as<char>() + 128, first_.as(), 64, b_);
+  EXPECT_EQ(found(), "");
+  cuda_copy(shared_.as<char>() + 128, first_.as(), 64, b_);
+  cuda_copy(shared_.as<char>() + 188, first_.as(), 4, a_);
+  EXPECT_NE(found(), "");
+}
+
 TEST_F(StreamOrderTest, AMarkOrdersWhatWasBeforeIt) {
   write(a_);
   hold(b_, a_);

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+// NOLINTBEGIN(readability-identifier-naming): cuBLAS's names
 typedef struct cublasContext* cublasHandle_t;
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
@@ -16,3 +17,4 @@ enum cudaDataType { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
 enum cublasMath_t { CUBLAS_DEFAULT_MATH = 0, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
+// NOLINTEND(readability-identifier-naming)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names
 #define CUDAAPI
 
 struct CUstream_st;
@@ -14,3 +15,4 @@ typedef std::uint32_t cuuint32_t;
 enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_SUPPORTED = 801 };
 
 constexpr unsigned CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WRITE_VALUE_DEFAULT = 0;
+// NOLINTEND(readability-identifier-naming)

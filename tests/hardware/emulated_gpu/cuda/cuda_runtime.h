@@ -7,6 +7,7 @@
 
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names
 #define CUDART_VERSION 13000
 #define CUDART_CB
 
@@ -112,3 +113,4 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+// NOLINTEND(readability-identifier-naming)
