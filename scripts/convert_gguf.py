@@ -1,6 +1,6 @@
 """Converts a GGUF file of a SmolLM model, quantised or not, to a Hugging Face folder of bf16 weights.
 
-  python3 scripts/convert_gguf.py SmolLM2-135M-Instruct.Q4_1.gguf folder     (needs transformers, gguf and torch)
+  python3 scripts/convert_gguf.py SmolLM2-135M-Instruct.Q4_1.gguf folder     (needs transformers, gguf, accelerate and torch)
 
 The weights are those of the file: what its quantisation lost stays lost, and rounding to bf16 loses a little more. transformers
 reads them. How a tokenizer cuts text into words stands in a GGUF file by name alone: one name is known here. Files of other models

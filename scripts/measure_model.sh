@@ -218,7 +218,10 @@ measure_variants() { on_text variants "$other_settings"; }
 in_essays() {  # run, methods, length
   compare "$1" --methods "$2" --tasks single,niah_multikey_1 --lengths "$3" --samples 20 --ruler-essays "$ESSAYS"
 }
-measure_essays() { in_essays essays "$every_method" 2K; }
+measure_essays() {
+  in_essays essays "$every_method" 2K
+  in_essays essays-apart "$(list full infinigen:scope=query_head infinigen:alpha=8,scope=query_head)" 2K
+}
 
 measure_scout() {
   local methods=full,scoutattention:budget=512 variant

@@ -64,7 +64,7 @@ class Stream {
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  operator cudaStream_t() const { return stream_; }
+  operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor)
   /// Waits until the stream is empty, at most `limit_s`; then the device counts as stuck.
   void drain(const char* what, double limit_s = 10) const;
 

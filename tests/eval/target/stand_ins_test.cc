@@ -59,7 +59,7 @@ TEST(StandIns, AttendAboutAsManyTokensAsTheirMethods) {
     const std::vector<std::vector<std::int32_t>> forced = {std::vector<std::int32_t>(kSteps, 5)};
     return double(bench.decode(*method, prompt, kSteps, {.forced = forced}).sequences[0].attended[0]) / kSteps;
   };
-  const double group = real.model.config.q_heads / real.model.config.kv_heads;
+  const std::uint32_t group = real.model.config.q_heads / real.model.config.kv_heads;
   EXPECT_EQ(of_scope(drawn, "query_head") - of_scope(drawn, "kv_head"), (group - 1) * 20);
   const double more = of_scope(real, "query_head") - of_scope(real, "kv_head");
   EXPECT_GT(more, 0);
