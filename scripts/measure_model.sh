@@ -27,7 +27,7 @@
 #   ruler       full attention, all RULER tasks at 1K to 4K, 10 samples each, with ESSAYS and QA
 #   text        perplexity of TEXT with every method, 24 windows of 2K + 128 tokens
 #   variants    perplexity of TEXT with other settings of methods: larger budgets, first layers dense, other rules
-#   essays      needles in ESSAYS at 2K, 20 samples each, the same methods
+#   essays      needles in ESSAYS at 2K, 20 samples each, the same methods as of text, and InfiniGen's query heads apart
 #   grid        perplexity of TEXT by HGCA's beta and device ratio
 #   scout       perplexity of TEXT and needles in ESSAYS with ScoutAttention's first layers by their true query
 #   learned     a predictor for Fluxion, learned from LEARN and RULER's prompts, into OUT/learned; perplexity of TEXT and needles in

@@ -276,13 +276,12 @@ inline __global__ void __launch_bounds__(kSelectThreads)
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, gridDim.x * group);
   std::uint32_t* const marks = choice.marks + std::size_t{blockIdx.x} * units;
   for (std::uint32_t i = threadIdx.x; i < units; i += kSelectThreads) marks[i] = 0;
-  __syncthreads();
   for (std::uint32_t h = 0; keep > 0 && h < group; ++h) {
     const auto key_of = [&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x * group + h, 1, i)); };
     walk_selection(key_of, units, end_of_selection(key_of, units, keep, scratch), scratch,
                    [marks](std::uint32_t, std::uint32_t i) { marks[i] = 1; });
-    __syncthreads();
   }
+  __syncthreads();
   std::uint32_t mine = 0, count = 0;
   for (std::uint32_t i = threadIdx.x; i < units; i += kSelectThreads) mine += marks[i];
   sum_before(mine, scratch.sums, count);

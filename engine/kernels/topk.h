@@ -8,9 +8,6 @@
 
 namespace tandem {
 
-/// Who chooses together: each query head alone, the query heads of a KV head, or all heads of a layer.
-enum class Scope : std::uint8_t { query_head, kv_head, layer };
-
 /// A KV head's score of a block, from those of its query heads.
 enum class Reduce : std::uint8_t { max, mean };
 

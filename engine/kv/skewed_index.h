@@ -15,7 +15,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
-#include "engine/kernels/topk.h"  // Scope
+#include "engine/kernels/scope.h"
 #include "engine/kv/host_pages.h"
 #include "engine/kv/kv_store.h"
 

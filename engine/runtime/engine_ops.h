@@ -141,7 +141,7 @@ class EngineOps : public Ops {
   void launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
                           std::span<const SpeculatingRow> rows) const;
   void launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
-                      std::span<const SpeculatingRow> rows, float* room) const;
+                      std::span<const SpeculatingRow> rows, float* room, std::uint32_t* marks) const;
   void launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows, std::uint32_t layer) const;
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);

@@ -123,7 +123,7 @@ struct ResidentRequest {
 struct SkewRequest {
   std::uint32_t columns = 1;  // of the skewed keys that the index keeps
   std::uint32_t unit = 1;     // tokens that are fetched together: 1, or whole pages
-  std::uint32_t most = 1;     // units of a KV head in one fetch
+  std::uint32_t most = 1;     // units of a KV head in one fetch, of all who choose for it
   /// A KV head's query heads choose by the largest score that one of them gives, a layer's by the sum of these. Where
   /// each query head chooses, its KV head fetches what any of them chose.
   Scope scope = Scope::kv_head;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/device/types.h"
-#include "engine/kernels/topk.h"  // Scope
+#include "engine/kernels/scope.h"
 #include "engine/kv/kv_store.h"
 
 namespace tandem {

@@ -58,13 +58,18 @@ void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, 
   for (const SpeculatingRow& r : rows) floats = std::max(floats, std::size_t{shape.q_heads} * r.index.tokens[layer]);
   const std::size_t together = rows_together(attention_.score_floats(), floats, rows.size());
   auto* const scores = ctx.scratch<float>(together * floats);
+  auto* const marks = rows.front().index.scope == Scope::query_head
+                          ? ctx.scratch<std::uint32_t>(together * floats / shape.group() + 1)
+                          : nullptr;
   for (std::size_t first = 0; first < rows.size(); first += together)
-    launch_choices(ctx, shape, layer, queries, rows.subspan(first, std::min(together, rows.size() - first)), scores);
+    launch_choices(ctx, shape, layer, queries, rows.subspan(first, std::min(together, rows.size() - first)), scores,
+                   marks);
 }
 
-/// Of rows whose scores have room together: for each as many floats as it has tokens for all query heads.
+/// Of rows whose scores have room together: for each as many floats as it has tokens for all query heads, and where
+/// these choose apart as many marks as it has units for all KV heads.
 void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
-                               std::span<const SpeculatingRow> rows, float* room) const {
+                               std::span<const SpeculatingRow> rows, float* room, std::uint32_t* marks) const {
   std::vector<SkewedScores> requests;
   std::vector<SkewedChoice> choices;
   requests.reserve(rows.size() * shape.kv_heads);
@@ -86,8 +91,10 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
                         r.alpha,    ctx.write<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0),
                         index.most, ctx.scratch<std::uint32_t>(shape.q_heads)};
     if (index.scope == Scope::layer) choice.sums = ctx.scratch<float>(units);
-    if (index.scope == Scope::query_head)
-      choice.marks = ctx.scratch<std::uint32_t>(std::size_t{shape.kv_heads} * units);
+    if (index.scope == Scope::query_head) {
+      choice.marks = marks;
+      marks += std::size_t{shape.kv_heads} * units;
+    }
     choices.push_back(choice);
     most = std::max(most, n);
     most_units = std::max(most_units, units);

@@ -249,6 +249,9 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     const std::uint32_t row = request.sequence->row;
     TANDEM_CHECK(index.unit == first.unit && index.columns == first.columns && index.scope == first.scope,
                  "the rows of a batch choose alike");
+    TANDEM_CHECK(index.scope != Scope::query_head ||
+                     index.most >= std::min(request.most * shape.group(), index.tokens[layer] / index.unit),
+                 "{} units of each of {} query heads, room for {}", request.most, shape.group(), index.most);
     TANDEM_CHECK(layer >= index.first_layer, "scores of layer {}, of an index from {} on", layer, index.first_layer);
     const std::uint64_t n = index.tokens[layer];
     const std::uint64_t read = n * shape.kv_heads * index.row_bytes() +

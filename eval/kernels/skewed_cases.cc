@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "engine/kernels/scope.h"
 #include "engine/kernels/skewed.h"
-#include "engine/kernels/topk.h"  // Scope
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

@@ -19,10 +19,10 @@ struct InfinigenOptions {
   std::string fetch = "page", scope = "kv_head";
   OptionSet bind() {
     OptionSet set("infinigen");
-    set.share(
-        "budget", budget,
-        "most tokens fetched per KV head and layer behind the dense ones: tokens, or a share of the context; with "
-        "fetch=page whole blocks of 32, rounded down; at least one token or block");
+    set.share("budget", budget,
+              "most tokens fetched per KV head (scope=query_head: per query head) and layer behind the dense ones: "
+              "tokens, or a share of the context; with "
+              "fetch=page whole blocks of 32, rounded down; at least one token or block");
     set.ratio("partial", partial, 0, 1, "share of the head dimension that the index on the device keeps");
     set.number("alpha", alpha, 0, 1e9,
                "a token is wanted where its speculated score is at most so far below the best; the authors' is 4 for "
@@ -172,8 +172,7 @@ MethodInfo infinigen_info() {
       "without any, layer 0 fetches by its own query. Under scope=layer all KV heads fetch the same tokens, under "
       "scope=query_head each query head chooses by itself and attends to what any head of its group chose. Budget: "
       "tokens fetched per KV head (scope=query_head: per query head) and layer behind the dense ones; the newest block "
-      "is on top. New tokens: on the "
-      "device until their block is full.";
+      "is on top. New tokens: on the device until their block is full.";
   info.source = "InfiniGen (Lee et al., arXiv 2406.19707), with which ScoutAttention compares";
   info.budget = "most-fetched-share-of-context";
   info.budget_options = {{.option = "budget", .step = 32, .least = 32}};

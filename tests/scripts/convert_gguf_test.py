@@ -1,4 +1,4 @@
-"""Tests of scripts/convert_gguf.py on a small file that the test writes. Exit code 77 where PyTorch, transformers or gguf are missing.
+"""Tests of scripts/convert_gguf.py on a small file that the test writes. Exit code 77 where PyTorch, transformers, accelerate or gguf are missing.
 
   python3 tests/scripts/convert_gguf_test.py --tandem build/release/bin/tandem
 """
@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 try:
+    import accelerate  # noqa: F401, which transformers asks for
     import gguf
     import numpy as np
     import torch

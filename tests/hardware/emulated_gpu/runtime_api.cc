@@ -108,12 +108,12 @@ cudaError_t guarded(const Call& call) {
 
 constexpr int kMostHeld = 1024;
 
-/// `call` puts something into the stream, once there is room.
+/// `call` puts something into the stream, once there is room. Behind an error nothing leaves a stream any more.
 template <class Call>
 void when_there_is_room(cudaStream_t stream, const Call& call) {
-  while (stream->held >= kMostHeld) std::this_thread::yield();
-  ++stream->held;
+  while (stream->held >= kMostHeld && !tandem::cuda_failed(stream->stream)) std::this_thread::yield();
   call();
+  ++stream->held;
   cuda_emulator::enqueue(stream->stream, [stream] { --stream->held; });
 }
 
@@ -129,14 +129,16 @@ cudaError_t put(cudaStream_t stream, Work work) {
 
 CUresult wait_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned mode) {
   const auto* const word = reinterpret_cast<const std::uint32_t*>(at);
-  if (mode != CU_STREAM_WAIT_VALUE_GEQ || !place_of(word, sizeof *word)) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->captured || mode != CU_STREAM_WAIT_VALUE_GEQ || !place_of(word, sizeof *word))
+    return CUDA_ERROR_INVALID_VALUE;
   when_there_is_room(stream, [&] { tandem::cuda_await_count(stream->stream, word, value); });
   return CUDA_SUCCESS;
 }
 
 CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned mode) {
   auto* const word = reinterpret_cast<std::uint32_t*>(at);
-  if (mode != CU_STREAM_WRITE_VALUE_DEFAULT || !place_of(word, sizeof *word)) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->captured || mode != CU_STREAM_WRITE_VALUE_DEFAULT || !place_of(word, sizeof *word))
+    return CUDA_ERROR_INVALID_VALUE;
   when_there_is_room(stream, [&] { tandem::cuda_write_count(stream->stream, word, value); });
   return CUDA_SUCCESS;
 }
@@ -213,12 +215,13 @@ cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"emulated", 8, 0, 1, 1 << 20, 164 << 10, 64, 2, 0};
+  *properties = {"emulated", 8, 0, 3, 1 << 20, 164 << 10, 64, 2, 0};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  // One multiprocessor: blocks run one after the other, and a load would take as many times as long.
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 1 : 1'000'000;
+  // Few multiprocessors, since blocks run one after the other and a load takes as many times as long; three, so that
+  // kernels' shares of a buffer do not come out even.
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 3 : 1'000'000;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int) {
@@ -336,8 +339,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->recorded = true;
-  return submitted(stream, [&] { event->mark.record(stream->stream); });
+  return submitted(stream, [&] {
+    event->mark.record(stream->stream);
+    event->recorded = true;
+  });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return guarded([&] { event->mark.wait(); });
