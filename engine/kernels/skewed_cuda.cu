@@ -44,20 +44,27 @@ void skewed_scores_cuda(const LaunchArray<SkewedScores>& requests, std::uint32_t
            gpu::kSkewThreads, shape.group * shape.columns * sizeof(float), requests, first, shape);
 }
 
-void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads, std::uint32_t group,
-                        CudaStream stream) {
+namespace {
+
+/// `best`: a block for each KV head, behind the counts of what is near the best.
+void choose_by(void (*best)(const SkewedChoice*, std::uint32_t), const SkewedChoice* choices, std::uint32_t count,
+               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && count <= gpu::kMaxGridRows, "{} choices of groups of {}.", count, group);
   gpu::Launcher launch(stream);
   launch(gpu::near_the_best_kernel, dim3(kv_heads * group, count), gpu::kSelectThreads, 0, choices);
-  launch(gpu::best_units_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
+  launch(best, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
+}
+
+}  // namespace
+
+void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads, std::uint32_t group,
+                        CudaStream stream) {
+  choose_by(gpu::best_units_kernel, choices, count, kv_heads, group, stream);
 }
 
 void choose_skewed_of_each_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads,
                                 std::uint32_t group, CudaStream stream) {
-  TANDEM_CHECK(group >= 1 && count <= gpu::kMaxGridRows, "{} choices of groups of {}.", count, group);
-  gpu::Launcher launch(stream);
-  launch(gpu::near_the_best_kernel, dim3(kv_heads * group, count), gpu::kSelectThreads, 0, choices);
-  launch(gpu::best_units_of_each_kernel, dim3(kv_heads, count), gpu::kSelectThreads, 0, choices, group);
+  choose_by(gpu::best_units_of_each_kernel, choices, count, kv_heads, group, stream);
 }
 
 void choose_skewed_of_all_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime.h>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
+#include "tests/engine/kernels/cuda_emulator/memory.h"
 #include "tests/engine/kernels/cuda_emulator/stream_order.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
 #include "tests/hardware/emulated_gpu/device.cuh"
@@ -49,24 +49,11 @@ namespace {
 using tandem::CudaPlace;
 namespace cuda_emulator = tandem::cuda_emulator;
 
-constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;
-
-struct Block {
-  CudaPlace place;
-  std::size_t bytes;
-};
-std::mutex memory_mutex;
-std::map<const char*, Block> memory;  // by its beginning
-
 /// Where these bytes lie; nothing for memory that the device does not know, or that ends too early.
 std::optional<CudaPlace> place_of(const void* data, std::size_t bytes) {
-  const std::lock_guard lock(memory_mutex);
-  const auto* const at = static_cast<const char*>(data);
-  const auto next = memory.upper_bound(at);
-  if (next == memory.begin()) return std::nullopt;
-  const auto& [begin, block] = *std::prev(next);
-  if (at + bytes > begin + block.bytes) return std::nullopt;
-  return block.place;
+  const auto there = cuda_emulator::allocation_of(data);
+  if (!there || static_cast<const char*>(data) + bytes > there->begin + there->bytes) return std::nullopt;
+  return there->place;
 }
 
 cudaError_t take(void** data, CudaPlace place, std::size_t bytes) {
@@ -74,22 +61,14 @@ cudaError_t take(void** data, CudaPlace place, std::size_t bytes) {
   cudaMemGetInfo(&free, &total);
   if (bytes == 0 || (place == CudaPlace::device && bytes > free)) return cudaErrorMemoryAllocation;
   *data = tandem::cuda_allocate(place, bytes);
-  const std::lock_guard lock(memory_mutex);
-  memory[static_cast<const char*>(*data)] = {place, bytes};
   return cudaSuccess;
 }
 
 cudaError_t give_back(void* data, CudaPlace place) {
   if (data == nullptr) return cudaSuccess;
-  std::size_t bytes = 0;
-  {
-    const std::lock_guard lock(memory_mutex);
-    const auto found = memory.find(static_cast<const char*>(data));
-    if (found == memory.end() || found->second.place != place) return cudaErrorInvalidValue;
-    bytes = found->second.bytes;
-    memory.erase(found);
-  }
-  tandem::cuda_release(place, data, bytes);
+  const auto there = cuda_emulator::allocation_of(data);
+  if (!there || there->begin != data || there->place != place) return cudaErrorInvalidValue;
+  tandem::cuda_release(place, data, there->bytes);
   return cudaSuccess;
 }
 
@@ -262,11 +241,8 @@ cudaError_t cudaFreeHost(void* data) {
   return give_back(data, CudaPlace::pinned);
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  const std::lock_guard lock(memory_mutex);
-  *total = *free = kDeviceBytes;
-  for (const auto& [begin, block] : memory) {
-    if (block.place == CudaPlace::device) *free -= block.bytes;
-  }
+  *total = tandem::cuda_device().memory_bytes;
+  *free = *total - cuda_emulator::allocated_bytes(CudaPlace::device);
   return cudaSuccess;
 }
 

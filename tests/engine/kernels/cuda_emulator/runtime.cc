@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/engine/kernels/cuda_emulator/emulator.h"
+#include "tests/engine/kernels/cuda_emulator/memory.h"
 #include "tests/engine/kernels/cuda_emulator/stream_order.h"
 #include "tests/engine/kernels/cuda_emulator/streams.h"
 
@@ -45,24 +46,26 @@ void release(void* data, std::size_t bytes) {
   ::operator delete(all, std::align_val_t(kGuard));
 }
 
-struct Allocated {
-  CudaPlace place;
-  std::size_t bytes;
-};
 std::mutex allocated_mutex;
-std::map<const void*, Allocated> allocated;
+std::map<const void*, cuda_emulator::Allocation> allocated;
 
-/// Nothing where a GPU does not reach it.
-std::optional<CudaPlace> place_of(const void* data) {
+}  // namespace
+
+std::optional<cuda_emulator::Allocation> cuda_emulator::allocation_of(const void* data) {
   const std::lock_guard lock(allocated_mutex);
   const auto next = allocated.upper_bound(data);
   if (next == allocated.begin()) return std::nullopt;
-  const auto& [begin, there] = *std::prev(next);
-  if (static_cast<const char*>(data) >= static_cast<const char*>(begin) + there.bytes) return std::nullopt;
-  return there.place;
+  const Allocation& there = std::prev(next)->second;
+  if (static_cast<const char*>(data) >= there.begin + there.bytes) return std::nullopt;
+  return there;
 }
 
-}  // namespace
+std::size_t cuda_emulator::allocated_bytes(CudaPlace place) {
+  const std::lock_guard lock(allocated_mutex);
+  std::size_t sum = 0;
+  for (const auto& [begin, there] : allocated) sum += there.place == place ? there.bytes : 0;
+  return sum;
+}
 
 const std::string& cuda_missing() {
   static const std::string nothing;
@@ -82,7 +85,7 @@ void* cuda_allocate(CudaPlace place, std::size_t bytes) {
   void* const data = allocate(bytes);
   cuda_emulator::begin_touches(data, bytes);
   const std::lock_guard lock(allocated_mutex);
-  allocated[data] = {place, bytes};
+  allocated[data] = {static_cast<const char*>(data), bytes, place};
   return data;
 }
 void cuda_release(CudaPlace, void* data, std::size_t bytes) noexcept {
@@ -140,9 +143,9 @@ void cuda_copy_pieces(std::span<void* const> to, std::span<const void* const> fr
                bytes.size());
   if (to.empty()) return;
   for (std::size_t i = 0; i < to.size(); ++i) {
-    const auto to_place = place_of(to[i]), from_place = place_of(from[i]);
-    TANDEM_CHECK(to_place && from_place, "Piece {} is in memory that is not pinned.", i);
-    const bool within = to_place == CudaPlace::device && from_place == CudaPlace::device;
+    const auto there = cuda_emulator::allocation_of(to[i]), here = cuda_emulator::allocation_of(from[i]);
+    TANDEM_CHECK(there && here, "Piece {} is in memory that is not pinned.", i);
+    const bool within = there->place == CudaPlace::device && here->place == CudaPlace::device;
     TANDEM_CHECK(
         within == (way == CopyWay::within_device), "Piece {} is said to {}.", i,
         within ? "cross the link, and stays within the device" : "stay within the device, and crosses the link");
