@@ -43,7 +43,7 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "uuid_values", "alike", "hops") if name in stage}
+        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "uuid_values", "alike", "hops", "pairs") if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
 
@@ -84,8 +84,7 @@ class Packer:
         kinds_of = r.choice((("uuids",), ("uuids",), ("numbers",), ("words",), ("uuids", "numbers", "words")))
         ids, kinds = [BOS], [SKIP]
         most = r.uniform(0.1, 0.6) * size
-        alike = self.stage.get("alike", 0)
-        made = wording.Alphabet.few(r, size // 16).value if alike and r.random() < alike else wording.value
+        made = wording.maker(r, size // 16, self.stage.get("alike", 0), self.stage.get("pairs", 0))
         listed: list[list[int]] = []
         while not listed or len(ids) < most:
             listed.append(self.encoder.encode(" " + made(r, r.choice(kinds_of)))[:size // 2])

@@ -25,14 +25,15 @@ class Tasks:
     of the full frequency of what must be learned late: UUIDs, word values, several values per key, several keys. `several`:
     the full frequency of keys with several values. `crowded`: the share of niah's contexts that are needles alone; `uuids`:
     the full frequency of keys that are UUIDs; `alike`: the full frequency of contexts whose keys and values look alike; `hops`: the
-    share of qa's facts that follow from two; `uuid_values`: the weight of UUIDs behind keys that are words, numbers having 6."""
+    share of qa's facts that follow from two; `uuid_values`: the weight of UUIDs behind keys that are words, numbers having 6;
+    `pairs`: the share of the other contexts in which UUIDs are wording.paired_uuid4's."""
 
     def __init__(self, text: list[str] | None = None, hard: float = 1.0, several: float = 0.2,
                  crowded: float = 0.35, uuids: float = 0.2, alike: float = 0.0, hops: float = 0.2,
-                 uuid_values: float = 2):
+                 uuid_values: float = 2, pairs: float = 0.0):
         self.text = text or []
         self.hard, self.several, self.crowded = hard, several, crowded
-        self.uuids, self.alike, self.hops, self.uuid_values = uuids, alike, hops, uuid_values
+        self.uuids, self.alike, self.hops, self.uuid_values, self.pairs = uuids, alike, hops, uuid_values, pairs
 
     def make(self, family: str, r: random.Random, characters: int, questions: int) -> Sample:
         return getattr(self, family)(r, characters, questions)
@@ -53,8 +54,7 @@ class Tasks:
         needles = max(1, int(characters * share / per_needle))
         if style > 0.85:
             needles = min(needles, r.choice((1, 4)))
-        # Not asked of r where there are none: contexts of plans without `alike` stay what they were.
-        made = wording.Alphabet.few(r, needles).value if self.alike and r.random() < self.alike * self.hard else wording.value
+        made = wording.maker(r, needles, self.alike * self.hard, self.pairs)
         values: dict[str, list[str]] = {}
         for _ in range(needles):
             name = made(r, key_kind)

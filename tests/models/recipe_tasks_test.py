@@ -10,6 +10,7 @@ import unittest
 import recipe_needs  # noqa: F401  first: it says where the others are
 
 import ruler_tasks
+import wording
 from tasks import FAMILIES, Tasks
 
 
@@ -70,6 +71,28 @@ class TaskTest(unittest.TestCase):
                 keys = re.search(r"for (.*)\? Answer:", question).group(1).split(", ")
                 self.assertEqual(", ".join(v for key in keys for v in values[key]), answer)
         self.assertGreater(min(seen["codes"], seen["numbers"]), 3, seen)
+
+    def test_uuids_full_of_pairs(self):
+        """Any pair of letters is as common as another, three times as common as in RULER's, and half begin with a letter."""
+        r, pair = random.Random(5), re.compile(r"(?<![a-f])[a-f]{2}(?![a-f])")
+        made = {kind: [make(r) for _ in range(4000)] for kind, make in
+                (("paired", wording.paired_uuid4), ("plain", wording.uuid4))}
+        for one in made["paired"] + made["plain"]:
+            self.assertRegex(one, r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+        pairs = {kind: collections.Counter(pair.findall(" ".join(of))) for kind, of in made.items()}
+        self.assertEqual(len(pairs["paired"]), 36)
+        self.assertLess(max(pairs["paired"].values()), 1.4 * min(pairs["paired"].values()))
+        self.assertGreater(pairs["paired"].total(), 3 * pairs["plain"].total())
+        letters = sum(one[0].isalpha() for one in made["paired"]) / 4000
+        self.assertTrue(0.45 < letters < 0.55, letters)
+
+    def test_a_plan_says_how_many_contexts_have_uuids_full_of_pairs(self):
+        pair = re.compile(r"(?<![a-f0-9])[a-f]?(?:[0-9][a-f]{2}){2}")
+        seen = {}
+        for share in (0.0, 0.5, 1.0):
+            r, tasks = random.Random(6), Tasks(uuids=0.0, uuid_values=1000, pairs=share)
+            seen[share] = sum(bool(pair.search(tasks.niah(r, 600, 1).context)) for _ in range(200))
+        self.assertTrue(seen[0.0] + 30 < seen[0.5] < seen[1.0] - 30, seen)
 
     def test_rows_of_older_plans_are_what_they_were(self):
         """A share of strings that look alike is asked for; without it nothing is drawn."""

@@ -290,6 +290,23 @@ class AnswerTest(unittest.TestCase):
                 reference = greedy[:wrong] + [(greedy[wrong] + 1) % 1000] + encoder.encode(" 4711" * 4)
                 self.assertEqual(answer(model, prompt, reference, 16, "cpu"), greedy[:end], (task, wrong))
 
+    def test_mistakes_are_counted_by_kind_of_token(self):
+        from mistakes import kind_of
+        from tokenizer import EOS
+        self.assertEqual([kind_of(piece, 300) for piece in ("7", "a", "bc", "\u2581c", "\u2581", "-")],
+                         ["digit", "letter", "letters", "letter", "sign", "sign"])
+        self.assertEqual(kind_of("</s>", EOS), "end")
+        done = subprocess.run([sys.executable, ROOT / "models/recipe/mistakes.py", "--model", ROOT / "models/tiny", "--task",
+                               "niah_multikey_3", "--length", "256", "--samples", "4"], capture_output=True, text=True, check=True)
+        right = int(re.search(r"at 256 tokens: (\d+) of 4", done.stdout).group(1))
+        rows = {kind: [int(seen), int(wrong), int(first)] for kind, seen, wrong, first in
+                re.findall(r"^(\w+) +(\d+) +(\d+) +[\d.]+ +(\d+)$", done.stdout, re.M)}
+        self.assertEqual(rows["end"][0], 4)
+        self.assertEqual(rows["sign"][0] >= 16, True, done.stdout)  # four dashes in each
+        self.assertEqual(sum(first for *_, first in rows.values()), 4 - right)
+        self.assertEqual(len(re.findall(r"^  sample", done.stdout, re.M)), 4 - right)
+        self.assertLess(right, 4, done.stdout)  # the tiny one knows no UUIDs
+
 
 if __name__ == "__main__":
     unittest.main()
