@@ -75,8 +75,8 @@ class Watchdog {
 int run(const Options& options) {
   Report report;
   report.options = options;
-  // Buffers are filled and checked outside the caps: half as much again and half a minute is ample for that. As it
-  // runs by default the probe promises four minutes, whatever hangs.
+  // Caps end measuring, not the filling and checking of buffers: half as much again and half a minute is ample for
+  // that. As it runs by default the probe promises four minutes, whatever hangs.
   const double ample = options.seconds * 1.5 + 30;
   const Watchdog watchdog(report, options.seconds <= Options().seconds ? std::min(ample, 240.0) : ample);
   run_probe(report, [&](const Section& section) {

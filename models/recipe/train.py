@@ -126,6 +126,9 @@ class Trainer:
                 train_tokenizer(self.tokenizer, Tasks(self.sentences), self.sentences, config["vocabulary"])
         self.batches = Batches(self.tokenizer, self.sentences, options.workers)  # before CUDA: it forks
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        # Not cuDNN's attention, which torch may prefer on new GPUs: on H100s and H200s some versions make gradients that are no
+        # numbers (pytorch issue 196678); a training in bf16 that had died of it was no slower without (kyutai-labs/pocket-tts, 264).
+        torch.backends.cuda.enable_cudnn_sdp(False)
         torch.manual_seed(config["seed"])
         torch.set_float32_matmul_precision("high")
         self.model = Model(Shape(**config["model"], vocabulary=Encoder(self.tokenizer).vocabulary)).to(self.device)
@@ -245,36 +248,18 @@ class Trainer:
         if lost == 0:
             return
         print(f"{lost} of {steps} steps had gradients that are no numbers, and left them out", flush=True)
-        if not self.without_cudnn() and 2 * lost > steps:
+        if 2 * lost > steps:
             self.diverged("the gradient of most steps")
-
-    def without_cudnn(self) -> bool:
-        """Without cuDNN's attention, which torch prefers on new GPUs. False where it is not in use."""
-        if self.device != "cuda" or not torch.backends.cuda.cudnn_sdp_enabled():
-            return False
-        print("goes on without cuDNN's attention", flush=True)
-        torch.backends.cuda.enable_cudnn_sdp(False)
-        torch._dynamo.reset()  # what was compiled has it in it
-        return True
-
-    def more_carefully(self) -> bool:
-        """After a step that failed: without cuDNN's attention, then without torch.compile. False where nothing is left to do
-        without."""
-        if self.without_cudnn():
-            return True
-        if self.model.compiled():
-            print("torch.compile failed, goes on without it", flush=True)
-            self.model.compile_layers(False)
-            return True
-        return False
 
     def step(self, batch: Batch, figures: bool) -> dict:
         try:
             said = self.gradients(batch)
         except Exception:  # backward is compiled too, when it first runs
             traceback.print_exc()
-            if not self.more_carefully():
+            if not self.model.compiled():
                 raise
+            print("torch.compile failed, goes on without it", flush=True)
+            self.model.compile_layers(False)
             return self.step(batch, figures)
         self.clip_gradients()
         for optimizer in self.optimizers:
