@@ -24,12 +24,15 @@ namespace {
 
 /// What the stream uses: left where it is when a stream does not end, since giving it back would wait for the stream.
 struct Handshake {
-  static constexpr std::size_t kBytes = 4096, kStride = 16;  // of the words, so that they share no cache line
+  static constexpr std::size_t kStride = 16;  // of the words, so that they share no cache line
+  // Of a piece, and from one in the host's memory to the next: so far apart that this memory is of registered pages
+  // (runtime.cu), as KV is, which drivers know apart from their own.
+  static constexpr std::size_t kBytes = 4096, kApart = std::size_t{4} << 20;
   std::uint32_t* told() const { return words.as<std::uint32_t>(); }
   std::uint32_t* go() const { return told() + kStride; }
   std::uint32_t* done() const { return go() + kStride; }
   OwnedStream stream;
-  PinnedMemory words{3 * kStride * sizeof(std::uint32_t)}, there{2 * kBytes}, back{2 * kBytes};
+  PinnedMemory words{3 * kStride * sizeof(std::uint32_t)}, there{kApart + kBytes}, back{kApart + kBytes};
   CudaMemory device{2 * kBytes};
 };
 
@@ -46,25 +49,33 @@ bool arrives(const std::uint32_t* word, std::chrono::milliseconds patience) {
 std::string try_handshake(Handshake& h, std::chrono::milliseconds patience) {
   constexpr std::size_t kBytes = Handshake::kBytes;
   *h.told() = *h.go() = *h.done() = 0;
-  std::fill_n(h.back.as<unsigned char>(), 2 * kBytes, 0);
-  for (std::size_t i = 0; i < 2 * kBytes; ++i) h.there.as<unsigned char>()[i] = static_cast<unsigned char>(i * 37 + 5);
-  const auto half = [](const auto& memory, std::size_t i) { return memory.template as<std::byte>() + i * kBytes; };
+  using Pieces = std::array<std::byte*, 2>;
+  const auto pieces = [](const auto& memory, std::size_t apart) {
+    return Pieces{memory.template as<std::byte>(), memory.template as<std::byte>() + apart};
+  };
+  const Pieces there = pieces(h.there, Handshake::kApart), back = pieces(h.back, Handshake::kApart);
+  const Pieces device = pieces(h.device, kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    there[0][i] = static_cast<std::byte>(i * 37 + 5);
+    there[1][i] = static_cast<std::byte>(i * 59 + 11);
+    back[0][i] = back[1][i] = std::byte{0};
+  }
   const std::array<std::size_t, 2> sizes = {kBytes, kBytes};
-  const auto copy = [&](const auto& to, const auto& from) {
-    const std::array<void*, 2> targets = {half(to, 0), half(to, 1)};
-    const std::array<const void*, 2> sources = {half(from, 0), half(from, 1)};
+  const auto copy = [&](const Pieces& to, const Pieces& from) {
+    const std::array<void*, 2> targets = {to[0], to[1]};
+    const std::array<const void*, 2> sources = {from[0], from[1]};
     cuda_copy_pieces(targets, sources, sizes, CopyWay::over_link, h.stream);
   };
   cuda_write_count(h.stream, h.told(), 1);
   cuda_await_count(h.stream, h.go(), 1);
-  copy(h.device, h.there);
-  copy(h.back, h.device);
+  copy(device, there);
+  copy(back, device);
   cuda_write_count(h.stream, h.done(), 1);
   if (!arrives(h.told(), patience)) return "what a stream writes into pinned memory does not reach the host.";
   cuda_raise_count(h.go());
   if (!arrives(h.done(), patience)) return "a stream does not go on when the host writes the word that it waits for.";
   cuda_wait(h.stream);
-  if (!std::equal(half(h.there, 0), half(h.there, 0) + 2 * kBytes, half(h.back, 0)))
+  if (!std::equal(there[0], there[0] + kBytes, back[0]) || !std::equal(there[1], there[1] + kBytes, back[1]))
     return "what is copied to the device in pieces, and back, is not the same.";
   return "";
 }

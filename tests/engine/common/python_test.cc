@@ -26,6 +26,13 @@ TEST(Python, TheExitCodeSaysHowItEnded) {
   EXPECT_EQ(run("import os; os.kill(os.getpid(), 9)"), PythonEnd::failed);
 }
 
+// The terminal sends an interrupt to the program and to the script, which still has its work to do.
+TEST(Python, AScriptIsNotInterrupted) {
+  if (run("") == PythonEnd::not_installed) GTEST_SKIP() << "not installed: python3";
+  EXPECT_EQ(run("import os, signal\nfor s in (signal.SIGINT, signal.SIGTERM): os.kill(os.getpid(), s)"),
+            PythonEnd::done);
+}
+
 using File = std::unique_ptr<std::FILE, decltype(&std::fclose)>;
 
 std::string content(const File& file) {
