@@ -46,6 +46,8 @@ class Packer:
         shares = {name: stage[name] for name in ("several", "crowded", "uuids", "uuid_values", "alike", "hops", "pairs") if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
+        pieces = [(token, encoder.processor.id_to_piece(token)) for token in range(FIRST_PLAIN, encoder.vocabulary)]
+        self.hexadecimal = [(token, piece) for token, piece in pieces if len(piece) <= 2 and set(piece) <= set("0123456789abcdef")]
 
     def _characters_per_token(self) -> dict[str, float]:
         r, density = random.Random(7), {}
@@ -84,10 +86,13 @@ class Packer:
         kinds_of = r.choice((("uuids",), ("uuids",), ("numbers",), ("words",), ("uuids", "numbers", "words")))
         ids, kinds = [BOS], [SKIP]
         most = r.uniform(0.1, 0.6) * size
-        made = wording.maker(r, size // 16, self.stage.get("alike", 0), self.stage.get("pairs", 0))
+        few = self.stage.get("few", 0)
+        tokens = self._few_tokens(r) if few and r.random() < few else []
+        made = None if tokens else wording.maker(r, size // 16, self.stage.get("alike", 0), self.stage.get("pairs", 0))
         listed: list[list[int]] = []
         while not listed or len(ids) < most:
-            listed.append(self.encoder.encode(" " + made(r, r.choice(kinds_of)))[:size // 2])
+            string = r.choices(tokens, k=r.randrange(8, 40)) if tokens else self.encoder.encode(" " + made(r, r.choice(kinds_of)))
+            listed.append(string[:size // 2])
             ids += listed[-1]
             kinds += [SKIP] * len(listed[-1])
         unlike = _unlike_after(listed)
@@ -97,6 +102,14 @@ class Packer:
             ids += again
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
         return ids[:size], kinds[:size], [0] * size
+
+    def _few_tokens(self, r: random.Random) -> list[int]:
+        """Some of all tokens, or those that UUIDs are made of, or their letters alone. Strings of them are found by several tokens
+        that agree, whatever these are: of text, models learn that of digits, and copy a letter by the digit behind it (README.md)."""
+        kind = r.randrange(3)
+        if kind == 0:
+            return r.sample(range(FIRST_PLAIN, self.encoder.vocabulary), r.randrange(12, 64))
+        return [token for token, piece in self.hexadecimal if kind == 1 or piece.isalpha()]
 
     def _answer(self, text: str) -> tuple[list[int], list[int]]:
         """Its tokens and their kinds. The first two of every word say which value it is, the others follow from them: a list

@@ -8,7 +8,7 @@ from tasks import FAMILIES
 FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
 SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
 STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
-STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "hops", "questions")
+STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "hops", "questions")
 
 
 def check_config(config: dict, file: Path) -> None:
@@ -66,7 +66,8 @@ class Plan:
     """Where training stands, and how fast it learns there. A stage lasts `steps` where it has them, else `minutes`."""
 
     def __init__(self, config: dict):
-        self.stages, self.lr, self.hold = config["stages"], config["lr"], config.get("hold", 0.0)
+        self.stages, self.seed = config["stages"], config["seed"]
+        self.lr, self.hold = config["lr"], config.get("hold", 0.0)
         self.by_steps = all("steps" in stage for stage in self.stages)
         self.total = 60 * sum(stage.get("minutes", 0) for stage in self.stages)  # seconds, of all stages: fit() knows better
         self.state = {"stage": 0, "batch": 0, "stage_seconds": 0.0, "step": 0, "tokens": 0, "seconds": 0.0}
@@ -79,9 +80,10 @@ class Plan:
         """Of each stage: the plan's, or what fit() made of them, now or before a stop."""
         return self.state.get("minutes") or [stage.get("minutes", 0) for stage in self.stages]
 
-    def same_rows(self, stages: list[dict]) -> bool:
-        """Whether a plan of these stages makes rows and batches of the same sizes, one after the other."""
-        return [(a["T"], a["B"]) for a in stages] == [(a["T"], a["B"]) for a in self.stages]
+    def same(self, config: dict) -> bool:
+        """Whether this plan is that one, or became it by other minutes and shares: of the same seed, with rows and batches of the
+        same sizes one after the other."""
+        return config["seed"] == self.seed and [(a["T"], a["B"]) for a in config["stages"]] == [(a["T"], a["B"]) for a in self.stages]
 
     def done(self) -> bool:
         return self.state["stage"] >= len(self.stages)

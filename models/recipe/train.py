@@ -17,8 +17,8 @@ rows of repeats (strings: how many of those are UUIDs and the like, not random t
 with many questions, hard tasks (several: of those, keys with several values, 0.2 where it is not said; crowded: contexts of
 needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said;
 uuid_values: the weight of UUIDs as values behind other keys, where numbers have 6 and words 1: 2 where it is not said; alike: contexts and rows of
-strings that look alike; pairs: of the others, those whose UUIDs are full of pairs of letters; hops: of
-qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so many,
+strings that look alike; pairs: of the others, those whose UUIDs are full of pairs of letters; few: of rows of strings, those of a few tokens of any
+kind; hops: of qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so many,
 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 With "hold" the learning rate stays for that share of the plan, and comes down in the rest; without it it comes down from the start.
@@ -179,7 +179,7 @@ class Trainer:
             self.model.load_state_dict(smaller.state_dict())
             trained = json.loads((Path(self.options.init) / "training.json").read_text(encoding="utf-8"))
             # models/seed's names no place in a plan: it is of an earlier recipe. A place in another plan says nothing of this one.
-            if ("plan" in trained and self.plan.same_rows(trained["config"]["stages"])
+            if ("plan" in trained and self.plan.same(trained["config"])
                     and trained["plan"]["stage"] < len(self.plan.stages)):
                 self.plan.state = trained["plan"]
             print(f"starts from {self.options.init}: {self.plan.state}", flush=True)

@@ -83,7 +83,7 @@ class CompiledTest(unittest.TestCase):
 class PlanTest(unittest.TestCase):
     def test_what_is_left_fits_into_the_time_that_is(self):
         from plan import Plan
-        plan = Plan({"lr": 1.0, "stages": [{"minutes": 2.0}, {"minutes": 4.0}, {"minutes": 6.0}]})
+        plan = Plan({"lr": 1.0, "seed": 1, "stages": [{"minutes": 2.0}, {"minutes": 4.0}, {"minutes": 6.0}]})
         plan.fit(6 * 60)
         self.assertEqual(plan.minutes(), [1, 2, 3])
         plan.advance(60, 100)
@@ -103,7 +103,7 @@ class PlanTest(unittest.TestCase):
     def test_one_that_is_resumed_comes_down_as_well(self):
         from plan import Plan
         for minutes, within in ((30.0, 6), (1.0, 60)):  # scaled down, and up: the stage has run longer than its own minutes
-            config = {"lr": 1.0, "stages": [{"minutes": minutes} for _ in range(3)]}
+            config = {"lr": 1.0, "seed": 1, "stages": [{"minutes": minutes} for _ in range(3)]}
             before, after = Plan(config), Plan(config)
             before.fit(60 * within)
             before.advance(10 * within, 1)  # half of the first
@@ -118,7 +118,7 @@ class PlanTest(unittest.TestCase):
 
     def test_the_rate_is_held_before_it_comes_down(self):
         from plan import Plan
-        config = {"lr": 2.0, "stages": [{"steps": 100}, {"steps": 100}]}
+        config = {"lr": 2.0, "seed": 1, "stages": [{"steps": 100}, {"steps": 100}]}
         held, at_once = Plan({**config, "hold": 0.6}), Plan(config)
         for steps, high, low in ((0, 2.0, 2.0), (120, 2.0, 2 * (0.03 + 0.97 * 0.5 * (1 - 0.30901699))), (160, 1.03, None), (200, 0.06, 0.06)):
             for plan, rate in ((held, high), (at_once, low)):
@@ -126,13 +126,15 @@ class PlanTest(unittest.TestCase):
                 if rate is not None:
                     self.assertAlmostEqual(plan.learning_rate(1000), rate, places=6)
 
-    def test_a_place_is_of_a_plan_with_the_same_rows(self):
+    def test_a_place_is_of_the_same_plan(self):
+        """Not of one that only has rows of the same sizes: it would go on at that one's last stage."""
         from plan import Plan
         stages = [{"minutes": 2.0, "T": 128, "B": 4}, {"minutes": 4.0, "T": 256, "B": 2}]
-        plan = Plan({"lr": 1.0, "stages": stages})
-        self.assertTrue(plan.same_rows([stage | {"minutes": 1.0} for stage in stages]))
-        self.assertFalse(plan.same_rows(stages[:1]))
-        self.assertFalse(plan.same_rows([stages[0], stages[1] | {"B": 3}]))
+        plan = Plan({"lr": 1.0, "seed": 3, "stages": stages})
+        self.assertTrue(plan.same({"seed": 3, "stages": [stage | {"minutes": 1.0} for stage in stages]}))
+        self.assertFalse(plan.same({"seed": 4, "stages": stages}))
+        self.assertFalse(plan.same({"seed": 3, "stages": stages[:1]}))
+        self.assertFalse(plan.same({"seed": 3, "stages": [stages[0], stages[1] | {"B": 3}]}))
 
 
 @needs_torch

@@ -163,6 +163,7 @@ class TrainingTest(unittest.TestCase):
             strings = TINY["stages"][1] | {"rep": 1, "strings": 1}
             self.check_strings(Packer(encoder, [], strings), least=50)
             self.check_strings(Packer(encoder, [], strings | {"alike": 1}), least=20)
+            self.check_few(Packer(encoder, [], strings | {"few": 1}))
             self.check_unlike()
             self.check_grown(model, Path(folder) / "grown")
 
@@ -231,6 +232,17 @@ class TrainingTest(unittest.TestCase):
                 self.assertIn(ids[i - 2:i + 1], before)
                 targets += 1
         self.assertGreater(targets, 20 * least)
+
+    def check_few(self, packer):
+        """Rows of few tokens, which are strings all the same: of any kind, of UUIDs', or of their letters alone."""
+        self.check_strings(packer, least=20)
+        piece, r, rows = packer.encoder.processor.id_to_piece, random.Random(3), []
+        for _ in range(60):
+            rows.append({piece(token) for token in packer.row(r)[0][1:]})
+        hexadecimal, letters = set("0123456789abcdef"), set("abcdef")
+        self.assertLess(max(len(row) for row in rows), 72)
+        kinds = [1 if set("".join(row)) <= letters else 2 if set("".join(row)) <= hexadecimal else 0 for row in rows]
+        self.assertGreater(min(kinds.count(kind) for kind in range(3)), 9, kinds)
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
