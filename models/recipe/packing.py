@@ -46,8 +46,9 @@ class Packer:
         shares = {name: stage[name] for name in ("several", "crowded", "uuids", "uuid_values", "alike", "hops", "pairs") if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
-        pieces = [(token, encoder.processor.id_to_piece(token)) for token in range(FIRST_PLAIN, encoder.vocabulary)]
-        self.hexadecimal = [(token, piece) for token, piece in pieces if len(piece) <= 2 and set(piece) <= set("0123456789abcdef")]
+        self.letters = {token for token in range(FIRST_PLAIN, encoder.vocabulary)
+                        if encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()}
+        self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
         r, density = random.Random(7), {}
@@ -113,13 +114,16 @@ class Packer:
 
     def _answer(self, text: str) -> tuple[list[int], list[int]]:
         """Its tokens and their kinds. The first two of every word say which value it is, the others follow from them: a list
-        of UUIDs would otherwise hardly be about which comes next."""
+        of UUIDs would otherwise hardly be about which comes next. Where the stage says `letters`, so do a UUID's letters, which are
+        wrong most often."""
         ids: list[int] = []
         kinds: list[int] = []
         for word in text.split(" "):
             pieces = self.encoder.encode(" " + word)
             ids += pieces
             kinds += ([CHOICE] * 2 + [ANSWER] * len(pieces))[:len(pieces)]
+            if self.stage.get("letters") and word.count("-") == 4:  # a UUID
+                kinds[-len(pieces):] = [CHOICE if token in self.letters else kind for token, kind in zip(pieces, kinds[-len(pieces):])]
         return ids + [EOS], kinds + [ANSWER]
 
     def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
@@ -163,6 +167,12 @@ class Packer:
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
         return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
+
+
+def hexadecimal_tokens(encoder: Encoder) -> list[tuple[int, str]]:
+    """What UUIDs are made of but for their dashes: digits, letters and pairs of letters, each with its piece."""
+    pieces = [(token, encoder.processor.id_to_piece(token)) for token in range(FIRST_PLAIN, encoder.vocabulary)]
+    return [(token, piece) for token, piece in pieces if len(piece) <= 2 and set(piece) <= set("0123456789abcdef")]
 
 
 def _unlike_after(strings: list[list[int]]) -> dict[tuple[int, ...], int]:

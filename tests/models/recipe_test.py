@@ -193,7 +193,7 @@ class TrainingTest(unittest.TestCase):
 
     def check_rows(self, packer):
         import numpy as np
-        from packing import ANSWER, CHOICE, CONTEXT, CONTEXT_EVERY, SKIP
+        from packing import ANSWER, CHOICE, CONTEXT, CONTEXT_EVERY, SKIP, Packer
         from tokenizer import EOS
         r, spoken = random.Random(4), 0
         for _ in range(40):
@@ -207,6 +207,13 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(ids, [*words[0], *words[1], *words[2], EOS])
         self.assertEqual([i for i, kind in enumerate(kinds) if kind == CHOICE],
                          [at + i for at in (0, len(words[0]), len(words[0]) + len(words[1])) for i in (0, 1)])
+        uuid = "ab1c2-3e-4d5-cd"
+        heavy, pieces = Packer(packer.encoder, [], packer.stage | {"letters": 1}), packer.encoder.encode(" " + uuid)
+        for which, letters in ((packer, ANSWER), (heavy, CHOICE)):
+            kinds = which._answer(f"7 {uuid}")[1][-1 - len(pieces):-1]
+            for at, (token, kind) in enumerate(zip(pieces, kinds)):
+                letter = packer.encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()
+                self.assertEqual(kind, CHOICE if at < 2 else letters if letter else ANSWER, (at, kinds))
         one, again = (packer.batch(random.Random("s-1")) for _ in range(2))
         self.assertTrue((one.ids == again.ids).all() and (one.positions == again.positions).all())
 
