@@ -34,7 +34,7 @@ def _as_uuid4(digits: str, variant: str) -> str:
 def paired_uuid4(r: random.Random) -> str:
     """One in which each pair of letters between digits is as common as any other, and three times as common as in RULER's UUIDs.
     Pairs are tokens of their own, one in twelve of a UUID's, and of 36 kinds, that hardly come in anything else that is asked for:
-    models took one for another in 13 to 31 % of places, a digit for another in 1 or 2 % (README.md)."""
+    models said another in one of seven places, of digits in one of a hundred (README.md)."""
     out = r.choice("abcdef") if r.random() < 0.5 else ""
     while len(out) < 30:
         out += r.choice(string.digits) + "".join(r.choices("abcdef", k=r.choices((0, 1, 2), (1, 1, 6))[0]))

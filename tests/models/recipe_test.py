@@ -207,7 +207,7 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(ids, [*words[0], *words[1], *words[2], EOS])
         self.assertEqual([i for i, kind in enumerate(kinds) if kind == CHOICE],
                          [at + i for at in (0, len(words[0]), len(words[0]) + len(words[1])) for i in (0, 1)])
-        uuid = "ab1c2-3e-4d5-cd"
+        uuid = "ab1c2-3e-4d5-cd-7f"
         heavy, pieces = Packer(packer.encoder, [], packer.stage | {"letters": 1}), packer.encoder.encode(" " + uuid)
         for which, letters in ((packer, ANSWER), (heavy, CHOICE)):
             kinds = which._answer(f"7 {uuid}")[1][-1 - len(pieces):-1]
@@ -308,6 +308,32 @@ class AnswerTest(unittest.TestCase):
             for wrong in (0, 1, 2):  # the reference differs from here on, and says a value over and over
                 reference = greedy[:wrong] + [(greedy[wrong] + 1) % 1000] + encoder.encode(" 4711" * 4)
                 self.assertEqual(answer(model, prompt, reference, 16, "cpu"), greedy[:end], (task, wrong))
+
+    def test_an_average_is_of_models_of_one_kind(self):
+        import torch
+        from export import read_export, write_export
+        tiny = ROOT / "models" / "tiny"
+        with tempfile.TemporaryDirectory() as folder:
+            other, out = Path(folder) / "other", Path(folder) / "out"
+            model = read_export(tiny)
+            with torch.no_grad():
+                for tensor in model.state_dict().values():
+                    tensor += 1
+            write_export(model, tiny / "tokenizer.model", other, {"plan": {"step": 7}}, 12, 25)
+
+            def average(*models):
+                return subprocess.run([sys.executable, ROOT / "models/recipe/average.py", "--models", *models, "--out", out],
+                                      capture_output=True, text=True)
+            done = average(tiny, other)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            ones, twos, means = (read_export(f).state_dict() for f in (tiny, other, out))
+            for name, mean in means.items():
+                self.assertTrue(torch.equal(mean, ((ones[name] + twos[name]) / 2).bfloat16().float()), name)
+            self.assertEqual(json.loads((out / "training.json").read_text())["average_of"][1]["plan"]["step"], 7)
+            for models, words in (((tiny,), "two or more"), ((tiny, ROOT / "models/seed"), "another shape or tokenizer")):
+                refused = average(*models)
+                self.assertEqual(refused.returncode, 1)
+                self.assertIn(words, refused.stderr)
 
     def test_mistakes_are_counted_by_kind_of_token(self):
         from mistakes import kind_of
