@@ -38,10 +38,14 @@ def _start(tokenizer: str) -> None:
     _encoder = Encoder(tokenizer)
 
 
+def sample(encoder: Encoder, task: str, length: int, index: int, seed: int) -> tuple[Test, list[int], list[int]]:
+    """With its prompt's tokens and those of its answer as it was taught."""
+    test = make_test(task, length, index, seed, lambda s: len(encoder.encode(s)) + 1, room_for(task))
+    return test, [BOS] + encoder.encode(test.prompt), encoder.encode(" " + test.reference) + [EOS]
+
+
 def _prepare(job: tuple[str, int, int, int]) -> tuple[Test, list[int], list[int]]:
-    task, length, index, seed = job
-    test = make_test(task, length, index, seed, lambda s: len(_encoder.encode(s)) + 1, room_for(task))
-    return test, [BOS] + _encoder.encode(test.prompt), _encoder.encode(" " + test.reference) + [EOS]
+    return sample(_encoder, *job)
 
 
 @torch.no_grad()

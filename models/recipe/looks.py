@@ -7,19 +7,16 @@ before. One that looks at the next place ("+1") reads there what stood before it
 token is of no kind that it looks at. For each kind of token (mistakes.py has them) and place around the source: the largest
 attention weight of any head, the mean over tokens, of those that the model says right and of those that it says wrong.
 """
-import argparse
 import collections
 import math
-from pathlib import Path
 
 import torch
 
-from evaluate import lengths_of, room_for
+from evaluate import lengths_of, sample
 from export import read_export
-from mistakes import KINDS, kind_of
+from mistakes import KINDS, kind_of, options_of
 from model import Model, rms_norm, rope, rotate
-from ruler_tasks import TASKS, make_test
-from tokenizer import BOS, Encoder
+from tokenizer import Encoder
 
 PLACES = range(-2, 5)  # around the source
 FIRST = 3              # tokens of an answer that say which one it is, not what comes next
@@ -51,21 +48,13 @@ def last_place(prompt: list[int], words: list[int]) -> int | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, type=Path, help="an exported folder")
-    parser.add_argument("--task", default="niah_multikey_3", choices=list(TASKS), metavar="TASK",
-                        help="one of RULER's (default niah_multikey_3)")
-    parser.add_argument("--length", default="1K", help="tokens of the prompt (default 1K)")
-    parser.add_argument("--samples", type=int, default=24, help="default 24")
-    parser.add_argument("--seed", type=int, default=42)
-    options = parser.parse_args()
+    options = options_of(__doc__, 24).parse_args()
     (length,) = lengths_of(options.length)
     encoder, model = Encoder(options.model / "tokenizer.model"), read_export(options.model)
     seen: dict[tuple[str, bool], list[torch.Tensor]] = collections.defaultdict(list)
     found = 0
     for index in range(options.samples):
-        test = make_test(options.task, length, index, options.seed, lambda s: len(encoder.encode(s)) + 1, room_for(options.task))
-        prompt, answer = [BOS] + encoder.encode(test.prompt), encoder.encode(" " + test.reference)
+        _, prompt, (*answer, _) = sample(encoder, options.task, length, index, options.seed)
         source = last_place(prompt, answer)
         if source is None:  # an answer of several values, or of what is only counted
             continue

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from evaluate import lengths_of, room_for
+from evaluate import lengths_of, sample
 from export import read_export
 from model import Model
-from ruler_tasks import TASKS, make_test
-from tokenizer import BOS, EOS, Encoder
+from ruler_tasks import TASKS
+from tokenizer import EOS, Encoder
 
 KINDS = ("digit", "letter", "letters", "sign", "end")  # of what a piece holds beside the space before it
 
@@ -41,14 +41,20 @@ def probabilities(model: Model, prompt: list[int], reference: list[int]) -> torc
     return model.logits(hidden).float().softmax(-1)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_of(about: str, samples: int) -> argparse.ArgumentParser:
+    """Those of a program that looks at answers."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, type=Path, help="an exported folder")
     parser.add_argument("--task", default="niah_multikey_3", choices=list(TASKS), metavar="TASK",
                         help="one of RULER's (default niah_multikey_3)")
     parser.add_argument("--length", default="1K", help="tokens of the prompt (default 1K)")
-    parser.add_argument("--samples", type=int, default=40, help="default 40")
+    parser.add_argument("--samples", type=int, default=samples, help=f"default {samples}")
     parser.add_argument("--seed", type=int, default=42)
+    return parser
+
+
+def main() -> None:
+    parser = options_of(__doc__, 40)
     parser.add_argument("--show", type=int, default=12, help="first mistakes to show (default 12)")
     options = parser.parse_args()
     (length,) = lengths_of(options.length)
@@ -57,8 +63,7 @@ def main() -> None:
     seen, wrong, first, shown = collections.Counter(), collections.Counter(), collections.Counter(), []
     right_answers = 0
     for index in range(options.samples):
-        test = make_test(options.task, length, index, options.seed, lambda s: len(encoder.encode(s)) + 1, room_for(options.task))
-        prompt, reference = [BOS] + encoder.encode(test.prompt), encoder.encode(" " + test.reference) + [EOS]
+        _, prompt, reference = sample(encoder, options.task, length, index, options.seed)
         chances = probabilities(model, prompt, reference)
         said = chances.argmax(-1).tolist()
         kinds = [kind_of(piece(token), token) for token in reference]

@@ -43,11 +43,12 @@ class Packer:
 
     def __init__(self, encoder: Encoder, sentences: list[str], stage: dict):
         self.encoder, self.sentences, self.stage = encoder, sentences, stage
-        shares = {name: stage[name] for name in ("several", "crowded", "uuids", "uuid_values", "alike", "hops", "pairs") if name in stage}
+        names = ("several", "crowded", "uuids", "uuid_values", "alike", "hops", "pairs")
+        shares = {name: stage[name] for name in names if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
-        self.letters = {token for token in range(FIRST_PLAIN, encoder.vocabulary)
-                        if encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()}
+        self.letters = {token for token in range(FIRST_PLAIN, encoder.vocabulary) if stage.get("letters")
+                        and encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()}
         self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -120,10 +121,9 @@ class Packer:
         kinds: list[int] = []
         for word in text.split(" "):
             pieces = self.encoder.encode(" " + word)
+            heavy = self.letters if word.count("-") == 4 else ()  # a UUID's
             ids += pieces
-            kinds += ([CHOICE] * 2 + [ANSWER] * len(pieces))[:len(pieces)]
-            if self.stage.get("letters") and word.count("-") == 4:  # a UUID
-                kinds[-len(pieces):] = [CHOICE if token in self.letters else kind for token, kind in zip(pieces, kinds[-len(pieces):])]
+            kinds += [CHOICE if i < 2 or token in heavy else ANSWER for i, token in enumerate(pieces)]
         return ids + [EOS], kinds + [ANSWER]
 
     def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:

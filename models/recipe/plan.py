@@ -8,7 +8,8 @@ from tasks import FAMILIES
 FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
 SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
 STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
-STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "letters", "hops", "questions")
+STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "letters", "hops",
+                 "questions")
 
 
 def check_config(config: dict, file: Path) -> None:

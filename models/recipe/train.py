@@ -16,10 +16,11 @@ A stage of the configuration: minutes (or steps), T tokens per row, B rows per b
 rows of repeats (strings: how many of those are UUIDs and the like, not random tokens), lm rows of natural text, dense rows
 with many questions, hard tasks (several: of those, keys with several values, 0.2 where it is not said; crowded: contexts of
 needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said;
-uuid_values: the weight of UUIDs as values behind other keys, where numbers have 6 and words 1: 2 where it is not said; alike: contexts and rows of
-strings that look alike; pairs: of the others, those whose UUIDs are full of pairs of letters; few: of rows of strings, those of a few tokens of any
-kind; letters: 1 where a UUID's letters count three times in the loss; hops: of qa's questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so many,
-12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
+uuid_values: the weight of UUIDs as values behind other keys, where numbers have 6 and words 1: 2 where it is not said; alike:
+contexts and rows of strings that look alike; pairs: of the others, those whose UUIDs are full of pairs of letters; few: of rows of
+strings, those of a few tokens of any kind; letters: 1 where a UUID's letters count three times in the loss; hops: of qa's
+questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so many, 12 where
+it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 With "hold" the learning rate stays for that share of the plan, and comes down in the rest; without it it comes down from the start.
 

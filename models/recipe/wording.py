@@ -6,6 +6,7 @@ import random
 import string
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDING: dict = json.loads((ROOT / "eval/ruler/wording.json").read_text(encoding="utf-8"))
@@ -21,14 +22,14 @@ def number(r: random.Random) -> str:
     return str(r.randrange(10**6, 10**7))
 
 
-def uuid4(r: random.Random) -> str:
-    digits = f"{r.getrandbits(128):032x}"
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{r.choice('89ab')}{digits[17:20]}-{digits[20:]}"
-
-
 def _as_uuid4(digits: str, variant: str) -> str:
     """Of 30 hexadecimal digits."""
     return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-{variant}{digits[15:18]}-{digits[18:30]}"
+
+
+def uuid4(r: random.Random) -> str:
+    digits = f"{r.getrandbits(128):032x}"
+    return _as_uuid4(digits[:12] + digits[13:16] + digits[17:], r.choice("89ab"))
 
 
 def paired_uuid4(r: random.Random) -> str:
@@ -76,7 +77,7 @@ class Alphabet:
         return _as_uuid4("".join(r.choices(self.hexadecimal, k=30)), r.choice("89ab"))
 
 
-def maker(r: random.Random, values: int, alike: float, pairs: float):
+def maker(r: random.Random, values: int, alike: float, pairs: float) -> Callable[[random.Random, str], str]:
     """What makes the values of one context or row, r's draw: an alphabet's (a share `alike`), with UUIDs of many pairs (`pairs` of
     the others), or value. Nothing is drawn for a share that is 0, so that plans without it make what they did before."""
     if alike and r.random() < alike:

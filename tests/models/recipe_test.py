@@ -347,7 +347,7 @@ class AnswerTest(unittest.TestCase):
         rows = {kind: [int(seen), int(wrong), int(first)] for kind, seen, wrong, first in
                 re.findall(r"^(\w+) +(\d+) +(\d+) +[\d.]+ +(\d+)$", done.stdout, re.M)}
         self.assertEqual(rows["end"][0], 4)
-        self.assertEqual(rows["sign"][0] >= 16, True, done.stdout)  # four dashes in each
+        self.assertGreaterEqual(rows["sign"][0], 16, done.stdout)  # four dashes in each
         self.assertEqual(sum(first for *_, first in rows.values()), 4 - right)
         self.assertEqual(len(re.findall(r"^  sample", done.stdout, re.M)), 4 - right)
         self.assertLess(right, 4, done.stdout)  # the tiny one knows no UUIDs
