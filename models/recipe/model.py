@@ -129,12 +129,16 @@ class Model(nn.Module):
                     block.o_proj.weight.zero_()
                     block.down_proj.weight.zero_()
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, past: list[list] | None = None) -> torch.Tensor:
-        """Final hidden states [B][T][hidden]. `past`: one list per layer, filled with keys and values."""
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, past: list[list] | None = None,
+                inputs: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """Final hidden states [B][T][hidden]. `past`: one list per layer, filled with keys and values. `inputs`: filled with
+        each layer's input."""
         s = self.shape
         cos, sin = rope(positions, s.rope_theta, s.head_dim)
         x = self.embed(ids)
         for i, block in enumerate(self.run):
+            if inputs is not None:
+                inputs.append(x)
             x = block(x, cos, sin, None if past is None else past[i])
         return rms_norm(x, self.norm, s.rms_eps)
 

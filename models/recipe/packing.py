@@ -24,9 +24,12 @@ import text
 import wording
 from tasks import FAMILIES, Tasks
 from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
+from wording import WORDING
 
 SKIP, CONTEXT, TEXT, ANSWER, CHOICE = range(5)  # what a token is as a target
 WEIGHTS = (0.0, 0.16, 0.3, 1.0, 3.0)            # its weight in the loss
+SOURCES = 8        # a token that stood at more places has none of them told
+GUIDED = 256       # tokens of a row whose sources are told, at most
 CONTEXT_EVERY = 8  # of a context's tokens one in so many is a target: they cost as much as answers and teach little
 
 
@@ -36,6 +39,7 @@ class Batch:
     kinds: np.ndarray      # [rows][T + 1] uint8: SKIP ... CHOICE
     answers: np.ndarray    # [rows][T + 1] uint16: 0, or number of the answer in its row * 8 + family + 1
     positions: np.ndarray  # [rows][T] int32
+    sources: np.ndarray    # [n][2 + SOURCES] int32: row, place that says a token, places where it stood before (-1: none)
 
 
 class Packer:
@@ -49,6 +53,7 @@ class Packer:
         self.density = self._characters_per_token()
         self.letters = {token for token in range(FIRST_PLAIN, encoder.vocabulary) if stage.get("letters")
                         and encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()}
+        self.comma = encoder.encode(WORDING["niah"]["answer_join"].strip())[-1]
         self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -60,11 +65,28 @@ class Packer:
 
     def batch(self, r: random.Random) -> Batch:
         T, rows = self.stage["T"], self.stage["B"]
-        made = [self.row(r) for _ in range(rows)]
+        made, told = [], []
+        for number in range(rows):
+            made.append(self.row(r))
+            if self.stage.get("guide"):  # else nothing is drawn: plans without it make what they did before
+                told += self._sources(r, number, made[-1][1])
         return Batch(np.array([m[0] for m in made], np.uint16), np.array([m[1] for m in made], np.uint8),
-                     np.array([m[2] for m in made], np.uint16), positions(r, rows, T, self.stage["pmax"]))
+                     np.array([m[2] for m in made], np.uint16), positions(r, rows, T, self.stage["pmax"]),
+                     np.array(told, np.int32).reshape(-1, 2 + SOURCES))
+
+    def _sources(self, r: random.Random, row: int, kinds: list[int]) -> list[list[int]]:
+        """Batch.sources of a row. Tokens that say which value it is come first where there are more than GUIDED."""
+        told = []
+        for begin, before, count in self.copied:
+            if 0 < len(before) <= SOURCES:
+                told += [[row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
+                         for at in range(begin, begin + count) if at < len(kinds) and kinds[at] != SKIP]
+        r.shuffle(told)
+        told.sort(key=lambda t: kinds[t[1] + 1] != CHOICE)
+        return told[:GUIDED]
 
     def row(self, r: random.Random) -> tuple[list[int], list[int], list[int]]:
+        self.copied: list[tuple[int, list[int], int]] = []  # of this row: begin, begins of the same tokens before, count
         size, kind = self.stage["T"] + 1, r.random()
         if kind < self.stage["rep"] * self.stage.get("strings", 0):
             return self._strings_row(r, size)
@@ -92,15 +114,19 @@ class Packer:
         tokens = self._few_tokens(r) if few and r.random() < few else []
         made = None if tokens else wording.maker(r, size // 16, self.stage.get("alike", 0), self.stage.get("pairs", 0))
         listed: list[list[int]] = []
+        begins: dict[tuple[int, ...], list[int]] = {}
         while not listed or len(ids) < most:
             string = r.choices(tokens, k=r.randrange(8, 40)) if tokens else self.encoder.encode(" " + made(r, r.choice(kinds_of)))
             listed.append(string[:size // 2])
+            begins.setdefault(tuple(listed[-1]), []).append(len(ids))
             ids += listed[-1]
             kinds += [SKIP] * len(listed[-1])
         unlike = _unlike_after(listed)
         while len(ids) < size:
             again = r.choice(listed)
             known = max(min(5, len(again) // 2), unlike[tuple(again)])
+            self.copied.append((len(ids), begins[tuple(again)][:], len(again)))
+            begins[tuple(again)].append(len(ids))
             ids += again
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
         return ids[:size], kinds[:size], [0] * size
@@ -155,6 +181,7 @@ class Packer:
                     break
                 tries += 1  # not even one: another family may
                 continue
+            begin = len(ids)
             ids += head
             kinds += _some(len(kinds), len(head))
             answers += [0] * len(head)
@@ -162,11 +189,32 @@ class Packer:
                 if len(ids) + len(question) + len(said) > size:
                     break
                 number += 1
+                if family == "niah":
+                    # What follows a value, too: that it ends is read behind it in the context.
+                    self.copied += [(len(ids) + len(question) + at, [begin + i for i in _places(head, value)], len(value) + 1)
+                                    for at, value in _values(said, self.comma)]
                 ids += question + said
                 kinds += _some(len(kinds), len(question)) + said_kinds
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
         return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
+
+
+def _values(said: list[int], comma: int) -> list[tuple[int, list[int]]]:
+    """Of an answer its values, each with its place there: commas are between them, EOS is behind the last."""
+    ends = [i for i, token in enumerate(said) if token in (comma, EOS)]
+    return [(begin, said[begin:end]) for begin, end in zip([0, *(end + 1 for end in ends)], ends)]
+
+
+def _places(context: list[int], value: list[int]) -> list[int]:
+    """Where the value stands in the context."""
+    text, part = np.array(context, np.uint16).tobytes(), np.array(value, np.uint16).tobytes()
+    found, at = [], text.find(part)
+    while at >= 0:
+        if at % 2 == 0:
+            found.append(at // 2)
+        at = text.find(part, at + 1)
+    return found
 
 
 def hexadecimal_tokens(encoder: Encoder) -> list[tuple[int, str]]:

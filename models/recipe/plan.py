@@ -8,7 +8,7 @@ from tasks import FAMILIES
 FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
 SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
 STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
-STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "letters", "hops",
+STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "letters", "guide", "hops",
                  "questions")
 
 
@@ -27,6 +27,12 @@ def check_config(config: dict, file: Path) -> None:
     if not isinstance(hold, (int, float)) or not 0 <= hold < 1:
         raise SystemExit(f"train.py: {file}: 'hold' is {hold}: give the share of the plan, from 0 to less than 1, before the learning "
                          "rate comes down.")
+    guided = config.get("guided")
+    if guided is not None:
+        need(guided, ("layer", "kv_head"), "'guided'")
+        for name, most in (("layer", config["model"]["layers"]), ("kv_head", config["model"]["kv_heads"])):
+            if guided[name] not in range(most):
+                raise SystemExit(f"train.py: {file}: '{name}' of 'guided' is {guided[name]}: the model has 0 to {most - 1}.")
     if not isinstance(config["stages"], list) or not config["stages"]:
         raise SystemExit(f"train.py: {file}: 'stages' is no list of at least one stage.")
     for number, stage in enumerate(config["stages"], 1):
@@ -38,6 +44,9 @@ def check_config(config: dict, file: Path) -> None:
         if stage.get("questions", 12) < 5:
             raise SystemExit(f"train.py: {file}: 'questions' of stage {number} is {stage['questions']}: dense contexts have four or "
                              "more, so give 5 or more.")
+        if stage.get("guide") and guided is None:
+            raise SystemExit(f"train.py: {file}: stage {number} has 'guide', and the plan does not say which head to guide: add "
+                             "\"guided\": {\"layer\": L, \"kv_head\": H}.")
         if "minutes" not in stage and "steps" not in stage:
             raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
         if not isinstance(stage["families"], list) or len(stage["families"]) != len(FAMILIES):

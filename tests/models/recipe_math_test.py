@@ -1,4 +1,5 @@
-"""Tests of what models/recipe computes by itself: attention on some CPUs, Muon, layers that are compiled, minutes that are left.
+"""Tests of what models/recipe computes by itself: attention on some CPUs, Muon, guided attention, layers that are compiled, minutes that
+are left.
 
   python3 tests/models/recipe_math_test.py
 """
@@ -78,6 +79,44 @@ class CompiledTest(unittest.TestCase):
         model.compile_layers(False)
         self.assertFalse(model.compiled())
         self.assertTrue(torch.equal(model(ids, at), plain))
+
+
+@needs_torch
+class GuideTest(unittest.TestCase):
+    def test_what_is_missed_is_what_the_layer_does_not_look_at(self):
+        """torch's attention shows its weights where the values are unit vectors."""
+        import torch
+        import torch.nn.functional as F
+        from guide import missed
+        from model import Model, Shape, rms_norm, rope, rotate
+        torch.manual_seed(5)
+        shape = Shape(hidden=32, layers=3, q_heads=6, kv_heads=2, head_dim=16, intermediate=48, vocabulary=50, rope_theta=1e4,
+                      max_positions=64)
+        model = Model(shape).double()
+        with torch.no_grad():
+            for p in model.parameters():
+                p += 0.3 * torch.randn_like(p)
+        T, inputs = 16, []
+        ids, positions = torch.randint(50, (3, T)), torch.tensor([[0, 4, *range(5, T + 3)], [*range(T)], [*range(9, T + 9)]])
+        with torch.no_grad():
+            model(ids, positions, inputs=inputs)
+        sources = torch.tensor([[0, 9, 3, -1], [0, 15, 15, 2], [2, 5, 0, 5], [2, 4, 4, -1], [2, 11, 7, 8]])
+        weights = torch.tensor([1.0, 3.0, 0.3, 1.0, 2.0], dtype=torch.float64)
+        for layer, kv_head in ((1, 0), (2, 1)):
+            block, x = model.layers[layer], inputs[layer]
+            y = rms_norm(x, block.input_norm, shape.rms_eps).double()
+            cos, sin = rope(positions, shape.rope_theta, 16)
+            q, k = (rotate(rms_norm(project(y).view(3, T, -1, 16), norm, shape.rms_eps), cos, sin).transpose(1, 2)
+                    for project, norm in ((block.q_proj, block.q_norm), (block.k_proj, block.k_norm)))
+            shown = F.scaled_dot_product_attention(q, k, torch.eye(T).double().expand(3, 2, T, T), is_causal=True, enable_gqa=True)
+            expected = 0.0
+            for (row, place, *before), weight in zip(sources.tolist(), weights.tolist()):
+                seen = shown[row, 3 * kv_head:3 * kv_head + 3, place, [b for b in before if b >= 0]].sum(-1)
+                expected -= weight * seen.log().mean().item()
+            with torch.no_grad():
+                got = missed(model, layer, kv_head, x, positions, sources, [2, 0, 3], weights)
+            self.assertAlmostEqual(got.item(), expected / weights.sum().item(), places=5)
+            self.assertGreater(expected, 1)
 
 
 class PlanTest(unittest.TestCase):

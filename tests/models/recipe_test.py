@@ -164,6 +164,7 @@ class TrainingTest(unittest.TestCase):
             self.check_strings(Packer(encoder, [], strings), least=50)
             self.check_strings(Packer(encoder, [], strings | {"alike": 1}), least=20)
             self.check_few(Packer(encoder, [], strings | {"few": 1}))
+            self.check_sources(encoder)
             self.check_unlike()
             self.check_grown(model, Path(folder) / "grown")
 
@@ -250,6 +251,39 @@ class TrainingTest(unittest.TestCase):
         self.assertLess(max(len(row) for row in rows), 72)
         kinds = [1 if set("".join(row)) <= letters else 2 if set("".join(row)) <= hexadecimal else 0 for row in rows]
         self.assertGreater(min(kinds.count(kind) for kind in range(3)), 9, kinds)
+
+    def check_sources(self, encoder):
+        """A token that is said stood at each place that is told, behind the same tokens, before it is said; no plan without
+        "guide" is another for it."""
+        import numpy as np
+        from packing import ANSWER, GUIDED, SKIP, SOURCES, Packer
+        from tokenizer import EOS
+        ends = {EOS, encoder.encode(",")[-1]}
+        stage = TINY["stages"][1] | {"T": 700, "lm": 0, "families": [1, 0, 0, 0, 1], "hard": 1, "several": 0.5}
+        for rep, least in ((0, ANSWER), (1, SKIP + 1)):
+            stage |= {"rep": rep, "strings": 1}
+            batch = Packer(encoder, [], stage | {"guide": 0.3, "B": 4}).batch(random.Random(8))
+            plain = Packer(encoder, [], stage | {"B": 1}).batch(random.Random(8))
+            self.assertTrue((plain.ids[0] == batch.ids[0]).all())
+            self.assertEqual(plain.sources.shape, (0, 2 + SOURCES))
+            self.assertGreater(len(batch.sources), 100)
+            self.assertEqual(list(batch.sources[:, 0]), sorted(batch.sources[:, 0]))
+            self.assertLessEqual(np.bincount(batch.sources[:, 0]).max(), GUIDED)
+            several, followed, ended = 0, 0, 0
+            for row, place, *before in batch.sources.tolist():
+                ids, told = batch.ids[row], [b for b in before if b >= 0]
+                self.assertGreaterEqual(batch.kinds[row, place + 1], least)
+                self.assertEqual(before, told + [-1] * (SOURCES - len(told)))
+                self.assertTrue(told and max(told) <= place)
+                several += len(told) > 1
+                if ids[place + 1] in ends and not rep:  # behind a value other signs stand in contexts
+                    self.assertTrue(all(ids[b - 1] == ids[place] for b in told))
+                    ended += 1
+                else:
+                    self.assertEqual({int(ids[b]) for b in told}, {int(ids[place + 1])})
+                followed += all(ids[b - 1] == ids[place] for b in told)
+            self.assertGreater(followed, 0.8 * len(batch.sources))  # not a value's first token
+            self.assertTrue(several if rep else ended)
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
