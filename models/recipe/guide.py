@@ -1,7 +1,7 @@
 """Guided attention: a model that copies should look, while it says a token, at the place where that token stood before.
 
 Left alone it may find another way that answers most questions, and stay with it (README.md: letters were read at the token behind
-them). A plan can name a KV head ("guided") whose query heads are told where to look: how much of their attention misses these
+them). A plan can name KV heads ("guided") whose query heads are told where to look: how much of their attention misses these
 places is part of the loss, with the weight "guide" of the stage. An exported model is one like any other.
 """
 import math
@@ -16,7 +16,7 @@ def missed(model: Model, layer: int, kv_head: int, x: torch.Tensor, positions: t
            each: list[int], weights: torch.Tensor) -> torch.Tensor:
     """Minus the logarithm of the attention weight that the KV head's query heads give to where a token stood before: the mean
     over heads and, by their `weights` [n], told tokens. `x` [B][T][hidden] is the layer's input, `positions` [B][T], `sources`
-    [n][2 + places] packing.Batch's, of which `each` row has so many (known here, so that no device is asked). The layer's own
+    [n][2 + places] packing.Batch's of this head, of which `each` row has so many (known here, so that no device is asked). The layer's own
     attention tells no weights: q of the told tokens and k of one head are computed again."""
     s, block = model.shape, model.layers[layer]
     group, D, T = s.q_heads // s.kv_heads, s.head_dim, x.shape[1]
@@ -35,4 +35,4 @@ def missed(model: Model, layer: int, kv_head: int, x: torch.Tensor, positions: t
         at = at[:, None].expand(-1, group, -1)
         found = scores.gather(2, at.clamp(min=0)).masked_fill(at < 0, -math.inf)
         lost.append((scores.logsumexp(-1) - found.logsumexp(-1)).mean(-1))
-    return (torch.cat(lost) * weights).sum() / weights.sum()
+    return (torch.cat(lost) * weights).sum() / weights.sum().clamp(min=1e-9)

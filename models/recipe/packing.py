@@ -28,7 +28,8 @@ from wording import WORDING
 
 SKIP, CONTEXT, TEXT, ANSWER, CHOICE = range(5)  # what a token is as a target
 WEIGHTS = (0.0, 0.16, 0.3, 1.0, 3.0)            # its weight in the loss
-SOURCES = 8        # a token that stood at more places has none of them told
+GUIDES = ("copies", "lists")  # heads of a plan that are told where to look: for a value's tokens; for which word comes next
+SOURCES = 32       # a token that stood at more places has none of them told
 GUIDED = 256       # tokens of a row whose sources are told, at most
 CONTEXT_EVERY = 8  # of a context's tokens one in so many is a target: they cost as much as answers and teach little
 
@@ -39,7 +40,8 @@ class Batch:
     kinds: np.ndarray      # [rows][T + 1] uint8: SKIP ... CHOICE
     answers: np.ndarray    # [rows][T + 1] uint16: 0, or number of the answer in its row * 8 + family + 1
     positions: np.ndarray  # [rows][T] int32
-    sources: np.ndarray    # [n][2 + SOURCES] int32: row, place that says a token, places where it stood before (-1: none)
+    sources: np.ndarray    # [n][3 + SOURCES] int32, sorted: number in GUIDES, row, place that says a token, places where it
+                           # stood before (-1: none)
 
 
 class Packer:
@@ -54,6 +56,9 @@ class Packer:
         self.letters = {token for token in range(FIRST_PLAIN, encoder.vocabulary) if stage.get("letters")
                         and encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()}
         self.comma = encoder.encode(WORDING["niah"]["answer_join"].strip())[-1]
+        self.starts = {token for token in range(FIRST_PLAIN, encoder.vocabulary)
+                       if encoder.processor.id_to_piece(token).startswith("\u2581")}  # of words
+        self.inner = {token for token in range(FIRST_PLAIN, encoder.vocabulary) if encoder.processor.id_to_piece(token)[0].isalpha()}
         self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -72,21 +77,22 @@ class Packer:
                 told += self._sources(r, number, made[-1][1])
         return Batch(np.array([m[0] for m in made], np.uint16), np.array([m[1] for m in made], np.uint8),
                      np.array([m[2] for m in made], np.uint16), positions(r, rows, T, self.stage["pmax"]),
-                     np.array(told, np.int32).reshape(-1, 2 + SOURCES))
+                     np.array(sorted(told), np.int32).reshape(-1, 3 + SOURCES))
 
     def _sources(self, r: random.Random, row: int, kinds: list[int]) -> list[list[int]]:
         """Batch.sources of a row. Tokens that say which value it is come first where there are more than GUIDED."""
         told = []
-        for begin, before, count in self.copied:
+        for which, begin, before, count in self.copied:
             if 0 < len(before) <= SOURCES:
-                told += [[row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
+                told += [[GUIDES.index(which), row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
                          for at in range(begin, begin + count) if at < len(kinds) and kinds[at] != SKIP]
         r.shuffle(told)
-        told.sort(key=lambda t: kinds[t[1] + 1] != CHOICE)
+        told.sort(key=lambda t: kinds[t[2] + 1] != CHOICE)
         return told[:GUIDED]
 
     def row(self, r: random.Random) -> tuple[list[int], list[int], list[int]]:
-        self.copied: list[tuple[int, list[int], int]] = []  # of this row: begin, begins of the same tokens before, count
+        # Of this row: one of GUIDES, begin, begins of the same tokens before, count.
+        self.copied: list[tuple[str, int, list[int], int]] = []
         size, kind = self.stage["T"] + 1, r.random()
         if kind < self.stage["rep"] * self.stage.get("strings", 0):
             return self._strings_row(r, size)
@@ -125,7 +131,7 @@ class Packer:
         while len(ids) < size:
             again = r.choice(listed)
             known = max(min(5, len(again) // 2), unlike[tuple(again)])
-            self.copied.append((len(ids), begins[tuple(again)][:], len(again)))
+            self.copied.append(("copies", len(ids), begins[tuple(again)][:], len(again)))
             begins[tuple(again)].append(len(ids))
             ids += again
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
@@ -151,6 +157,11 @@ class Packer:
             ids += pieces
             kinds += [CHOICE if i < 2 or token in heavy else ANSWER for i, token in enumerate(pieces)]
         return ids + [EOS], kinds + [ANSWER]
+
+    def _words(self, said: list[int]) -> list[tuple[int, list[int]]]:
+        """Of an answer its words, each with its place there."""
+        firsts = [i for i, token in enumerate(said) if token in self.starts]
+        return [(i, said[i:end]) for i, end in zip(firsts, [*firsts[1:], len(said) - 1])]
 
     def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
         ids: list[int] = []
@@ -189,10 +200,17 @@ class Packer:
                 if len(ids) + len(question) + len(said) > size:
                     break
                 number += 1
+                at = len(ids) + len(question)
                 if family == "niah":
                     # What follows a value, too: that it ends is read behind it in the context.
-                    self.copied += [(len(ids) + len(question) + at, [begin + i for i in _places(head, value)], len(value) + 1)
-                                    for at, value in _values(said, self.comma)]
+                    self.copied += [("copies", at + first, [begin + i for i in _places(head, value)], len(value) + 1)
+                                    for first, value in _values(said, self.comma)]
+                elif family == "cwe" and self.stage.get("guide"):
+                    for first, word in self._words(said):
+                        before = [begin + i for i in _places(head, word) if head[i + len(word)] not in self.inner]
+                        # A word is known at its last token, how often it came too.
+                        self.copied.append(("lists", at + first, [b + len(word) - 1 for b in before], 1))
+                        self.copied.append(("copies", at + first + 1, [b + 1 for b in before], len(word) - 1))
                 ids += question + said
                 kinds += _some(len(kinds), len(question)) + said_kinds
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)

@@ -3,6 +3,7 @@ import json
 import math
 from pathlib import Path
 
+from packing import GUIDES
 from tasks import FAMILIES
 
 FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
@@ -29,10 +30,15 @@ def check_config(config: dict, file: Path) -> None:
                          "rate comes down.")
     guided = config.get("guided")
     if guided is not None:
-        need(guided, ("layer", "kv_head"), "'guided'")
-        for name, most in (("layer", config["model"]["layers"]), ("kv_head", config["model"]["kv_heads"])):
-            if guided[name] not in range(most):
-                raise SystemExit(f"train.py: {file}: '{name}' of 'guided' is {guided[name]}: the model has 0 to {most - 1}.")
+        if not isinstance(guided, dict) or not guided or set(guided) - set(GUIDES):
+            raise SystemExit(f"train.py: {file}: 'guided' is {guided}: give a layer and a kv_head for one or more of "
+                             f"{', '.join(GUIDES)}.")
+        for guide, head in guided.items():
+            need(head, ("layer", "kv_head"), f"'guided' of '{guide}'")
+            for name, most in (("layer", config["model"]["layers"]), ("kv_head", config["model"]["kv_heads"])):
+                if head[name] not in range(most):
+                    raise SystemExit(f"train.py: {file}: '{name}' of '{guide}' in 'guided' is {head[name]}: the model has 0 to "
+                                     f"{most - 1}.")
     if not isinstance(config["stages"], list) or not config["stages"]:
         raise SystemExit(f"train.py: {file}: 'stages' is no list of at least one stage.")
     for number, stage in enumerate(config["stages"], 1):
@@ -46,7 +52,7 @@ def check_config(config: dict, file: Path) -> None:
                              "more, so give 5 or more.")
         if stage.get("guide") and guided is None:
             raise SystemExit(f"train.py: {file}: stage {number} has 'guide', and the plan does not say which head to guide: add "
-                             "\"guided\": {\"layer\": L, \"kv_head\": H}.")
+                             "\"guided\": {\"copies\": {\"layer\": L, \"kv_head\": H}}.")
         if "minutes" not in stage and "steps" not in stage:
             raise SystemExit(f"train.py: {file}: stage {number} has neither 'minutes' nor 'steps': say how long it lasts.")
         if not isinstance(stage["families"], list) or len(stage["families"]) != len(FAMILIES):

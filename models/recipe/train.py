@@ -18,14 +18,14 @@ with many questions, hard tasks (several: of those, keys with several values, 0.
 needles alone, 0.35 where it is not said; uuids: of niah's contexts, those whose keys are UUIDs, 0.2 where it is not said;
 uuid_values: the weight of UUIDs as values behind other keys, where numbers have 6 and words 1: 2 where it is not said; alike:
 contexts and rows of strings that look alike; pairs: of the others, those whose UUIDs are full of pairs of letters; few: of rows of
-strings, those of a few tokens of any kind; letters: 1 where a UUID's letters count three times in the loss; guide: the weight in the loss of what guided attention
-misses; hops: of qa's
-questions, those that follow from two facts, 0.2 where it is not said; questions: a dense context has fewer than so many, 12 where
-it is not said); families: weights of niah, vt, cwe, fwe, qa.
+strings, those of a few tokens of any kind; letters: 1 where a UUID's letters count three times in the loss; guide: the weight in
+the loss of what guided attention misses; hops: of qa's questions, those that follow from two facts, 0.2 where it is not said;
+questions: a dense context has fewer than so many, 12 where it is not said); families: weights of niah, vt, cwe, fwe, qa.
 
 With "hold" the learning rate stays for that share of the plan, and comes down in the rest; without it it comes down from the start.
 
-"guided": {"layer": 3, "kv_head": 0} names the KV head whose attention stages with "guide" teach where to look (guide.py).
+"guided": {"copies": {"layer": 3, "kv_head": 0}} names a KV head whose attention stages with "guide" teach where to look
+(guide.py): "copies" while it says a value, "lists" while it says which of a list's commonest words comes next.
 
 A configuration with "grow" starts from --init, at its first stage where that has fewer layers: "grow": [0, -1, 1] puts a new
 layer between its two. One that has grown already is gone on with. A new layer adds nothing at first, so that training begins where the smaller model ended.
@@ -54,7 +54,7 @@ import text
 from export import read_export, write_export
 from model import Model, Shape
 from muon import Muon
-from packing import ANSWER, WEIGHTS, Batch, Batches
+from packing import ANSWER, GUIDES, WEIGHTS, Batch, Batches
 from plan import Plan, read_config
 from tasks import FAMILIES, Tasks
 from tokenizer import Encoder, train_tokenizer
@@ -97,7 +97,7 @@ class Said(NamedTuple):
     targets: torch.Tensor
     kinds: torch.Tensor
     counts: np.ndarray
-    missed: torch.Tensor
+    missed: dict[str, torch.Tensor]
 
 
 def answer_figures(logits: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor, rows: np.ndarray,
@@ -220,32 +220,33 @@ class Trainer:
     def amp(self):
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
-    def gradients(self, batch: Batch) -> Said:
-        def to_device(array: np.ndarray, kind) -> torch.Tensor:
-            tensor = torch.from_numpy(array.astype(kind))
-            return (tensor.pin_memory() if self.device == "cuda" else tensor).to(self.device, non_blocking=True)
+    def to_device(self, array: np.ndarray) -> torch.Tensor:
+        tensor = torch.from_numpy(array.astype(np.int64))
+        return (tensor.pin_memory() if self.device == "cuda" else tensor).to(self.device, non_blocking=True)
 
+    def gradients(self, batch: Batch) -> Said:
         # What counts is found on the CPU: asking the device would make it wait for every step.
         counts = np.flatnonzero(batch.kinds[:, 1:])
-        ids, positions = to_device(batch.ids, np.int64), to_device(batch.positions, np.int64)
-        index, kinds = to_device(counts, np.int64), to_device(batch.kinds[:, 1:].ravel()[counts], np.int64)
-        guided = self.config.get("guided") if batch.sources.size else None
+        ids, positions = self.to_device(batch.ids), self.to_device(batch.positions)
+        index, kinds = self.to_device(counts), self.to_device(batch.kinds[:, 1:].ravel()[counts])
+        guided = self.config.get("guided", {}) if self.guide_weight() else {}
         inputs: list[torch.Tensor] | None = [] if guided else None
-        missed = torch.zeros((), device=self.device)
         with self.amp():
             logits = self.model.logits(self.model(ids[:, :-1], positions, inputs=inputs).flatten(0, 1)[index])
-            if guided:
-                rows, places = batch.sources[:, 0], batch.sources[:, 1]
-                told = to_device(batch.kinds[rows, places + 1], np.int64)
-                each = np.bincount(rows, minlength=len(batch.ids)).tolist()
-                missed = guide.missed(self.model, guided["layer"], guided["kv_head"], inputs[guided["layer"]], positions,
-                                      to_device(batch.sources, np.int64), each, self.weights[told])
+            missed = {which: self.missed(batch, which, head, inputs[head["layer"]], positions) for which, head in guided.items()}
         targets, weight = ids[:, 1:].reshape(-1)[index], self.weights[kinds]
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
         loss = (losses * weight).sum() / weight.sum().clamp(min=1e-9)
         self.model.zero_grad(set_to_none=True)
-        (loss + self.guide_weight() * missed).backward()
-        return Said(loss, logits, losses, targets, kinds, counts, missed.detach())
+        (loss + self.guide_weight() * sum(missed.values())).backward()
+        return Said(loss, logits, losses, targets, kinds, counts, missed)
+
+    def missed(self, batch: Batch, which: str, head: dict, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        told = batch.sources[batch.sources[:, 0] == GUIDES.index(which), 1:]
+        each = np.bincount(told[:, 0], minlength=len(batch.ids)).tolist()
+        kinds = batch.kinds[told[:, 0], told[:, 1] + 1]
+        return guide.missed(self.model, head["layer"], head["kv_head"], x, positions, self.to_device(told), each,
+                            self.weights[self.to_device(kinds)])
 
     def guide_weight(self) -> float:
         return self.plan.stages[self.plan.state["stage"]].get("guide", 0.0)
@@ -292,13 +293,13 @@ class Trainer:
         families = answer_figures(said.logits, said.losses, said.targets, said.counts // batch.positions.shape[1],
                                   batch.answers[:, 1:].ravel()[said.counts])
         return {"loss": round(said.loss.item(), 4), "answer_loss": round(spoken.mean().item(), 4) if spoken.numel() else None,
-                "families": families, **({"missed": round(said.missed.item(), 4)} if self.guide_weight() else {})}
+                "families": families, "missed": {which: round(lost.item(), 4) for which, lost in said.missed.items()}}
 
     def log(self, line: dict) -> None:
         with (self.out / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         right = " ".join(f"{family} {figures['right']:.2f}" for family, figures in line["families"].items())
-        missed = f"  missed {line['missed']}" if "missed" in line else ""
+        missed = "".join(f"  missed of {which} {lost:.2f}" for which, lost in line["missed"].items())
         print(f"{line['seconds']:7.0f} s  stage {line['stage']} T {line['T']}  step {line['step']}  "
               f"{line['tokens'] / 1e6:.1f} M tokens ({line['tokens_per_second'] / 1e3:.0f} K/s, data waited for "
               f"{100 * line['data_wait']:.0f} % of the time)  answer loss {line['answer_loss']}{missed}  right: {right}", flush=True)

@@ -256,7 +256,7 @@ class TrainingTest(unittest.TestCase):
         """A token that is said stood at each place that is told, behind the same tokens, before it is said; no plan without
         "guide" is another for it."""
         import numpy as np
-        from packing import ANSWER, GUIDED, SKIP, SOURCES, Packer
+        from packing import ANSWER, CHOICE, GUIDED, GUIDES, SKIP, SOURCES, Packer
         from tokenizer import EOS
         ends = {EOS, encoder.encode(",")[-1]}
         stage = TINY["stages"][1] | {"T": 700, "lm": 0, "families": [1, 0, 0, 0, 1], "hard": 1, "several": 0.5}
@@ -265,13 +265,14 @@ class TrainingTest(unittest.TestCase):
             batch = Packer(encoder, [], stage | {"guide": 0.3, "B": 4}).batch(random.Random(8))
             plain = Packer(encoder, [], stage | {"B": 1}).batch(random.Random(8))
             self.assertTrue((plain.ids[0] == batch.ids[0]).all())
-            self.assertEqual(plain.sources.shape, (0, 2 + SOURCES))
+            self.assertEqual(plain.sources.shape, (0, 3 + SOURCES))
             self.assertGreater(len(batch.sources), 100)
-            self.assertEqual(list(batch.sources[:, 0]), sorted(batch.sources[:, 0]))
-            self.assertLessEqual(np.bincount(batch.sources[:, 0]).max(), GUIDED)
+            self.assertEqual(batch.sources.tolist(), sorted(batch.sources.tolist()))
+            self.assertLessEqual(np.bincount(batch.sources[:, 1]).max(), GUIDED)
             several, followed, ended = 0, 0, 0
-            for row, place, *before in batch.sources.tolist():
+            for which, row, place, *before in batch.sources.tolist():
                 ids, told = batch.ids[row], [b for b in before if b >= 0]
+                self.assertEqual(GUIDES[which], "copies")
                 self.assertGreaterEqual(batch.kinds[row, place + 1], least)
                 self.assertEqual(before, told + [-1] * (SOURCES - len(told)))
                 self.assertTrue(told and max(told) <= place)
@@ -284,6 +285,21 @@ class TrainingTest(unittest.TestCase):
                 followed += all(ids[b - 1] == ids[place] for b in told)
             self.assertGreater(followed, 0.8 * len(batch.sources))  # not a value's first token
             self.assertTrue(several if rep else ended)
+        batch = Packer(encoder, [], stage | {"guide": 0.3, "rep": 0, "families": [0, 0, 1, 0, 0], "B": 8}).batch(random.Random(8))
+        piece, words = encoder.processor.id_to_piece, 0
+        for which, row, place, *before in batch.sources.tolist():
+            ids, told = batch.ids[row].tolist(), [b for b in before if b >= 0]
+            if GUIDES[which] == "copies":
+                self.assertEqual({ids[b] for b in told}, {ids[place + 1]})
+            else:
+                end = next(i for i in range(place + 2, len(ids)) if ids[i] == EOS or piece(ids[i]).startswith("\u2581"))
+                word = ids[place + 1:end]
+                self.assertEqual(batch.kinds[row, place + 1], CHOICE)
+                for b in told:
+                    self.assertEqual(ids[b + 1 - len(word):b + 1], word)
+                    self.assertFalse(piece(ids[b + 1])[0].isalpha(), "a word that goes on")
+                words += 1
+        self.assertGreater(words, 20)
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
