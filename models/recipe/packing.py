@@ -22,13 +22,13 @@ import numpy as np
 
 import text
 import wording
+from plan import GUIDES
 from tasks import FAMILIES, Tasks
 from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
 from wording import WORDING
 
 SKIP, CONTEXT, TEXT, ANSWER, CHOICE = range(5)  # what a token is as a target
 WEIGHTS = (0.0, 0.16, 0.3, 1.0, 3.0)            # its weight in the loss
-GUIDES = ("copies", "lists")  # heads of a plan that are told where to look: for a value's tokens; for which word comes next
 SOURCES = 32       # a token that stood at more places has none of them told
 GUIDED = 256       # tokens of a row whose sources are told, at most
 CONTEXT_EVERY = 8  # of a context's tokens one in so many is a target: they cost as much as answers and teach little

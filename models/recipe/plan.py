@@ -3,14 +3,15 @@ import json
 import math
 from pathlib import Path
 
-from packing import GUIDES
 from tasks import FAMILIES
 
 FIELDS = ("model", "vocabulary", "lr", "seed", "save_minutes", "log_every", "shard_mb", "most_mb", "stages")
 SHAPE_FIELDS = ("hidden", "layers", "q_heads", "kv_heads", "head_dim", "intermediate", "rope_theta", "max_positions")
 STAGE_FIELDS = ("T", "B", "pmax", "rep", "lm", "dense", "hard", "families")
-STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "letters", "guide", "hops",
-                 "questions")
+STAGE_OPTIONS = ("minutes", "steps", "strings", "several", "crowded", "uuids", "uuid_values", "alike", "pairs", "few", "letters",
+                 "guide", "hops", "questions")
+
+GUIDES = ("copies", "lists")  # heads that are told where to look: for a value's tokens; for which word of a list comes next
 
 
 def check_config(config: dict, file: Path) -> None:

@@ -54,8 +54,8 @@ import text
 from export import read_export, write_export
 from model import Model, Shape
 from muon import Muon
-from packing import ANSWER, GUIDES, WEIGHTS, Batch, Batches
-from plan import Plan, read_config
+from packing import ANSWER, WEIGHTS, Batch, Batches
+from plan import GUIDES, Plan, read_config
 from tasks import FAMILIES, Tasks
 from tokenizer import Encoder, train_tokenizer
 

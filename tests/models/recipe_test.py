@@ -21,9 +21,10 @@ from tasks import FAMILIES, Tasks
 TINY = {"model": {"hidden": 32, "layers": 2, "q_heads": 4, "kv_heads": 1, "head_dim": 64, "intermediate": 48,
                   "rope_theta": 10000.0, "max_positions": 512},
         "vocabulary": 400, "lr": 0.003, "seed": 3, "save_minutes": 9, "log_every": 2, "shard_mb": 0.1, "most_mb": 1,
+        "guided": {"copies": {"layer": 1, "kv_head": 0}, "lists": {"layer": 0, "kv_head": 0}},
         "stages": [{"steps": 6, "T": 128, "B": 2, "pmax": 256, "rep": 0.5, "lm": 0, "dense": 1, "hard": 0,
                     "families": [1, 0, 0, 0, 0]},
-                   {"steps": 6, "T": 256, "B": 2, "pmax": 512, "rep": 0, "lm": 0.1, "dense": 1, "hard": 1,
+                   {"steps": 6, "T": 256, "B": 2, "pmax": 512, "rep": 0, "lm": 0.1, "dense": 1, "hard": 1, "guide": 0.3,
                     "families": [5, 2, 1, 1, 2]}]}
 
 
@@ -72,6 +73,9 @@ class TrainingTest(unittest.TestCase):
                                   (lambda c: c["stages"][1].pop("steps"), "stage 2 has neither 'minutes' nor 'steps'"),
                                   (lambda c: c["stages"][0]["families"].pop(), "'families' of stage 1 is [1, 0, 0, 0]: give"),
                                   (lambda c: c.update(hold=1), "'hold' is 1: give the share of the plan"),
+                                  (lambda c: c.update(guided={"words": {}}), "for one or more of copies, lists"),
+                                  (lambda c: c["guided"]["lists"].update(layer=2), "'layer' of 'lists' in 'guided' is 2: the model has 0 to 1"),
+                                  (lambda c: c.pop("guided"), "does not say which head to guide"),
                                   (lambda c: c.update(stages=[]), "'stages' is no list of at least one stage")):
                 plan = json.loads(json.dumps(TINY))
                 change(plan)
@@ -262,8 +266,8 @@ class TrainingTest(unittest.TestCase):
         stage = TINY["stages"][1] | {"T": 700, "lm": 0, "families": [1, 0, 0, 0, 1], "hard": 1, "several": 0.5}
         for rep, least in ((0, ANSWER), (1, SKIP + 1)):
             stage |= {"rep": rep, "strings": 1}
-            batch = Packer(encoder, [], stage | {"guide": 0.3, "B": 4}).batch(random.Random(8))
-            plain = Packer(encoder, [], stage | {"B": 1}).batch(random.Random(8))
+            batch = Packer(encoder, [], stage | {"guide": 0.3, "B": 8}).batch(random.Random(8))
+            plain = Packer(encoder, [], stage | {"guide": 0, "B": 1}).batch(random.Random(8))
             self.assertTrue((plain.ids[0] == batch.ids[0]).all())
             self.assertEqual(plain.sources.shape, (0, 3 + SOURCES))
             self.assertGreater(len(batch.sources), 100)
@@ -285,7 +289,7 @@ class TrainingTest(unittest.TestCase):
                 followed += all(ids[b - 1] == ids[place] for b in told)
             self.assertGreater(followed, 0.8 * len(batch.sources))  # not a value's first token
             self.assertTrue(several if rep else ended)
-        batch = Packer(encoder, [], stage | {"guide": 0.3, "rep": 0, "families": [0, 0, 1, 0, 0], "B": 8}).batch(random.Random(8))
+        batch = Packer(encoder, [], stage | {"guide": 0.3, "rep": 0, "families": [0, 0, 1, 0, 0], "B": 16}).batch(random.Random(8))
         piece, words = encoder.processor.id_to_piece, 0
         for which, row, place, *before in batch.sources.tolist():
             ids, told = batch.ids[row].tolist(), [b for b in before if b >= 0]
