@@ -1,6 +1,6 @@
 """Averages the weights of exports that one training led to, one after the other: often better than each of them.
 
-  python3 models/recipe/average.py --models runs/few/export runs/pairs/export --out models/next
+  python3 models/recipe/average.py --models runs/guided/export runs/common/export --out models/next
 
 All of one shape and with one tokenizer. The average's training.json has those of its parts.
 """
@@ -26,7 +26,8 @@ def main() -> None:
     for folder in others:
         other = read_export(folder)
         if other.shape != model.shape or (folder / "tokenizer.model").read_bytes() != tokenizer.read_bytes():
-            raise SystemExit(f"average.py: {folder} has another shape or tokenizer than {first}: only trainings of one model can be averaged.")
+            raise SystemExit(f"average.py: {folder} has another shape or tokenizer than {first}: only trainings of one model can be "
+                             "averaged.")
         for name, tensor in other.state_dict().items():
             total[name] += tensor
     model.load_state_dict({name: tensor / len(options.models) for name, tensor in total.items()})

@@ -14,10 +14,10 @@ from model import Model, rms_norm, rope, rotate
 
 def missed(model: Model, layer: int, kv_head: int, x: torch.Tensor, positions: torch.Tensor, sources: torch.Tensor,
            each: list[int], weights: torch.Tensor) -> torch.Tensor:
-    """Minus the logarithm of the attention weight that the KV head's query heads give to where a token stood before: the mean
-    over heads and, by their `weights` [n], told tokens. `x` [B][T][hidden] is the layer's input, `positions` [B][T], `sources`
-    [n][2 + places] packing.Batch's of this head, of which `each` row has so many (known here, so that no device is asked). The layer's own
-    attention tells no weights: q of the told tokens and k of one head are computed again."""
+    """Minus the logarithm of the attention weight that the KV head's query heads give to the places that are told: the mean over
+    heads and, by their `weights` [n], told tokens. `x` [B][T][hidden] is the layer's input, `positions` [B][T], `sources`
+    [n][2 + places] packing.Batch's of this head, of which `each` row has so many (known here, so that no device is asked).
+    The layer's own attention tells no weights: q of the told tokens and k of one head are computed again."""
     s, block = model.shape, model.layers[layer]
     group, D, T = s.q_heads // s.kv_heads, s.head_dim, x.shape[1]
     y = rms_norm(x, block.input_norm, s.rms_eps)

@@ -40,8 +40,8 @@ class Batch:
     kinds: np.ndarray      # [rows][T + 1] uint8: SKIP ... CHOICE
     answers: np.ndarray    # [rows][T + 1] uint16: 0, or number of the answer in its row * 8 + family + 1
     positions: np.ndarray  # [rows][T] int32
-    sources: np.ndarray    # [n][3 + SOURCES] int32, sorted: number in GUIDES, row, place that says a token, places where it
-                           # stood before (-1: none)
+    sources: np.ndarray    # [n][3 + SOURCES] int32, sorted: number in GUIDES, row, place that says a token, places to look at
+                           # then (-1: none)
 
 
 class Packer:
@@ -53,12 +53,11 @@ class Packer:
         shares = {name: stage[name] for name in names if name in stage}
         self.tasks = Tasks(sentences, stage["hard"], **shares)
         self.density = self._characters_per_token()
-        self.letters = {token for token in range(FIRST_PLAIN, encoder.vocabulary) if stage.get("letters")
-                        and encoder.processor.id_to_piece(token).lstrip("\u2581").isalpha()}
+        pieces = {token: encoder.processor.id_to_piece(token) for token in range(FIRST_PLAIN, encoder.vocabulary)}
+        self.letters = {token for token, piece in pieces.items() if stage.get("letters") and piece.lstrip("\u2581").isalpha()}
+        self.starts = {token for token, piece in pieces.items() if piece.startswith("\u2581")}  # a word
+        self.goes_on = {token for token, piece in pieces.items() if piece[0].isalpha()}         # a word that has begun
         self.comma = encoder.encode(WORDING["niah"]["answer_join"].strip())[-1]
-        self.starts = {token for token in range(FIRST_PLAIN, encoder.vocabulary)
-                       if encoder.processor.id_to_piece(token).startswith("\u2581")}  # of words
-        self.inner = {token for token in range(FIRST_PLAIN, encoder.vocabulary) if encoder.processor.id_to_piece(token)[0].isalpha()}
         self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -83,16 +82,20 @@ class Packer:
         """Batch.sources of a row. Tokens that say which value it is come first where there are more than GUIDED."""
         told = []
         for which, begin, before, count in self.copied:
-            if 0 < len(before) <= SOURCES:
-                told += [[GUIDES.index(which), row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
-                         for at in range(begin, begin + count) if at < len(kinds) and kinds[at] != SKIP]
+            told += [[GUIDES.index(which), row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
+                     for at in range(begin, begin + count) if at < len(kinds) and kinds[at] != SKIP]
         r.shuffle(told)
         told.sort(key=lambda t: kinds[t[2] + 1] != CHOICE)
         return told[:GUIDED]
 
+    def _tell(self, which: str, begin: int, before: list[int], count: int) -> None:
+        """Where a head of GUIDES should look while the row's `count` tokens from place `begin` on are said: for the first of them at
+        the places `before`, then at the next ones."""
+        if 0 < len(before) <= SOURCES:
+            self.copied.append((which, begin, list(before), count))
+
     def row(self, r: random.Random) -> tuple[list[int], list[int], list[int]]:
-        # Of this row: one of GUIDES, begin, begins of the same tokens before, count.
-        self.copied: list[tuple[str, int, list[int], int]] = []
+        self.copied: list[tuple[str, int, list[int], int]] = []  # what _tell() was given, of this row
         size, kind = self.stage["T"] + 1, r.random()
         if kind < self.stage["rep"] * self.stage.get("strings", 0):
             return self._strings_row(r, size)
@@ -122,7 +125,10 @@ class Packer:
         listed: list[list[int]] = []
         begins: dict[tuple[int, ...], list[int]] = {}
         while not listed or len(ids) < most:
-            string = r.choices(tokens, k=r.randrange(8, 40)) if tokens else self.encoder.encode(" " + made(r, r.choice(kinds_of)))
+            if tokens:
+                string = r.choices(tokens, k=r.randrange(8, 40))
+            else:
+                string = self.encoder.encode(" " + made(r, r.choice(kinds_of)))
             listed.append(string[:size // 2])
             begins.setdefault(tuple(listed[-1]), []).append(len(ids))
             ids += listed[-1]
@@ -131,7 +137,7 @@ class Packer:
         while len(ids) < size:
             again = r.choice(listed)
             known = max(min(5, len(again) // 2), unlike[tuple(again)])
-            self.copied.append(("copies", len(ids), begins[tuple(again)][:], len(again)))
+            self._tell("copies", len(ids), begins[tuple(again)], len(again))
             begins[tuple(again)].append(len(ids))
             ids += again
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
@@ -162,6 +168,18 @@ class Packer:
         """Of an answer its words, each with its place there."""
         firsts = [i for i, token in enumerate(said) if token in self.starts]
         return [(i, said[i:end]) for i, end in zip(firsts, [*firsts[1:], len(said) - 1])]
+
+    def _tell_answer(self, family: str, head: list[int], begin: int, said: list[int], at: int) -> None:
+        """Of an answer from place `at` on, and its context from place `begin` on."""
+        if family == "niah":
+            for first, value in _values(said, self.comma):  # what follows, too: that a value ends is read behind it
+                self._tell("copies", at + first, [begin + i for i in _places(head, value)], len(value) + 1)
+        elif family == "cwe":
+            for first, word in self._words(said):
+                before = [begin + i for i in _places(head, word) if head[i + len(word)] not in self.goes_on]
+                # A word is known at its last token, how often it came too.
+                self._tell("lists", at + first, [b + len(word) - 1 for b in before], 1)
+                self._tell("copies", at + first + 1, [b + 1 for b in before], len(word) - 1)
 
     def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
         ids: list[int] = []
@@ -200,17 +218,8 @@ class Packer:
                 if len(ids) + len(question) + len(said) > size:
                     break
                 number += 1
-                at = len(ids) + len(question)
-                if family == "niah":
-                    # What follows a value, too: that it ends is read behind it in the context.
-                    self.copied += [("copies", at + first, [begin + i for i in _places(head, value)], len(value) + 1)
-                                    for first, value in _values(said, self.comma)]
-                elif family == "cwe" and self.stage.get("guide"):
-                    for first, word in self._words(said):
-                        before = [begin + i for i in _places(head, word) if head[i + len(word)] not in self.inner]
-                        # A word is known at its last token, how often it came too.
-                        self.copied.append(("lists", at + first, [b + len(word) - 1 for b in before], 1))
-                        self.copied.append(("copies", at + first + 1, [b + 1 for b in before], len(word) - 1))
+                if self.stage.get("guide"):
+                    self._tell_answer(family, head, begin, said, len(ids) + len(question))
                 ids += question + said
                 kinds += _some(len(kinds), len(question)) + said_kinds
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)

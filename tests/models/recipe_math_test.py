@@ -1,5 +1,5 @@
-"""Tests of what models/recipe computes by itself: attention on some CPUs, Muon, guided attention, layers that are compiled, minutes that
-are left.
+"""Tests of what models/recipe computes by itself: attention on some CPUs, Muon, guided attention, layers that are compiled,
+minutes that are left.
 
   python3 tests/models/recipe_math_test.py
 """

@@ -74,7 +74,8 @@ class TrainingTest(unittest.TestCase):
                                   (lambda c: c["stages"][0]["families"].pop(), "'families' of stage 1 is [1, 0, 0, 0]: give"),
                                   (lambda c: c.update(hold=1), "'hold' is 1: give the share of the plan"),
                                   (lambda c: c.update(guided={"words": {}}), "for one or more of copies, lists"),
-                                  (lambda c: c["guided"]["lists"].update(layer=2), "'layer' of 'lists' in 'guided' is 2: the model has 0 to 1"),
+                                  (lambda c: c["guided"]["lists"].update(layer=2), "'layer' of 'lists' in 'guided' is 2: the model "
+                                   "has 0 to 1"),
                                   (lambda c: c.pop("guided"), "does not say which head to guide"),
                                   (lambda c: c.update(stages=[]), "'stages' is no list of at least one stage")):
                 plan = json.loads(json.dumps(TINY))
@@ -304,6 +305,11 @@ class TrainingTest(unittest.TestCase):
                     self.assertFalse(piece(ids[b + 1])[0].isalpha(), "a word that goes on")
                 words += 1
         self.assertGreater(words, 20)
+        packer = Packer(encoder, [], stage)
+        word, longer, comma = min(packer.starts), min(packer.goes_on), packer.comma
+        packer.copied = []
+        packer._tell_answer("cwe", [word, comma, word, longer, comma, word, comma], 100, [word, EOS], 200)
+        self.assertEqual(packer.copied[0], ("lists", 200, [100, 105], 1))
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
