@@ -4,8 +4,8 @@
 #   scripts/measure_model.sh MODEL OUT [PART...]
 #
 # Parts, all of them where none is named, in this order:
-#   accuracy    full attention, needle tasks at 512 to 8K, 50 samples each; single needles at 16K, 10
-#   tasks       the other seven at 1K to 8K, 30 samples each
+#   accuracy    full attention, needle tasks at 512 to 8K, 100 samples each; single needles at 16K, 100
+#   tasks       the other seven at 1K to 8K, 100 samples each
 #   heads       which heads stream, sinks, budgets, overlaps; at 2K and 4K, and on TEXT where it is given
 #   ahead       cosines of the layer-ahead query (ScoutAttention)
 #   recall      intervals of its recalls, CPU's share by step
@@ -115,11 +115,11 @@ train() {  # folder in OUT, rule, options
 }
 
 measure_accuracy() {
-  compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K,8K --samples 50
-  compare accuracy-16k --methods full --tasks single --lengths 16K --samples 10
+  compare accuracy --methods full --tasks single,multikey --lengths 512,1K,2K,4K,8K --samples 100
+  compare accuracy-16k --methods full --tasks single --lengths 16K --samples 100
 }
 measure_tasks() {
-  compare tasks --methods full --tasks niah_multivalue,niah_multiquery,vt,cwe,fwe,qa_1,qa_2 --lengths 1K,2K,4K,8K --samples 30
+  compare tasks --methods full --tasks niah_multivalue,niah_multiquery,vt,cwe,fwe,qa_1,qa_2 --lengths 1K,2K,4K,8K --samples 100
 }
 measure_heads() {
   profile heads-2k heads
