@@ -22,15 +22,12 @@ import numpy as np
 
 import text
 import wording
-from plan import GUIDES
 from tasks import FAMILIES, Tasks
+from told import SOURCES, Answers, Told
 from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
-from wording import WORDING
 
 SKIP, CONTEXT, TEXT, ANSWER, CHOICE = range(5)  # what a token is as a target
 WEIGHTS = (0.0, 0.16, 0.3, 1.0, 3.0)            # its weight in the loss
-SOURCES = 32       # a token that stood at more places has none of them told
-GUIDED = 256       # tokens of a row whose sources are told, at most
 CONTEXT_EVERY = 8  # of a context's tokens one in so many is a target: they cost as much as answers and teach little
 
 
@@ -44,6 +41,14 @@ class Batch:
                            # then (-1: none)
 
 
+@dataclass
+class Row:
+    ids: list[int]
+    kinds: list[int]
+    answers: list[int]  # these three as in a Batch, T + 1 each
+    told: Told
+
+
 class Packer:
     """Rows of exactly T + 1 tokens: repeated random tokens or strings (they teach copying), natural text, or tasks."""
 
@@ -55,9 +60,7 @@ class Packer:
         self.density = self._characters_per_token()
         pieces = {token: encoder.processor.id_to_piece(token) for token in range(FIRST_PLAIN, encoder.vocabulary)}
         self.letters = {token for token, piece in pieces.items() if stage.get("letters") and piece.lstrip("\u2581").isalpha()}
-        self.starts = {token for token, piece in pieces.items() if piece.startswith("\u2581")}  # a word
-        self.goes_on = {token for token, piece in pieces.items() if piece[0].isalpha()}         # a word that has begun
-        self.comma = encoder.encode(WORDING["niah"]["answer_join"].strip())[-1]
+        self.answers_of = Answers(encoder)
         self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -69,33 +72,19 @@ class Packer:
 
     def batch(self, r: random.Random) -> Batch:
         T, rows = self.stage["T"], self.stage["B"]
-        made, told = [], []
+        made: list[Row] = []
+        sources: list[list[int]] = []
         for number in range(rows):
-            made.append(self.row(r))
+            row = self.row(r)
             if self.stage.get("guide"):  # else nothing is drawn: plans without it make what they did before
-                told += self._sources(r, number, made[-1][1])
-        return Batch(np.array([m[0] for m in made], np.uint16), np.array([m[1] for m in made], np.uint8),
-                     np.array([m[2] for m in made], np.uint16), positions(r, rows, T, self.stage["pmax"]),
-                     np.array(sorted(told), np.int32).reshape(-1, 3 + SOURCES))
+                # Tokens that say which value it is come first where there are too many.
+                sources += row.told.sources(r, number, [k != SKIP for k in row.kinds], [k == CHOICE for k in row.kinds])
+            made.append(row)
+        return Batch(np.array([m.ids for m in made], np.uint16), np.array([m.kinds for m in made], np.uint8),
+                     np.array([m.answers for m in made], np.uint16), positions(r, rows, T, self.stage["pmax"]),
+                     np.array(sorted(sources), np.int32).reshape(-1, 3 + SOURCES))
 
-    def _sources(self, r: random.Random, row: int, kinds: list[int]) -> list[list[int]]:
-        """Batch.sources of a row. Tokens that say which value it is come first where there are more than GUIDED."""
-        told = []
-        for which, begin, before, count in self.copied:
-            told += [[GUIDES.index(which), row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
-                     for at in range(begin, begin + count) if at < len(kinds) and kinds[at] != SKIP]
-        r.shuffle(told)
-        told.sort(key=lambda t: kinds[t[2] + 1] != CHOICE)
-        return told[:GUIDED]
-
-    def _tell(self, which: str, begin: int, before: list[int], count: int) -> None:
-        """Where a head of GUIDES should look while the row's `count` tokens from place `begin` on are said: for the first of them at
-        the places `before`, then at the next ones."""
-        if 0 < len(before) <= SOURCES:
-            self.copied.append((which, begin, list(before), count))
-
-    def row(self, r: random.Random) -> tuple[list[int], list[int], list[int]]:
-        self.copied: list[tuple[str, int, list[int], int]] = []  # what _tell() was given, of this row
+    def row(self, r: random.Random) -> Row:
         size, kind = self.stage["T"] + 1, r.random()
         if kind < self.stage["rep"] * self.stage.get("strings", 0):
             return self._strings_row(r, size)
@@ -103,21 +92,21 @@ class Packer:
             period = r.randrange(8, max(9, self.stage["T"] // 2))
             once = [r.randrange(FIRST_PLAIN, self.encoder.vocabulary) for _ in range(period)]
             ids = ([BOS] + once * (size // period + 1))[:size]
-            return ids, ([SKIP] * (period + 1) + [TEXT] * size)[:size], [0] * size
+            return Row(ids, ([SKIP] * (period + 1) + [TEXT] * size)[:size], [0] * size, Told())
         if kind < self.stage["rep"] + self.stage["lm"] and self.sentences:
             ids, at = [BOS], r.randrange(len(self.sentences))
             while len(ids) < size:
                 ids += self.encoder.encode(self.sentences[at % len(self.sentences)] + " ")
                 at += 1
-            return ids[:size], [SKIP] + [TEXT] * (size - 1), [0] * size
+            return Row(ids[:size], [SKIP] + [TEXT] * (size - 1), [0] * size, Told())
         return self._task_row(r, size)
 
-    def _strings_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
+    def _strings_row(self, r: random.Random, size: int) -> Row:
         """UUIDs, numbers, names or keys: some listed once, then again and again in random order. A token is no longer enough to
         find the place to copy from, as it is in repeated random tokens: three or four must agree, and more in strings that look
         alike. Targets are what can be known: not the first time, nor the tokens that say which string it is."""
         kinds_of = r.choice((("uuids",), ("uuids",), ("numbers",), ("words",), ("uuids", "numbers", "words")))
-        ids, kinds = [BOS], [SKIP]
+        ids, kinds, told = [BOS], [SKIP], Told()
         most = r.uniform(0.1, 0.6) * size
         few = self.stage.get("few", 0)
         tokens = self._few_tokens(r) if few and r.random() < few else []
@@ -137,11 +126,11 @@ class Packer:
         while len(ids) < size:
             again = r.choice(listed)
             known = max(min(5, len(again) // 2), unlike[tuple(again)])
-            self._tell("copies", len(ids), begins[tuple(again)], len(again))
+            told.tell("copies", len(ids), begins[tuple(again)], len(again))
             begins[tuple(again)].append(len(ids))
             ids += again
             kinds += [SKIP] * known + [TEXT] * (len(again) - known)
-        return ids[:size], kinds[:size], [0] * size
+        return Row(ids[:size], kinds[:size], [0] * size, told)
 
     def _few_tokens(self, r: random.Random) -> list[int]:
         """Some of all tokens, or those that UUIDs are made of, or their letters alone. Strings of them are found by several tokens
@@ -164,27 +153,11 @@ class Packer:
             kinds += [CHOICE if i < 2 or token in heavy else ANSWER for i, token in enumerate(pieces)]
         return ids + [EOS], kinds + [ANSWER]
 
-    def _words(self, said: list[int]) -> list[tuple[int, list[int]]]:
-        """Of an answer its words, each with its place there."""
-        firsts = [i for i, token in enumerate(said) if token in self.starts]
-        return [(i, said[i:end]) for i, end in zip(firsts, [*firsts[1:], len(said) - 1])]
-
-    def _tell_answer(self, family: str, head: list[int], begin: int, said: list[int], at: int) -> None:
-        """Of an answer from place `at` on, and its context from place `begin` on."""
-        if family == "niah":
-            for first, value in _values(said, self.comma):  # what follows, too: that a value ends is read behind it
-                self._tell("copies", at + first, [begin + i for i in _places(head, value)], len(value) + 1)
-        elif family == "cwe":
-            for first, word in self._words(said):
-                before = [begin + i for i in _places(head, word) if head[i + len(word)] not in self.goes_on]
-                # A word is known at its last token, how often it came too.
-                self._tell("lists", at + first, [b + len(word) - 1 for b in before], 1)
-                self._tell("copies", at + first + 1, [b + 1 for b in before], len(word) - 1)
-
-    def _task_row(self, r: random.Random, size: int) -> tuple[list[int], list[int], list[int]]:
+    def _task_row(self, r: random.Random, size: int) -> Row:
         ids: list[int] = []
         kinds: list[int] = []
         answers: list[int] = []
+        told = Told()
         dense = r.random() < self.stage["dense"]  # many questions on less context
         number = 0
         tries = 0
@@ -219,29 +192,12 @@ class Packer:
                     break
                 number += 1
                 if self.stage.get("guide"):
-                    self._tell_answer(family, head, begin, said, len(ids) + len(question))
+                    self.answers_of.tell(told, family, head, begin, said, len(ids) + len(question))
                 ids += question + said
                 kinds += _some(len(kinds), len(question)) + said_kinds
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)
         rest = size - len(ids)
-        return ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest
-
-
-def _values(said: list[int], comma: int) -> list[tuple[int, list[int]]]:
-    """Of an answer its values, each with its place there: commas are between them, EOS is behind the last."""
-    ends = [i for i, token in enumerate(said) if token in (comma, EOS)]
-    return [(begin, said[begin:end]) for begin, end in zip([0, *(end + 1 for end in ends)], ends)]
-
-
-def _places(context: list[int], value: list[int]) -> list[int]:
-    """Where the value stands in the context."""
-    text, part = np.array(context, np.uint16).tobytes(), np.array(value, np.uint16).tobytes()
-    found, at = [], text.find(part)
-    while at >= 0:
-        if at % 2 == 0:
-            found.append(at // 2)
-        at = text.find(part, at + 1)
-    return found
+        return Row(ids + [EOS] * rest, kinds + [SKIP] * rest, answers + [0] * rest, told)
 
 
 def hexadecimal_tokens(encoder: Encoder) -> list[tuple[int, str]]:

@@ -203,10 +203,10 @@ class TrainingTest(unittest.TestCase):
         from tokenizer import EOS
         r, spoken = random.Random(4), 0
         for _ in range(40):
-            ids, kinds, answers = packer.row(r)
-            self.assertEqual((len(ids), len(kinds), len(answers)), (257, 257, 257))
-            self.assertEqual([k >= ANSWER for k in kinds], [a > 0 for a in answers])
-            spoken += any(answers)
+            row = packer.row(r)
+            self.assertEqual((len(row.ids), len(row.kinds), len(row.answers)), (257, 257, 257))
+            self.assertEqual([k >= ANSWER for k in row.kinds], [a > 0 for a in row.answers])
+            spoken += any(row.answers)
         self.assertGreater(spoken, 20)
         ids, kinds = packer._answer("abcde 1234567, 89")
         words = [packer.encoder.encode(" " + word) for word in ("abcde", "1234567,", "89")]
@@ -224,12 +224,11 @@ class TrainingTest(unittest.TestCase):
         self.assertTrue((one.ids == again.ids).all() and (one.positions == again.positions).all())
 
         def without_padding(row):
-            ids, kinds, _ = row
-            end = len(ids)
-            while end > 0 and ids[end - 1] == EOS and kinds[end - 1] == SKIP:
+            end = len(row.ids)
+            while end > 0 and row.ids[end - 1] == EOS and row.kinds[end - 1] == SKIP:
                 end -= 1
             self.assertGreater(end, 0, "a row of nothing")
-            return kinds[:end]
+            return row.kinds[:end]
 
         contexts = np.concatenate([without_padding(packer.row(r)) for _ in range(40)])
         self.assertAlmostEqual((contexts == CONTEXT).sum() / (contexts < ANSWER).sum(), 1 / CONTEXT_EVERY, delta=0.01)
@@ -238,9 +237,10 @@ class TrainingTest(unittest.TestCase):
         """What is a target stood in the row before, behind the same tokens."""
         r, targets = random.Random(9), 0
         for _ in range(20):
-            ids, kinds, answers = packer.row(r)
-            self.assertEqual((len(ids), len(kinds), sum(answers)), (257, 257, 0))
-            for i in (i for i, kind in enumerate(kinds) if kind):
+            row = packer.row(r)
+            ids = row.ids
+            self.assertEqual((len(ids), len(row.kinds), sum(row.answers)), (257, 257, 0))
+            for i in (i for i, kind in enumerate(row.kinds) if kind):
                 before = [ids[j - 2:j + 1] for j in range(2, i)]
                 self.assertIn(ids[i - 2:i + 1], before)
                 targets += 1
@@ -251,7 +251,7 @@ class TrainingTest(unittest.TestCase):
         self.check_strings(packer, least=20)
         piece, r, rows = packer.encoder.processor.id_to_piece, random.Random(3), []
         for _ in range(60):
-            rows.append({piece(token) for token in packer.row(r)[0][1:]})
+            rows.append({piece(token) for token in packer.row(r).ids[1:]})
         hexadecimal, letters = set("0123456789abcdef"), set("abcdef")
         self.assertLess(max(len(row) for row in rows), 72)
         kinds = [1 if set("".join(row)) <= letters else 2 if set("".join(row)) <= hexadecimal else 0 for row in rows]
@@ -261,7 +261,9 @@ class TrainingTest(unittest.TestCase):
         """A token that is said stood at each place that is told, behind the same tokens, before it is said; no plan without
         "guide" is another for it."""
         import numpy as np
-        from packing import ANSWER, CHOICE, GUIDED, GUIDES, SKIP, SOURCES, Packer
+        from packing import ANSWER, CHOICE, SKIP, Packer
+        from plan import GUIDES
+        from told import GUIDED, SOURCES, Answers, Told
         from tokenizer import EOS
         ends = {EOS, encoder.encode(",")[-1]}
         stage = TINY["stages"][1] | {"T": 700, "lm": 0, "families": [1, 0, 0, 0, 1], "hard": 1, "several": 0.5}
@@ -305,11 +307,10 @@ class TrainingTest(unittest.TestCase):
                     self.assertFalse(piece(ids[b + 1])[0].isalpha(), "a word that goes on")
                 words += 1
         self.assertGreater(words, 20)
-        packer = Packer(encoder, [], stage)
-        word, longer, comma = min(packer.starts), min(packer.goes_on), packer.comma
-        packer.copied = []
-        packer._tell_answer("cwe", [word, comma, word, longer, comma, word, comma], 100, [word, EOS], 200)
-        self.assertEqual(packer.copied[0], ("lists", 200, [100, 105], 1))
+        answers, told = Answers(encoder), Told()
+        word, longer, comma = min(answers.starts), min(answers.goes_on), answers.comma
+        answers.tell(told, "cwe", [word, comma, word, longer, comma, word, comma], 100, [word, EOS], 200)
+        self.assertEqual(told.copied[0], ("lists", 200, [100, 105], 1))
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
