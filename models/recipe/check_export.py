@@ -1,9 +1,10 @@
 """Checks that an export is the model that was trained: loaded by Hugging Face transformers and by Tandem it says the same.
 
   python3 models/recipe/check_export.py --run runs/gpu --tandem build/release/bin/tandem
+  python3 models/recipe/check_export.py --model models/deep --tandem build/release/bin/tandem      # such as an average
 
-1. transformers (f32, eager attention) and the checkpoint's own model, its weights rounded to bf16, agree on every logit of
-   some prompts within 1e-3. 2. `tandem info` and `tandem generate` load the folder, and the greedy text of `generate` is
+1. transformers (f32, eager attention) and the recipe's model, with the checkpoint's weights rounded to bf16 (of --model with
+   the export's own), agree on every logit of some prompts within 1e-3. 2. `tandem info` and `tandem generate` load the folder, and the greedy text of `generate` is
    transformers'. Exit code 1 if anything differs. Needs torch and transformers; without --tandem only 1.
 """
 import argparse
@@ -43,11 +44,13 @@ def prompts(encoder: Encoder, vocabulary: int) -> dict[str, list[int]]:
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", required=True, help="a training folder: last.pt and export/")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--run", type=Path, help="a training folder: last.pt and export/")
+    what.add_argument("--model", type=Path, help="an exported folder whose checkpoint is not at hand")
     parser.add_argument("--tandem", help="the program, to be checked too")
     options = parser.parse_args()
-    export = Path(options.run) / "export"
-    ours = trained_model(Path(options.run), export)
+    export = options.model or options.run / "export"
+    ours = trained_model(options.run, export) if options.run else read_export(export)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(export, dtype=torch.float32, attn_implementation="eager")
     theirs.eval()
     encoder, failed = Encoder(export / "tokenizer.model"), False
