@@ -1,6 +1,6 @@
 """Averages the weights of exports that one training led to, one after the other: often better than each of them.
 
-  python3 models/recipe/average.py --models runs/guided/export runs/common/export --out models/next
+  python3 models/recipe/average.py --models runs/guided/export runs/common/export --out runs/average
 
 All of one shape and with one tokenizer. The average's training.json has those of its parts.
 """

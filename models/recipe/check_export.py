@@ -1,11 +1,14 @@
 """Checks that an export is the model that was trained: loaded by Hugging Face transformers and by Tandem it says the same.
 
   python3 models/recipe/check_export.py --run runs/gpu --tandem build/release/bin/tandem
-  python3 models/recipe/check_export.py --model models/deep --tandem build/release/bin/tandem      # such as an average
+  python3 models/recipe/check_export.py --model models/next --tandem build/release/bin/tandem
 
-1. transformers (f32, eager attention) and the recipe's model, with the checkpoint's weights rounded to bf16 (of --model with
-   the export's own), agree on every logit of some prompts within 1e-3. 2. `tandem info` and `tandem generate` load the folder, and the greedy text of `generate` is
-   transformers'. Exit code 1 if anything differs. Needs torch and transformers; without --tandem only 1.
+1. transformers (f32, eager attention) and the recipe's own model agree on every logit of some prompts within 1e-3. Of --run
+   the recipe's has the checkpoint's weights, rounded to bf16; of --model the export's own, which says nothing about how they
+   came there: for averages, and where no checkpoint is left.
+2. `tandem info` and `tandem generate` load the folder, and the greedy text of `generate` is transformers'.
+
+Exit code 1 if anything differs. Needs torch and transformers; without --tandem only 1.
 """
 import argparse
 import random

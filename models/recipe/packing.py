@@ -60,7 +60,7 @@ class Packer:
         self.density = self._characters_per_token()
         pieces = {token: encoder.processor.id_to_piece(token) for token in range(FIRST_PLAIN, encoder.vocabulary)}
         self.letters = {token for token, piece in pieces.items() if stage.get("letters") and piece.lstrip("\u2581").isalpha()}
-        self.answers_of = Answers(encoder)
+        self.answer_places = Answers(encoder)
         self.hexadecimal = hexadecimal_tokens(encoder)
 
     def _characters_per_token(self) -> dict[str, float]:
@@ -192,7 +192,7 @@ class Packer:
                     break
                 number += 1
                 if self.stage.get("guide"):
-                    self.answers_of.tell(told, family, head, begin, said, len(ids) + len(question))
+                    self.answer_places.tell(told, family, head, begin, said, len(ids) + len(question))
                 ids += question + said
                 kinds += _some(len(kinds), len(question)) + said_kinds
                 answers += [0] * len(question) + [number * 8 + FAMILIES.index(family) + 1] * len(said)

@@ -1,4 +1,4 @@
-"""What a plan's guided heads are told (guide.py): for tokens of a row, the places where they stood before."""
+"""What a plan's guided heads are told (guide.py): the places of a row to look at while some of its tokens are said."""
 import random
 from dataclasses import dataclass, field
 
@@ -8,26 +8,26 @@ from plan import GUIDES
 from tokenizer import EOS, Encoder
 from wording import WORDING
 
-SOURCES = 32  # a token that stood at more places has none of them told
+SOURCES = 32  # a token with more places than that has none of them told
 GUIDED = 256  # tokens of a row whose sources are told, at most
 
 
 @dataclass
 class Told:
     """Of one row. A `which` is one of GUIDES, places are counted from the row's first token."""
-    copied: list[tuple[str, int, list[int], int]] = field(default_factory=list)
+    spans: list[tuple[str, int, list[int], int]] = field(default_factory=list)  # tell()'s arguments
 
     def tell(self, which: str, begin: int, before: list[int], count: int) -> None:
         """Where a head should look while the row's `count` tokens from place `begin` on are said: for the first of them at the
         places `before`, then at the next ones."""
         if 0 < len(before) <= SOURCES:
-            self.copied.append((which, begin, list(before), count))
+            self.spans.append((which, begin, list(before), count))  # a copy: callers go on with their list
 
     def sources(self, r: random.Random, row: int, counts: list[bool], first: list[bool]) -> list[list[int]]:
         """packing.Batch.sources of row number `row`, for tokens that count in the loss, GUIDED of them at most: those that should
         come `first` where there are more, others by chance."""
         told = []
-        for which, begin, before, count in self.copied:
+        for which, begin, before, count in self.spans:
             told += [[GUIDES.index(which), row, at - 1, *(b + at - begin for b in before), *[-1] * (SOURCES - len(before))]
                      for at in range(begin, begin + count) if at < len(counts) and counts[at]]
         r.shuffle(told)
@@ -36,7 +36,7 @@ class Told:
 
 
 class Answers:
-    """Where the words of an answer stand in its context."""
+    """Where an answer's values or words stand in its context."""
 
     def __init__(self, encoder: Encoder):
         pieces = [encoder.processor.id_to_piece(token) for token in range(encoder.vocabulary)]
@@ -45,7 +45,7 @@ class Answers:
         self.comma = encoder.encode(WORDING["niah"]["answer_join"].strip())[-1]
 
     def tell(self, told: Told, family: str, head: list[int], begin: int, said: list[int], at: int) -> None:
-        """Of the answer `said` from place `at` on, whose context `head` begins at place `begin`."""
+        """Tells where what `said`, an answer from place `at` on, says stood in its context `head`, which begins at place `begin`."""
         if family == "niah":
             for first, value in self._values(said):  # what follows, too: that a value ends is read behind it
                 told.tell("copies", at + first, [begin + i for i in _places(head, value)], len(value) + 1)

@@ -310,7 +310,7 @@ class TrainingTest(unittest.TestCase):
         answers, told = Answers(encoder), Told()
         word, longer, comma = min(answers.starts), min(answers.goes_on), answers.comma
         answers.tell(told, "cwe", [word, comma, word, longer, comma, word, comma], 100, [word, EOS], 200)
-        self.assertEqual(told.copied[0], ("lists", 200, [100, 105], 1))
+        self.assertEqual(told.spans[0], ("lists", 200, [100, 105], 1))
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
