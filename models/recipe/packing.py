@@ -15,7 +15,7 @@ import queue
 import random
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +46,7 @@ class Row:
     ids: list[int]
     kinds: list[int]
     answers: list[int]  # these three as in a Batch, T + 1 each
-    told: Told
+    told: Told = field(default_factory=Told)
 
 
 class Packer:
@@ -92,13 +92,13 @@ class Packer:
             period = r.randrange(8, max(9, self.stage["T"] // 2))
             once = [r.randrange(FIRST_PLAIN, self.encoder.vocabulary) for _ in range(period)]
             ids = ([BOS] + once * (size // period + 1))[:size]
-            return Row(ids, ([SKIP] * (period + 1) + [TEXT] * size)[:size], [0] * size, Told())
+            return Row(ids, ([SKIP] * (period + 1) + [TEXT] * size)[:size], [0] * size)
         if kind < self.stage["rep"] + self.stage["lm"] and self.sentences:
             ids, at = [BOS], r.randrange(len(self.sentences))
             while len(ids) < size:
                 ids += self.encoder.encode(self.sentences[at % len(self.sentences)] + " ")
                 at += 1
-            return Row(ids[:size], [SKIP] + [TEXT] * (size - 1), [0] * size, Told())
+            return Row(ids[:size], [SKIP] + [TEXT] * (size - 1), [0] * size)
         return self._task_row(r, size)
 
     def _strings_row(self, r: random.Random, size: int) -> Row:

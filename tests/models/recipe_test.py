@@ -311,6 +311,10 @@ class TrainingTest(unittest.TestCase):
         word, longer, comma = min(answers.starts), min(answers.goes_on), answers.comma
         answers.tell(told, "cwe", [word, comma, word, longer, comma, word, comma], 100, [word, EOS], 200)
         self.assertEqual(told.spans[0], ("lists", 200, [100, 105], 1))
+        told = Told()
+        for places in (0, SOURCES + 1, SOURCES):
+            told.tell("copies", 100, list(range(places)), 1)
+        self.assertEqual(told.spans, [("copies", 100, list(range(SOURCES)), 1)])
 
     def check_unlike(self):
         """After so many of its tokens a string is no other's beginning, and not before."""
