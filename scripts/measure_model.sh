@@ -12,6 +12,8 @@
 #   shift       predicted queries (AsyncSpade), with the plot
 #   flops       accuracy at equal budgets of 128 tokens
 #   hgca        perplexity by beta and device ratio, and needles, starved; heads that attend what their group chose
+#   means       means for digests beside bounds: quest, hybrid-fixed, scoutattention
+#   layers      ScoutAttention with layer 1, and with all layers, by their own query; recorded choices beside a run's
 #   predictors  Fluxion's, one for each budget rule: collects, trains (PyTorch), writes OUT/fluxion and its reports
 #   judge       these on prompts of a seed that nothing else uses
 # and with these (of a shipped model once they are in its folder fluxion):
@@ -45,7 +47,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 2 ] || { awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"; exit 2; }
 model=$1 out=$2
 shift 2
-parts=(accuracy tasks heads ahead recall shift flops hgca predictors judge regret near far ablations readme recorded equal needle)
+parts=(accuracy tasks heads ahead recall shift flops hgca means layers predictors judge regret near far ablations readme recorded equal needle)
 language=(ruler text variants essays grid scout learned longer)
 for part in "$@"; do
   [[ " ${parts[*]} ${language[*]} " = *" $part "* ]] || {
@@ -178,6 +180,17 @@ measure_ablations() {
 }
 measure_readme() { measure readme compare --as llama-3.1-8b --batch 16 --context 32K --workload published; }
 measure_recorded() { compare recorded --as llama-3.1-8b --batch 16 --context 32K --workload recorded; }
+measure_means() {
+  local methods=full method
+  for method in quest:budget=512 quest:budget=256 hybrid-fixed:budget=0.05 scoutattention:budget=512; do methods+=,$method,$method,digest=mean; done
+  compare means --methods "$methods" --tasks single,multikey --lengths 1K,2K --samples 20
+}
+measure_layers() {
+  local scout=scoutattention:budget=512 shape=$model
+  [ -d "$model" ] || shape=$root/models/${model/embedded/deep}
+  compare layers --methods "full,$scout,$scout,true_layers=2,$scout,ahead=none"
+  compare layers-recorded --methods "full,$scout,$scout,recall=1" --lengths 2K --samples 5 --as "$shape" --context 2K --batch 1 --workload recorded
+}
 measure_equal() { measure equal compare --equal touched-bytes=0.2,0.35,0.5 --samples 20 --batch 20; }
 measure_needle() { measure needle eval needle; }
 hgca_grid() {

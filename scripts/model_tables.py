@@ -5,10 +5,11 @@
   python3 scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; of
-docs/fluxion-accuracy.md regret, near, near_attended, far and ablations; of docs/hgca.md perplexity, needles and grid; of AsyncSpade's page shift and
-flops; of ScoutAttention's scout; of docs/language_model.md ruler, text, variants, essays, learned, longer and heads. With a third
-word, such as seed, they are "seed accuracy" and so on, so that one page can have two models. A part whose measurement the folder
-lacks is left as it is, and named. For a model of your own, let it write a copy of the page: the text between the tables stays.
+docs/fluxion-accuracy.md regret, near, near_attended, far and ablations; of docs/hgca.md perplexity, needles and grid; of the
+baselines' page means; of AsyncSpade's shift and flops; of ScoutAttention's scout; of docs/language_model.md ruler, text,
+variants, essays, learned, longer and heads. With a third word, such as seed, they are "seed accuracy" and so on, so that one
+page can have two models. A part whose measurement the folder lacks is left as it is, and named. For a model of your own, let
+it write a copy of the page: the text between the tables stays.
 """
 import sys
 from pathlib import Path
@@ -175,6 +176,9 @@ class Measured:
     def needles(self):
         return run_tables.accuracy_by_method(self.folder / "hgca-needles")
 
+    def means(self):
+        return run_tables.accuracy_by_method(self.folder / "means")
+
     def shift(self):
         return run_tables.query_shift(self.folder / "shift.json")
 
@@ -223,7 +227,7 @@ class Measured:
     def ablations(self):
         return self.printed("ablations")
 
-    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "shift", "flops", "near", "near_attended",
+    PARTS = ("accuracy", "tasks", "heads", "rules", "lengths", "blocks", "regret", "perplexity", "needles", "means", "shift", "flops", "near", "near_attended",
              "far", "ablations", "ruler", "text", "variants", "essays", "grid", "scout", "learned", "longer")
 
 

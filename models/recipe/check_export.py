@@ -1,7 +1,7 @@
 """Checks that an export is the model that was trained: loaded by Hugging Face transformers and by Tandem it says the same.
 
   python3 models/recipe/check_export.py --run runs/gpu --tandem build/release/bin/tandem
-  python3 models/recipe/check_export.py --model models/next --tandem build/release/bin/tandem
+  python3 models/recipe/check_export.py --model models/deep --tandem build/release/bin/tandem
 
 1. transformers (f32, eager attention) and the recipe's own model agree on every logit of some prompts within 1e-3. Of --run
    the recipe's has the checkpoint's weights, rounded to bf16; of --model the export's own, which says nothing about how they

@@ -61,7 +61,7 @@ TEST(LoadModel, EveryShippedModelIsWholeAndSmall) {
         EXPECT_LE(file.file_size(), 12'000'000u) << file.path();
       }
   }
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("seed", "deep", "next", "tiny"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("seed", "deep", "tiny"));
 }
 
 TEST(LoadModel, FoldersHaveTheirOwnNames) {
