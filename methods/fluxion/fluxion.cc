@@ -220,7 +220,7 @@ class Fluxion : public Method {
         for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
           const float* from = estimates.data() + (std::size_t{row.row} * shape.q_heads + g * shape.group()) * kWidth;
           for (std::size_t h = 0; h < group.size(); ++h, from += kWidth) group[h] = {from[0], from[1], from[2] != 0};
-          GroupChoice choice = choose_granularity(group, row.state.host_tokens(), stage_);
+          GroupChoice choice = choose_granularity(group, row.state.host_tokens(), stage_, heads_->least_blocks());
           if (std::all_of(choice.keep.begin(), choice.keep.end(), [](std::uint32_t keep) { return keep == 0; }))
             continue;
           made.push_back({row.row, g, digests_of(row.state, choice.block), std::move(choice.keep), true, true,

@@ -33,6 +33,8 @@ class HeadSource {
   virtual std::string trained_for() const { return {}; }
   /// With these properties everything is attended.
   virtual bool lossless() const { return false; }
+  /// Blocks that a head gets at least where it is not said to stream.
+  virtual std::uint32_t least_blocks() const { return 0; }
   /// Needs::last_queries.
   virtual std::uint32_t last_queries() const { return 0; }
   /// Of a prefilled sequence, all of it on the device still, of which `host` is about to leave. What it returns lives

@@ -131,6 +131,7 @@ class WatchedHeads : public HeadSource {
   }
   std::uint64_t content() const override { return source_->content(); }
   std::string trained_for() const override { return source_->trained_for(); }
+  std::uint32_t least_blocks() const override { return source_->least_blocks(); }
   bool lossless() const override { return source_->lossless(); }
   std::uint32_t last_queries() const override { return std::max(source_->last_queries(), 1u); }
   std::size_t kept_bytes(const ModelShape& shape) const override { return source_->kept_bytes(shape); }
@@ -153,8 +154,8 @@ class WatchedHeads : public HeadSource {
     const Look look(shape, inputs.view, *memory->copy);
     HeadErrors errors;
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const GroupChoice choice =
-          choose_granularity({out + std::size_t{g} * shape.group(), shape.group()}, memory->copy->tokens, stage_);
+      const GroupChoice choice = choose_granularity({out + std::size_t{g} * shape.group(), shape.group()},
+                                                    memory->copy->tokens, stage_, least_blocks());
       for (std::uint32_t i = 0; i < shape.group(); ++i) {
         const std::uint32_t h = g * shape.group() + i;
         const double error =

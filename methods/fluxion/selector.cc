@@ -28,7 +28,8 @@ double volume_at(std::span<const HeadProperties> group, std::uint32_t host_token
   return 2.0 * host_tokens / block + 2.0 * host_tokens * budgets;
 }
 
-GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint32_t host_tokens, SelectorStage stage) {
+GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint32_t host_tokens, SelectorStage stage,
+                               std::uint32_t least) {
   TANDEM_CHECK(host_tokens > 0 && !group.empty(), "a choice for {} heads over {} tokens", group.size(), host_tokens);
   GroupChoice choice;
   choice.keep.resize(group.size());
@@ -51,6 +52,8 @@ GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint3
     const double budget = budget_at(group[h], choice.block), blocks = budget * host_tokens / choice.block;
     const double slack = budget < 1 ? 1e-6 + kRounding * blocks : 0;
     choice.keep[h] = static_cast<std::uint32_t>(std::ceil(std::max(blocks - slack, 0.0)));
+    const std::uint32_t all = (host_tokens + choice.block - 1) / choice.block;
+    if (!group[h].streaming) choice.keep[h] = std::max(choice.keep[h], std::min(least, all));
   }
   return choice;
 }

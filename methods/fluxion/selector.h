@@ -36,7 +36,8 @@ double volume_at(std::span<const HeadProperties> group, std::uint32_t host_token
                  SelectorStage stage);
 
 /// The block size of the least volume, the smaller one of equals, and each head's ceil(bgt_h(blk*) host_tokens / blk*)
-/// blocks. host_tokens > 0.
-GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint32_t host_tokens, SelectorStage stage);
+/// blocks, `least` of them at least for heads that do not stream. host_tokens > 0.
+GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint32_t host_tokens, SelectorStage stage,
+                               std::uint32_t least = 0);
 
 }  // namespace tandem

@@ -114,7 +114,7 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
     for (std::uint32_t t = 0; t < seen.size(); ++t) seen[t] = t < at.sinks || t >= at.window;
     const std::uint32_t group = c.q_heads / c.kv_heads, first = h / group * group;
     const GroupChoice choice =
-        choose_granularity(std::span(said[layer]).subspan(first, group), at.host(), SelectorStage::skip);
+        choose_granularity(std::span(said[layer]).subspan(first, group), at.host(), SelectorStage::skip, 1);
     const std::uint32_t block = choice.block, keep = choice.keep[h - first];
     budgets.push_back(static_cast<float>(keep) * static_cast<float>(block));
     std::vector<std::pair<double, std::uint32_t>> order;

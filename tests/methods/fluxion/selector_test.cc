@@ -113,5 +113,19 @@ TEST(FluxionSelector, StagesFixTheBlockOrKeepStreamingHeads) {
   EXPECT_FALSE(choose_granularity(std::vector<HeadProperties>{{1, 0, true}}, 64, SelectorStage::skip).retrieval);
 }
 
+// What a predictor says of a head that needs one block of hundreds may round to none, or be below 0.
+TEST(FluxionSelector, AHeadThatDoesNotStreamGetsTheLeast) {
+  const std::vector<HeadProperties> group = {{-0.1f, 0.0f, false}, {0.1f, 0.0f, false}, {-0.1f, 0.0f, true}};
+  for (const SelectorStage stage :
+       {SelectorStage::skip, SelectorStage::dynamic, SelectorStage::fixed16, SelectorStage::fixed32}) {
+    const GroupChoice none = choose_granularity(group, 4096, stage), least = choose_granularity(group, 4096, stage, 1);
+    EXPECT_EQ(least.block, none.block);
+    EXPECT_EQ(least.volume, none.volume);
+    EXPECT_EQ(none.keep[0], 0u);
+    EXPECT_EQ(least.keep, (std::vector<std::uint32_t>{1, none.keep[1], 0}));
+  }
+  EXPECT_EQ(choose_granularity(group, 40, SelectorStage::fixed32, 5).keep, (std::vector<std::uint32_t>{2, 2, 0}));
+}
+
 }  // namespace
 }  // namespace tandem
