@@ -46,13 +46,13 @@ GroupChoice choose_granularity(std::span<const HeadProperties> group, std::uint3
       choice.volume = volume;
     }
   }
+  const std::uint32_t all = (host_tokens + choice.block - 1) / choice.block;
   for (std::size_t h = 0; h < group.size(); ++h) {
     if (skipped(group[h], stage)) continue;
     // A budget is an f32, which 0.05 is not: of 32,000 tokens it is 100 blocks of 16, not 101. All of them are all.
     const double budget = budget_at(group[h], choice.block), blocks = budget * host_tokens / choice.block;
     const double slack = budget < 1 ? 1e-6 + kRounding * blocks : 0;
     choice.keep[h] = static_cast<std::uint32_t>(std::ceil(std::max(blocks - slack, 0.0)));
-    const std::uint32_t all = (host_tokens + choice.block - 1) / choice.block;
     if (!group[h].streaming) choice.keep[h] = std::max(choice.keep[h], std::min(least, all));
   }
   return choice;

@@ -13,8 +13,8 @@ outputs: budget and slope by regression, streaming by logistic regression. The f
 reads.
 
 Of 100 heads 97 shall get what they need, and nearly none be called streaming that is not: docs/fluxion-accuracy.md has what
-other settings of --quantile and --miss lose, and what more epochs do. The embedded model's
-predictors have --quantile 0.985 --miss 200.
+other settings of --quantile and --miss lose, and what more epochs do. The embedded model's predictors have
+--quantile 0.985 --miss 200.
 
 --loss measured is the paper's: budget and slope are regressed on the measured budget of single tokens and the slope of
 the least-squares line through all block sizes. Half of the heads then get less than they need, and where the budget

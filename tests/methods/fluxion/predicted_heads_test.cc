@@ -107,6 +107,7 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
     predictor.predict(rows.data(), static_cast<int>(c.q_heads), said[layer].data());
   };
   std::vector<float> budgets;
+  std::vector<double> shares, watched_shares;  // of the host's tokens
   const SlowModel::Visible visible = [&](std::uint32_t layer, std::uint32_t h, const Vector& q,
                                          const std::vector<Vector>& keys) {
     const Segments at = fluxion_segments(prefill, static_cast<std::uint32_t>(keys.size()), 16, 32);
@@ -117,6 +118,7 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
         choose_granularity(std::span(said[layer]).subspan(first, group), at.host(), SelectorStage::skip, 1);
     const std::uint32_t block = choice.block, keep = choice.keep[h - first];
     budgets.push_back(static_cast<float>(keep) * static_cast<float>(block));
+    shares.push_back(std::min(1.0, double(block) * keep / at.host()));
     std::vector<std::pair<double, std::uint32_t>> order;
     for (std::uint32_t t = at.sinks; t < at.window; t += block)
       order.emplace_back(upper_bound(q, keys, t, std::min(t + block, at.window)), t);
@@ -134,6 +136,15 @@ TEST(FluxionPredictedHeads, EachHeadAttendsWhatThePredictorSays) {
       worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
     EXPECT_LT(worst, 3e-4) << "step " << n;
   }
+  // What --head-errors looks at is what is decoded.
+  const auto watched = make_watched_fluxion(
+      parse_method_spec("fluxion:sinks=16,window=32,heads=" + file.string()), [&](const HeadErrors& errors) {
+        watched_shares.insert(watched_shares.end(), errors.attended.begin(), errors.attended.end());
+      });
+  EXPECT_EQ(bench.decode(*watched, {prompt}, 8).sequences[0].tokens, result.sequences[0].tokens);
+  std::sort(shares.begin(), shares.end());
+  std::sort(watched_shares.begin(), watched_shares.end());
+  EXPECT_EQ(watched_shares, shares);
   std::sort(budgets.begin(), budgets.end());
   budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
   EXPECT_GE(budgets.size(), 4u);  // heads and steps differ in what they need
