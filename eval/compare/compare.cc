@@ -51,12 +51,12 @@ class RulerBenchmark final : public Benchmark {
   std::string prediction(std::span<const std::int32_t> tokens) const override {
     return postprocess_prediction(model_.tokenizer->decode(tokens));
   }
-  std::vector<double> scores(std::span<const BenchmarkSample> samples,
-                             std::span<const std::string> predictions) const override {
-    std::vector<double> scores;
+  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+                            std::span<const std::string> predictions) const override {
+    std::vector<Score> scores;
     scores.reserve(samples.size());
     for (std::size_t i = 0; i < samples.size(); ++i)
-      scores.push_back(ruler_score(find_ruler_task(samples[i].task), predictions[i], samples[i].answers));
+      scores.push_back({ruler_score(find_ruler_task(samples[i].task), predictions[i], samples[i].answers)});
     return scores;
   }
 

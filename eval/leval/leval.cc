@@ -279,18 +279,18 @@ std::string LEval::prediction(std::span<const std::int32_t> tokens) const {
   return model_.tokenizer->decode(tokens);
 }
 
-std::vector<double> LEval::scores(std::span<const BenchmarkSample> samples,
-                                  std::span<const std::string> predictions) const {
-  std::vector<double> scores;
+std::vector<Score> LEval::scores(std::span<const BenchmarkSample> samples,
+                                 std::span<const std::string> predictions) const {
+  std::vector<Score> scores;
   scores.reserve(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const LEvalQuestion& question = file(samples[i].task).questions.at(samples[i].index);
     if (question.kind == LEvalKind::f1) {
-      scores.push_back(qa_f1(predictions[i], question.answer));
+      scores.push_back({qa_f1(predictions[i], question.answer)});
     } else if (question.kind == LEvalKind::rouge) {
-      scores.push_back(rouge(question.answer, predictions[i]).rouge_l);
+      scores.push_back({rouge(question.answer, predictions[i]).rouge_l});
     } else {
-      scores.push_back(leval_exam(question.kind, predictions[i], question.answer));
+      scores.push_back({leval_exam(question.kind, predictions[i], question.answer)});
     }
   }
   return scores;

@@ -77,8 +77,8 @@ class LEval final : public Benchmark {
   BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::string prediction(std::span<const std::int32_t> tokens) const override;
   /// Exact match and F1 as upstream's; of a summary ROUGE-L, whose means the report has beside ROUGE-1 and -2.
-  std::vector<double> scores(std::span<const BenchmarkSample> samples,
-                             std::span<const std::string> predictions) const override;
+  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+                            std::span<const std::string> predictions) const override;
 
   const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }

@@ -91,13 +91,16 @@ std::string LongBench::prediction(std::span<const std::int32_t> tokens) const {
   return model_.tokenizer->decode(tokens);
 }
 
-std::vector<double> LongBench::scores(std::span<const BenchmarkSample> samples,
-                                      std::span<const std::string> predictions) const {
+std::vector<Score> LongBench::scores(std::span<const BenchmarkSample> samples,
+                                     std::span<const std::string> predictions) const {
   const LongBenchFile& from = file(samples.front().task);
   std::vector<LongBenchSample> all;
   all.reserve(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) all.push_back({predictions[i], samples[i].answers});
-  return longbench_scores(*from.dataset, all, from.records.back().all_classes);
+  std::vector<Score> scores;
+  for (const double score : longbench_scores(*from.dataset, all, from.records.back().all_classes))
+    scores.push_back({score});
+  return scores;
 }
 
 std::string LongBench::hash() const {

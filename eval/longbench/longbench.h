@@ -53,8 +53,8 @@ class LongBench final : public Benchmark {
   std::string name() const override { return kName; }
   BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<double> scores(std::span<const BenchmarkSample> samples,
-                             std::span<const std::string> predictions) const override;
+  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+                            std::span<const std::string> predictions) const override;
 
   const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }

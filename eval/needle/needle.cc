@@ -78,13 +78,13 @@ std::string NeedleBenchmark::prediction(std::span<const std::int32_t> tokens) co
   return postprocess_prediction(model_.tokenizer->decode(tokens));
 }
 
-std::vector<double> NeedleBenchmark::scores(std::span<const BenchmarkSample> samples,
-                                            std::span<const std::string> predictions) const {
+std::vector<Score> NeedleBenchmark::scores(std::span<const BenchmarkSample> samples,
+                                           std::span<const std::string> predictions) const {
   const RulerTask& task = find_one_needle_task(options_.task);
-  std::vector<double> scores;
+  std::vector<Score> scores;
   scores.reserve(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i)
-    scores.push_back(ruler_score(task, predictions[i], samples[i].answers));
+    scores.push_back({ruler_score(task, predictions[i], samples[i].answers)});
   return scores;
 }
 

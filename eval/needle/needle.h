@@ -44,8 +44,8 @@ class NeedleBenchmark final : public Benchmark {
   std::string name() const override { return kName; }
   BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<double> scores(std::span<const BenchmarkSample> samples,
-                             std::span<const std::string> predictions) const override;
+  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+                            std::span<const std::string> predictions) const override;
 
   /// The longest prompt that samples of the longest length have.
   std::uint32_t longest_prompt() const;

@@ -13,7 +13,6 @@
 #include "engine/model/json_file.h"
 #include "eval/ruler/random.h"
 #include "eval/run/unread_files.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
@@ -38,17 +37,6 @@ const KindOfName* kind_by_name(std::string_view task) {
   return found == kKinds.end() ? nullptr : &*found;
 }
 
-/// The final answer of a reference. Empty where there is none of this kind.
-std::string reference_of(const std::string& text, AnswerKind kind) {
-  std::string answer(strip(text));
-  const bool has_mark = kind == AnswerKind::number && text.find("####") != std::string::npos;
-  const bool has_box =
-      (kind == AnswerKind::number || kind == AnswerKind::letter) && text.find("\\boxed") != std::string::npos;
-  if (has_mark || has_box) answer = final_answer(text, kind).value_or("");  // "5 - 3" is no 3: no other place counts
-  if (kind == AnswerKind::integer && answer.find_first_not_of("0123456789") != std::string::npos) return "";
-  return same_answer(answer, answer, kind) ? answer : "";
-}
-
 const char* expected(AnswerKind kind) {
   switch (kind) {
     case AnswerKind::integer:
@@ -68,9 +56,9 @@ ReasoningProblem problem_of(const JsonLine& line, AnswerKind kind) {
   if (problem.prompt.empty()) line.refuse("'prompt' is empty");
   const nlohmann::json& answer = line.field("answer");
   if (!answer.is_string() && !answer.is_number()) line.refuse("'answer' must hold text or a number");
-  problem.answer = reference_of(answer.is_string() ? answer.get<std::string>() : json_text(answer), kind);
-  if (problem.answer.empty())
-    line.refuse(fmt::format("'answer' holds {}, no {}", json_excerpt(answer), expected(kind)));
+  const auto reference = reference_answer(answer.is_string() ? answer.get<std::string>() : json_text(answer), kind);
+  if (!reference) line.refuse(fmt::format("'answer' holds {}, no {}", json_excerpt(answer), expected(kind)));
+  problem.answer = *reference;
   return problem;
 }
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "eval/scoring/final_answer.h"
+#include "eval/answers/rules.h"
 
 namespace tandem::eval {
 

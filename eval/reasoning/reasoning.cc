@@ -84,14 +84,13 @@ std::string Reasoning::prediction(std::span<const std::int32_t> tokens) const {
   return model_.tokenizer->decode(tokens);
 }
 
-std::vector<double> Reasoning::scores(std::span<const BenchmarkSample> samples,
-                                      std::span<const std::string> predictions) const {
-  std::vector<double> scores;
+std::vector<Score> Reasoning::scores(std::span<const BenchmarkSample> samples,
+                                     std::span<const std::string> predictions) const {
+  std::vector<Score> scores;
   scores.reserve(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const AnswerKind kind = kind_of(samples[i].task);
-    const std::optional<std::string> answer = final_answer(predictions[i], kind);
-    scores.push_back(answer && same_answer(*answer, samples[i].answers.front(), kind) ? 1 : 0);
+    Graded graded = grade_answer(predictions[i], samples[i].answers.front(), kind_of(samples[i].task));
+    scores.push_back({graded.score, std::move(graded.rule), std::move(graded.by_rule)});
   }
   return scores;
 }

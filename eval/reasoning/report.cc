@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "engine/common/json.h"
+#include "eval/answers/rules.h"
 #include "eval/compare/published_flops.h"
 #include "eval/report/table.h"
 
@@ -51,7 +52,7 @@ std::vector<Point> points_of(const Reasoning& benchmark, const ModelConfig& conf
       const auto entry = std::find_if(summary.manifest.methods.begin(), summary.manifest.methods.end(),
                                       [&](const MethodEntry& e) { return e.label == method.label; });
       const ReasoningFigures figures =
-          reasoning_figures(answers[{task, method.label}], benchmark.kind_of(task), benchmark.options().max_new_tokens);
+          reasoning_figures(answers[{task, method.label}], benchmark.options().max_new_tokens);
       points.push_back({task, m, &*cell, figures, mean_attention_flops(config, *entry, figures.steps)});
     }
   }
@@ -77,10 +78,29 @@ double mean_tokens(const ReasoningFigures& figures) {
   return static_cast<double>(figures.tokens) / static_cast<double>(figures.answers);
 }
 
+struct RuleShare {
+  std::string name;
+  double decided = 0;           // share of the answers that it found
+  std::optional<double> alone;  // mean score by it alone; published rules have one
+};
+
+/// Published rules, and other ones that found an answer, in the order in which they are tried.
+std::vector<RuleShare> rule_shares(const ReasoningFigures& figures, AnswerKind kind) {
+  std::vector<RuleShare> shares;
+  for (const AnswerRule& rule : answer_rules(kind)) {
+    RuleShare share{std::string(rule.name), 0, std::nullopt};
+    if (const auto found = figures.decided.find(share.name); found != figures.decided.end())
+      share.decided = static_cast<double>(found->second) / static_cast<double>(figures.answers);
+    if (const auto alone = figures.by_rule.find(share.name); alone != figures.by_rule.end())
+      share.alone = alone->second;
+    if (share.alone || share.decided > 0) shares.push_back(std::move(share));
+  }
+  return shares;
+}
+
 }  // namespace
 
-ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, AnswerKind kind,
-                                   std::uint32_t max_new_tokens) {
+ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std::uint32_t max_new_tokens) {
   ReasoningFigures figures;
   for (const SampleResult& answer : answers) {
     ++figures.answers;
@@ -88,9 +108,11 @@ ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, Ans
     const bool cut = answer.tokens.size() >= max_new_tokens;
     if (cut) {
       ++figures.cut;
-    } else if (!final_answer(answer.prediction, kind)) {
+    } else if (!answer.rule) {
       ++figures.without_answer;
     }
+    if (answer.rule) ++figures.decided[*answer.rule];
+    for (const auto& [rule, score] : answer.by_rule) figures.by_rule[rule] += score;
     // The step that makes token j, from 0 on, attends to the prompt and the j tokens before; the end token has a step.
     const std::size_t own = answer.tokens.size() + (cut ? 0 : 1), end = answer.prompt_tokens + own;
     if (figures.steps.size() < end) figures.steps.resize(end);
@@ -102,14 +124,17 @@ ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, Ans
     all += static_cast<double>(figures.steps[context]);
   }
   if (all > 0) figures.context = contexts / all;
+  for (auto& [rule, score] : figures.by_rule) score /= static_cast<double>(figures.answers);
   return figures;
 }
 
 std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
                              const Summary& summary, bool markdown) {
   const std::vector<std::string> labels = labels_of(summary, markdown);
-  Table pass, cost;
+  Table pass, cost, rules;
   pass.leading = cost.leading = 2;
+  rules.leading = 3;
+  rules.head = {"task", "method", "rule", "decided, %", "Pass@1 by it alone, %"};
   pass.head = {"task", "method", "problems", "Pass@1, % [95\u00a0%]",
                "difference to " + labels.front() + ", points [95\u00a0%]"};
   cost.head = {"task",         "method",           "tokens of an answer", "cut off, %", "no answer found, %",
@@ -123,6 +148,10 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
                          shares_text(f.without_answer, f.answers), fmt::format("{:.0f}", f.context),
                          p.attention ? flops_text(parameter_flops(config) + *p.attention) : "-",
                          p.attention ? flops_text(*p.attention) : "-"});
+    for (const RuleShare& rule : rule_shares(f, benchmark.kind_of(p.task))) {
+      rules.rows.push_back({p.task, labels[p.method], rule.name, fmt::format("{:.1f}", 100 * rule.decided),
+                            rule.alone ? fmt::format("{:.1f}", 100 * *rule.alone) : "-"});
+    }
   }
   const ReasoningOptions& o = benchmark.options();
   std::string text = section("Pass@1", markdown) + text_of(pass, markdown);
@@ -132,6 +161,13 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
                   o.repeats == 1 ? "One answer to each problem."
                                  : fmt::format("The mean over {} answers to each problem.", o.repeats),
                   o.sampling.temperature == 0 ? "" : " and the same random numbers"),
+      markdown);
+  text += section("Rules that found the answers", markdown) + text_of(rules, markdown);
+  text += note(
+      "Decided: answers that this rule found; of several the first one counts (docs/reasoning.md). By it alone: the "
+      "score "
+      "of all answers by one published rule, to put beside published tables; answers that --max-new cut off are "
+      "scored there as they stand. -: the rule is no published one.",
       markdown);
   text += section("Tokens and FLOPs", markdown) + text_of(cost, markdown);
   text += note(
@@ -169,6 +205,11 @@ std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config
     if (p.attention) {
       point["flops"] = parameter_flops(config) + *p.attention;
       point["attention_flops"] = *p.attention;
+    }
+    point["rules"] = nlohmann::ordered_json::object();
+    for (const RuleShare& rule : rule_shares(f, benchmark.kind_of(p.task))) {
+      point["rules"][rule.name] = {{"decided", rule.decided}};
+      if (rule.alone) point["rules"][rule.name]["accuracy"] = *rule.alone;
     }
     point["tpot_ms_of_all_tasks"] = method.latency.tpot_ms;
     json["points"].push_back(std::move(point));

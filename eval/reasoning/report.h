@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,17 @@ namespace tandem::eval {
 
 /// Of one task and method.
 struct ReasoningFigures {
-  std::uint64_t answers = 0, tokens = 0;  // generated
-  std::uint64_t cut = 0;                  // answers of all the tokens that may be generated: wrong
-  std::uint64_t without_answer = 0;       // ended, but with no final answer in it: wrong
-  double context = 0;                     // tokens of context of a decode step, mean over steps
-  std::vector<std::uint64_t> steps;       // decode steps by their tokens of context
+  std::uint64_t answers = 0, tokens = 0;         // generated
+  std::uint64_t cut = 0;                         // answers of all the tokens that may be generated: wrong
+  std::uint64_t without_answer = 0;              // ended, but with no final answer in it: wrong
+  std::map<std::string, std::uint64_t> decided;  // answers by the rule that found them, cut ones included
+  std::map<std::string, double> by_rule;         // mean score by each published rule alone, cut ones included
+  double context = 0;                            // tokens of context of a decode step, mean over steps
+  std::vector<std::uint64_t> steps;              // decode steps by their tokens of context
 };
 
 /// Answers of one task and method.
-ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, AnswerKind kind,
-                                   std::uint32_t max_new_tokens);
+ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std::uint32_t max_new_tokens);
 
 /// A row per task and method. FLOPs are by the published formulas (eval/compare/published_flops.h), the mean over
 /// steps.

@@ -32,6 +32,12 @@ class ObjectReader {
     return value.get<std::string>();
   }
 
+  /// Nothing for null.
+  std::optional<std::string> text_or_null(const char* name) {
+    if (get(name).is_null()) return std::nullopt;
+    return text(name);
+  }
+
   double number(const char* name, double low, double high) {
     const auto& value = get(name);
     if (!value.is_number()) fail(name, "a number");

@@ -147,6 +147,14 @@ std::string to_line(const SampleResult& sample) {
   }
   json["depth"] = sample.depth ? Json(*sample.depth) : Json();
   if (sample.document) json["document"] = *sample.document;
+  if (!sample.by_rule.empty()) {
+    json["rule"] = sample.rule ? Json(*sample.rule) : Json();
+    json["by_rule"] = Json::object();
+    for (const auto& [rule, score] : sample.by_rule) {
+      TANDEM_CHECK(score >= 0 && score <= 1, "score {} by {}", score, rule);
+      json["by_rule"][rule] = score;
+    }
+  }
   return json_text(json);
 }
 
@@ -257,6 +265,14 @@ SampleResult parse_sample(std::string_view line, const std::string& where) {
   }
   sample.depth = in.number_or_null("depth", 0, 1);
   if (in.has("document")) sample.document = in.integer<std::uint32_t>("document");
+  if (in.has("by_rule")) {
+    sample.rule = in.text_or_null("rule");
+    const Json& scores = in.object("by_rule");
+    ObjectReader by_rule(scores, where + ", by_rule");
+    for (const auto& [rule, score] : scores.items())
+      sample.by_rule.emplace_back(rule, by_rule.number(rule.c_str(), 0, 1));
+    by_rule.finish();
+  }
   in.finish();
   return sample;
 }

@@ -24,8 +24,8 @@ class ObjectReader;
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
-/// 11: a sample's document. All are read.
-inline constexpr int kSchemaVersion = 11;
+/// 11: a sample's document; 12: a sample's rule and scores by rule. All are read.
+inline constexpr int kSchemaVersion = 12;
 inline constexpr int kDocumentsSince = 11;  // runs that older programs began name no documents, also where they go on
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
@@ -55,6 +55,10 @@ struct SampleResult : SampleKey {
   std::optional<double> depth;  // of the asked needle, in [0, 1]; null where it is not known
   /// Which of its task's documents it is about, in tasks that ask about some of theirs more than once; written there.
   std::optional<std::uint32_t> document = {};
+  /// How the answer was found, in benchmarks that have several ways: the rule that decided (null: none found one), and
+  /// the score by each published rule alone, in [0, 1]. Written where there are such scores.
+  std::optional<std::string> rule = {};
+  std::vector<std::pair<std::string, double>> by_rule = {};
   const SampleKey& key() const { return *this; }
   bool operator==(const SampleResult&) const = default;
 };

@@ -120,7 +120,7 @@ class BenchmarkRun {
     predictions.reserve(samples.size());
     for (const DecodedSequence& decoded : result.sequences)
       predictions.push_back(benchmark_.prediction(decoded.tokens));
-    const std::vector<double> scores = benchmark_.scores(samples, predictions);
+    const std::vector<Score> scores = benchmark_.scores(samples, predictions);
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const SampleKey key = key_of(samples[i], m);
       if (done_before_.contains(key)) continue;
@@ -131,7 +131,9 @@ class BenchmarkRun {
       line.prediction = predictions[i];
       line.answers = samples[i].answers;
       const bool cut = line.tokens.size() >= samples[i].max_new_tokens;
-      line.score = cut && samples[i].cut_is_wrong ? 0 : scores[i];
+      line.score = cut && samples[i].cut_is_wrong ? 0 : scores[i].value;
+      line.rule = scores[i].rule;
+      line.by_rule = scores[i].by_rule;
       for (const NearTie& tie : result.sequences[i].near_ties) line.near_ties.push_back({tie.step, double(tie.margin)});
       line.depth = samples[i].depth;
       if (folder_.manifest().schema_version >= kDocumentsSince) line.document = samples[i].document;

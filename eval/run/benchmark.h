@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -33,6 +34,12 @@ struct BenchmarkSample {
   bool cut_is_wrong = false;                   // an answer that max_new_tokens cut off scores 0, whatever it says
 };
 
+struct Score {
+  double value = 0;                                          // in [0, 1]
+  std::optional<std::string> rule = {};                      // as in SampleResult
+  std::vector<std::pair<std::string, double>> by_rule = {};  // as in SampleResult
+};
+
 class Benchmark {
  public:
   virtual ~Benchmark() = default;
@@ -40,9 +47,9 @@ class Benchmark {
   virtual BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const = 0;
   /// The text of generated tokens that is kept and scored.
   virtual std::string prediction(std::span<const std::int32_t> tokens) const = 0;
-  /// In [0, 1], of each sample of one task.
-  virtual std::vector<double> scores(std::span<const BenchmarkSample> samples,
-                                     std::span<const std::string> predictions) const = 0;
+  /// Of each sample of one task.
+  virtual std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+                                    std::span<const std::string> predictions) const = 0;
 };
 
 struct BenchmarkOptions {

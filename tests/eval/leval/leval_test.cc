@@ -159,7 +159,7 @@ TEST_F(LEvalTest, ScoresAreByTaskAndKind) {
   const auto score = [&](const char* task, const std::string& said) {
     const std::vector<BenchmarkSample> samples = {benchmark.sample(task, 0, 0)};
     const std::vector<std::string> predictions = {said};
-    return benchmark.scores(samples, predictions).at(0);
+    return benchmark.scores(samples, predictions).at(0).value;
   };
   EXPECT_EQ(score("tpo", "It is B."), 1);
   EXPECT_EQ(score("tpo", "C"), 0);
@@ -310,7 +310,7 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
         sample.length = 0;
         sample.prediction = task == "tpo" ? "A" : i == 0 ? "one two three four" : "four";
         const std::vector<BenchmarkSample> asked = {benchmark.sample(task, 0, i)};
-        sample.score = benchmark.scores(asked, std::vector{sample.prediction}).at(0);
+        sample.score = benchmark.scores(asked, std::vector{sample.prediction}).at(0).value;
         run.append(sample);
       }
     }

@@ -93,14 +93,14 @@ TEST_F(LongBenchTest, ScoresAreUpstreamsInOnePerSample) {
   const LongBench benchmark = read();
   const std::vector<BenchmarkSample> qasper = {benchmark.sample("qasper", 0, 0), benchmark.sample("qasper", 0, 1)};
   const std::vector<std::string> said = {" The red barn.", " a barn"};
-  const std::vector<double> scores = benchmark.scores(qasper, said);  // articles do not count
+  const std::vector<Score> scores = benchmark.scores(qasper, said);  // articles do not count
   ASSERT_EQ(scores.size(), 2u);
-  EXPECT_EQ(scores[0], 1);
-  EXPECT_DOUBLE_EQ(scores[1], 2.0 / 3);
+  EXPECT_EQ(scores[0].value, 1);
+  EXPECT_DOUBLE_EQ(scores[1].value, 2.0 / 3);
   folder.write("data/trec.jsonl", testing::LongBenchFolder::record("c", "i", {"Place"}, 1, {"Place", "Person"}));
   const LongBench trec = read();
   const std::vector<std::string> both = {"\nPlace or Person\nno"};
-  EXPECT_THAT(trec.scores(std::vector{trec.sample("trec", 0, 0)}, both), ElementsAre(0.5));
+  EXPECT_EQ(trec.scores(std::vector{trec.sample("trec", 0, 0)}, both).at(0).value, 0.5);
 }
 
 TEST_F(LongBenchTest, TheManifestSaysWhatScoresDependOn) {

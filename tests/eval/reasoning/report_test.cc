@@ -23,17 +23,21 @@ SampleResult answer_of(const std::string& method, std::uint32_t index, std::size
   answer.prediction = said;
   answer.answers = {"2"};
   answer.score = score;
+  if (!said.empty()) answer.rule = "math-verify boxed";
+  answer.by_rule = {{"math-verify", said == "\\boxed{2}" ? 1 : 0}};
   return answer;
 }
 
 TEST(ReasoningReport, FiguresByHand) {
   const std::vector<SampleResult> answers = {answer_of("full", 0, 4, 0, "\\boxed{2}"),  // cut
                                              answer_of("full", 1, 2, 1, "\\boxed{2}"), answer_of("full", 2, 0, 0, "")};
-  const ReasoningFigures figures = reasoning_figures(answers, AnswerKind::integer, 4);
+  const ReasoningFigures figures = reasoning_figures(answers, 4);
   EXPECT_EQ(figures.answers, 3u);
   EXPECT_EQ(figures.tokens, 6u);
   EXPECT_EQ(figures.cut, 1u);
   EXPECT_EQ(figures.without_answer, 1u);
+  EXPECT_EQ(figures.decided.at("math-verify boxed"), 2u);
+  EXPECT_DOUBLE_EQ(figures.by_rule.at("math-verify"), 2.0 / 3) << "the one that was cut, too";
   // Contexts of the steps: 10 11 12 13; 10 11 12 (the end token's step is the third); 10.
   EXPECT_DOUBLE_EQ(figures.context, (46.0 + 33.0 + 10.0) / 8);
 }
@@ -110,6 +114,8 @@ TEST(ReasoningReport, AProblemIsOneUnitHoweverManyAnswersItHas) {
   EXPECT_NE(text.find("| aime24 | tova:budget=4 | 4 | 16.7 ["), std::string::npos) << text;
   EXPECT_NE(text.find("-16.7 ["), std::string::npos) << text;
   EXPECT_NE(text.find("| aime24 | hgca | 5.0 | 0.0 | 0.0 | 12 | - | - |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| aime24 | full | math-verify | 0.0 | 33.3 |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| aime24 | full | math-verify boxed | 100.0 | - |"), std::string::npos) << text;
   EXPECT_NE(report_text(summary, true).find("Each question has 3 answers"), std::string::npos);
   const std::string on_terminal = reasoning_report(benchmark, model.config, folder, summary, /*markdown=*/false);
   for (std::size_t at = 0; at < on_terminal.size();) {
@@ -125,6 +131,8 @@ TEST(ReasoningReport, AProblemIsOneUnitHoweverManyAnswersItHas) {
   EXPECT_EQ(point.at("task"), "aime24");
   EXPECT_EQ(point.at("problems"), 4);
   EXPECT_EQ(point.at("n"), 12);
+  EXPECT_DOUBLE_EQ(point.at("rules").at("math-verify").at("accuracy"), 2.0 / 12);
+  EXPECT_DOUBLE_EQ(point.at("rules").at("math-verify boxed").at("decided"), 1);
   EXPECT_DOUBLE_EQ(point.at("tokens"), 5);
   EXPECT_DOUBLE_EQ(point.at("context"), 12.5);
   const ModelConfig& c = model.config;  // at 10 to 15 tokens of context, 4 of which are attended and all scored

@@ -44,6 +44,19 @@ TEST(Schema, ASampleHasItsDocumentWhereSeveralAreAboutOne) {
   EXPECT_THROW(parse_sample(change(line, R"("document":0)", R"("document":-1)"), "samples.jsonl:1"), InputError);
 }
 
+TEST(Schema, ASampleHasTheRuleThatFoundItsAnswer) {
+  SampleResult sample = example_sample();
+  sample.by_rule = {{"strict-match", 1}, {"flexible-extract", 0.5}};
+  for (const std::optional<std::string>& rule :
+       {std::optional<std::string>("strict-match"), std::optional<std::string>()}) {
+    sample.rule = rule;
+    const std::string graded = to_line(sample);
+    EXPECT_TRUE(graded.ends_with(R"("by_rule":{"strict-match":1.0,"flexible-extract":0.5}})")) << graded;
+    EXPECT_EQ(parse_sample(graded, "samples.jsonl:1"), sample);
+    EXPECT_THROW(parse_sample(change(graded, "0.5}", "1.5}"), "samples.jsonl:1"), InputError);
+  }
+}
+
 TEST(Schema, WindowLineIsThisText) {
   EXPECT_EQ(
       to_line(example_window(2)),

@@ -35,8 +35,8 @@ class Praise final : public Benchmark {
   std::string prediction(std::span<const std::int32_t> tokens) const override {
     return model_.tokenizer->decode(tokens);
   }
-  std::vector<double> scores(std::span<const BenchmarkSample> samples, std::span<const std::string>) const override {
-    return std::vector<double>(samples.size(), 1.0);
+  std::vector<Score> scores(std::span<const BenchmarkSample> samples, std::span<const std::string>) const override {
+    return std::vector<Score>(samples.size(), Score{1});
   }
 
  private:
