@@ -282,7 +282,7 @@ void simulate(const SimulateArguments& a) {
   }
   check_stdout();
   if (std::all_of(sweep.points.begin(), sweep.points.end(),
-                  [](const eval::SweepPoint& p) { return p.tokens_per_second() == 0; }))
+                  [](const eval::SweepPoint& p) { return !p.row.refused.empty(); }))
     throw_input_error("No method could be simulated at any point: the reasons stand above.");
 }
 

@@ -17,7 +17,7 @@ import json
 import pathlib
 import sys
 
-from run_tables import latency_of, weights_note
+from run_tables import figure_text, latency_of, weights_note
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's palette
 
@@ -53,7 +53,7 @@ def rows_of(folder, length):
                      "interval": [100 * x for x in accuracy["interval"]], "n": accuracy["n"],
                      "difference": [100 * x for x in (accuracy["difference"]["value"], *accuracy["difference"]["interval"])]
                      if "difference" in accuracy else None,
-                     "host_bytes": read["dram"] + read["h2d"], "tpot_ms": latency["tpot_ms"],
+                     "host_bytes": read["dram"] + read["h2d"], "tpot_ms": latency["tpot_ms"] or None,
                      "error": None if length else errors.get(method["method"])})
     return run, rows
 
@@ -109,7 +109,7 @@ def print_table(run, rows, length):
         error = "" if row["error"] is None else f"{100 * row['error']:.2f}"
         better = dominated_by(row, rows[1:]) if row is not rows[0] else []
         print(f"| {row['label']} | {row['accuracy']:.1f} | {difference} | {row['host_bytes'] / 1024:.1f} | {error} | "
-              f"{row['tpot_ms']:.4f} | {'; '.join(better)} |")
+              f"{figure_text(row['tpot_ms'], 4)} | {'; '.join(better)} |")
     if not length:
         print(weights_note(run, "Bytes and TPOT"), end="")
 

@@ -131,9 +131,10 @@ class Fluxion(Document):
             if o["figure"] != figure:
                 continue
             if "idle_ratio" in o:
-                numbers = " > ".join(f"{100 * x:.1f} % ({ms:.2f} ms)" for x, ms in zip(o["idle_ratio"], o["idle_ms"]))
+                numbers = " > ".join("does not fit" if x is None else f"{100 * x:.1f} % ({ms:.2f} ms)"
+                                     for x, ms in zip(o["idle_ratio"], o["idle_ms"]))
             else:
-                numbers = " < ".join(f"{x:.1f}" for x in o["tokens_per_second"])
+                numbers = " < ".join("does not fit" if x is None else f"{x:.1f}" for x in o["tokens_per_second"])
             apart = "; an option of ours" if o.get("ours") else "; decided by sources" if o.get("decided_by_source") else ""
             text += f"| {o['says']} | {numbers} | {'yes' if o['holds'] else '**no**'}{apart} |\n"
         return text
@@ -231,7 +232,7 @@ class Scout(Document):
     def orders(self):
         text = "| order, as published | figure | tokens/s, slowest first | holds |\n|---|---|---|---|\n"
         for o in self.data["orders"]:
-            numbers = " < ".join(f"{x:.0f}" for x in o["tokens_per_second"])
+            numbers = " < ".join("does not fit" if x is None else f"{x:.0f}" for x in o["tokens_per_second"])
             apart = "; decided by sources" if o.get("decided_by_source") else ""
             text += f"| {o['says']} | {o['figure']} | {numbers} | {'yes' if o['holds'] else '**no**'}{apart} |\n"
         return text

@@ -2,7 +2,9 @@
 gives text, or None where the folder is not there. A run that is not finished is an error.
 """
 import json
+import pathlib
 import statistics
+import sys
 
 
 def table(head, rows, left=1):
@@ -42,20 +44,26 @@ def percent(entry):
 
 
 def mean_of(entries):
-    """Of numbers, or of what objects of them have in common."""
+    """Of numbers, or of what objects of them have in common; null where one of them is."""
+    if any(entry is None for entry in entries):
+        return None
     if isinstance(entries[0], dict):
         return {key: mean_of([entry[key] for entry in entries]) for key in entries[0] if all(key in entry for entry in entries)}
     return statistics.fmean(entries)
+
+
+def figure_text(value, digits):
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def latency_of(method):
     """Of all lengths, each with the same weight, as `tandem report` has it; its peaks and counts mean nothing. In summary.json every
     step weighs the same, so that a method whose answers are shorter at long contexts looks faster than it is, and seems to read less."""
     lengths = method["latency_by_length"]
-    if len(lengths) < 2:
-        return method["latency"]
-    later = [at["tpot_ms"] for at in lengths if at["tpot_ms"] > 0]  # 0: no step after the first
-    return mean_of(lengths) | {"tpot_ms": statistics.fmean(later) if later else 0}
+    if not lengths:
+        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: the run has no times of {method['method']}.")
+    later = [at["tpot_ms"] for at in lengths if at["tpot_ms"]]  # no step after the first: null, before schema version 13 0
+    return (method["latency"] if len(lengths) < 2 else mean_of(lengths)) | {"tpot_ms": statistics.fmean(later) if later else None}
 
 
 def weights_note(summary, what="Bytes"):
@@ -65,7 +73,7 @@ def weights_note(summary, what="Bytes"):
 
 
 def attended(method, side):
-    return f"{latency_of(method)['attended_per_step'][side]:.0f}"
+    return figure_text(latency_of(method)["attended_per_step"][side], 0)
 
 
 def regret(folder):
@@ -81,7 +89,7 @@ def regret(folder):
         row = [method["method"], f"{100 * overall['accuracy']:.1f}", difference(overall),
                f"{(bytes_['dram'] + bytes_['h2d']) / 1024:.1f}"]
         entry = of.get(method["method"])
-        if entry is None:
+        if entry is None or not entry["heads"]:
             row += [""] * 5
         else:
             heads = entry["heads"]
@@ -165,7 +173,7 @@ def flops(folder):
     for method in summary["methods"]:
         cost = of.get(method["method"])
         rows.append([method["method"], percent(method["overall"]), difference(method["overall"]),
-                     f"{latency_of(method)['tpot_ms']:.4f}", f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
+                     figure_text(latency_of(method)["tpot_ms"], 4), f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
     return table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "TPOT ms",
                   f"published FLOPs per token, attention, T = {points['points'][0]['length']:,}, M"], rows)
 

@@ -39,7 +39,7 @@ nlohmann::ordered_json point_of(const MethodSummary& method, const AccuracyCell&
   point["flops"] = parameters + attention;
   point["attention_flops"] = attention;
   for (const LengthLatency& latency : method.by_length)
-    if (latency.length == cell.length) point["tpot_ms"] = latency.latency.tpot_ms;
+    if (latency.length == cell.length) point["tpot_ms"] = json_or_null(latency.latency.tpot_ms);
   return point;
 }
 

@@ -73,7 +73,8 @@ class Search {
 
   EqualMethod unset(const std::string& given) {
     const Bytes& found = ask(given);
-    return {given, given, "", found.refused, found.bytes, found.refused.empty() ? Fit::as_given : Fit::refused};
+    if (!found.refused.empty()) return {given, given, "", found.refused, std::nullopt, Fit::refused};
+    return {given, given, "", "", found.bytes, Fit::as_given};
   }
 
   /// Fit::as_given and Fit::refused: there is nothing to set, whatever the target.
@@ -82,8 +83,8 @@ class Search {
     const auto at = [&](std::uint32_t number) {
       EqualMethod m{given, with_option(given, option.option, values.text(number)), option.option, values.text(number)};
       const Bytes& found = ask(m.spec);
-      m.bytes = found.bytes;
       m.fit = found.refused.empty() ? Fit::set : Fit::refused;
+      if (m.fit == Fit::set) m.bytes = found.bytes;
       return m;
     };
     const auto possible = [&](std::uint32_t number) {
@@ -106,9 +107,9 @@ class Search {
       const std::uint32_t middle = below + (above - below) / 2;
       EqualMethod m = at(middle);
       (m.bytes < target ? below : above) = middle;
-      (m.bytes < target ? low : high) = std::move(m);
+      if (m.bytes) (m.bytes < target ? low : high) = std::move(m);
     }
-    return as(target - low.bytes < high.bytes - target ? low : high, Fit::set);
+    return as(target - *low.bytes < *high.bytes - target ? low : high, Fit::set);
   }
 
  private:

@@ -47,7 +47,7 @@ struct EqualMethod {
   std::string given;  // spec, as it was asked for
   std::string spec;   // as it is run
   std::string option, value;
-  double bytes = 0;  // found on the prompts that it was set with
+  std::optional<double> bytes = {};  // found on the prompts that it was set with; none where it is refused
   Fit fit = Fit::as_given;
   bool operator==(const EqualMethod&) const = default;
 };

@@ -17,14 +17,18 @@ constexpr int kEqualVersion = 1;
 constexpr std::array<const char*, 5> kFits = {"set", "least", "most", "as given", "refused"};  // by Fit
 
 Json json_of(const EqualMethod& m) {
-  return {{"given", m.given}, {"method", m.spec}, {"option", m.option},
-          {"value", m.value}, {"bytes", m.bytes}, {"fit", kFits[static_cast<std::size_t>(m.fit)]}};
+  return {{"given", m.given},
+          {"method", m.spec},
+          {"option", m.option},
+          {"value", m.value},
+          {"bytes", json_or_null(m.bytes)},
+          {"fit", kFits[static_cast<std::size_t>(m.fit)]}};
 }
 
 EqualMethod read_method(const Json& json, const std::string& where) {
   ObjectReader in(json, where);
   EqualMethod m{in.text("given", false), in.text("method", false), in.text("option"), in.text("value")};
-  m.bytes = in.number("bytes", 0, std::numeric_limits<double>::max());
+  m.bytes = in.number_or_null("bytes", 0, std::numeric_limits<double>::max());
   const std::string fit = in.text("fit");
   const auto* const found = std::find(kFits.begin(), kFits.end(), fit);
   if (found == kFits.end()) in.fail("fit", "one of set, least, most, as given, refused");

@@ -9,8 +9,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
 from plotting import FAINT, line_legend, line_style, plt, read_json, run_script, save  # noqa: E402
 
-BYTES = {"touched-bytes": ("bytes of the context that a step touches", lambda m: m["latency"]["bytes_per_token"]["touched"]),
-         "device-bytes": ("bytes kept on the device", lambda m: m["latency"]["peak_kv_bytes"]["device"])}
+BYTES = {"touched-bytes": ("bytes of the context that a step touches", lambda latency: latency["bytes_per_token"].get("touched")),
+         "device-bytes": ("bytes kept on the device", lambda latency: latency["peak_kv_bytes"]["device"])}
 
 
 def without(spec, option):
@@ -23,13 +23,16 @@ def without(spec, option):
 def lines_of(equal, run):
     """{method without what is set: [(share of the reference's bytes, accuracy, low, high)]}, in the order of the run's methods."""
     methods = {m["method"]: m for m in run["methods"]}
-    bytes_of = BYTES[equal["asked"].split("=")[0]][1]
-    reference = methods.get(equal["reference"])
-    whole = bytes_of(reference) if reference else equal["reference_bytes"]
+    measured = BYTES[equal["asked"].split("=")[0]][1]
+
+    def bytes_of(method):
+        return measured(method["latency"]) if method and method["latency"] else None
+
+    whole = bytes_of(methods.get(equal["reference"])) or equal["reference_bytes"]
     lines = {}
     for entry in equal["as_given"] + [m for share in equal["shares"] for m in share["methods"]]:
         m = methods.get(entry["method"])
-        if m is None:
+        if bytes_of(m) is None or not whole:
             continue
         overall = m["overall"]
         point = (bytes_of(m) / whole, overall["accuracy"], *overall["interval"])

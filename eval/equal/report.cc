@@ -45,10 +45,8 @@ class Section {
     }
   }
 
-  /// `bytes` 0: not counted.
-  void add(const EqualMethod& method, double share, const std::string& label, double bytes,
+  void add(const EqualMethod& method, double share, const std::string& label, const std::optional<double>& bytes,
            std::vector<std::string> more) {
-    const double of_whole = bytes / whole_;
     any_least_ = any_least_ || method.fit == Fit::least;
     any_most_ = any_most_ || method.fit == Fit::most;
     std::vector<std::string>& row = table_.rows.emplace_back();
@@ -57,12 +55,12 @@ class Section {
            : method.fit == Fit::most    ? "most"
            : method.fit == Fit::refused ? "refused"
                                         : "-",
-           label, bytes > 0 ? percent(of_whole) : "-"};
+           label, bytes ? figure_text(ratio(*bytes, whole_), percent) : "-"};
     row.insert(row.end(), more.begin(), more.end());
     if (method.fit == Fit::refused)
       refused_ += fmt::format(" {} is refused: {}{}", label, method.value, method.value.ends_with('.') ? "" : ".");
     any_as_given_ = any_as_given_ || method.fit == Fit::as_given;
-    if (method.fit == Fit::set && bytes > 0 && std::abs(of_whole / share - 1) > kNoticeable)
+    if (method.fit == Fit::set && bytes && std::abs(*bytes / (share * whole_) - 1) > kNoticeable)
       off_ += fmt::format("{}{}{}", off_.empty() ? "" : ", ", label,
                           equal_.shares.size() > 1 ? fmt::format(" at {}", percent(share)) : "");
   }
@@ -110,12 +108,15 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
   const auto label_of = [&](const MethodSummary& m) {
     return labels[static_cast<std::size_t>(&m - summary.methods.data())];
   };
-  const auto bytes_of = [&](const MethodSummary& m) {
-    return equal.asked.measure == Measure::touched ? m.latency.touched : static_cast<double>(m.latency.peak_device_kv);
+  const auto bytes_of = [&](const MethodSummary& m) -> std::optional<double> {
+    if (!m.latency) return std::nullopt;
+    return equal.asked.measure == Measure::touched ? m.latency->touched
+                                                   : static_cast<double>(m.latency->peak_device_kv);
   };
   const MethodSummary* full = find(summary, kReference);
-  const bool same_run = full != nullptr && bytes_of(*full) > 0;
-  Section rows(equal, same_run ? bytes_of(*full) : equal.reference_bytes,
+  const std::optional<double> here = full == nullptr ? std::nullopt : bytes_of(*full);
+  const bool same_run = here > 0;
+  Section rows(equal, same_run ? *here : equal.reference_bytes,
                {"accuracy, % [95\u00a0%]",
                 fmt::format("difference to {}, points [95\u00a0%]", baseline_label(summary, labels))});
   rows.for_each([&](const EqualMethod& method, double share) {

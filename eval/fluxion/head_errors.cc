@@ -220,6 +220,7 @@ std::string head_errors_json(const std::map<std::string, HeadErrorCounts>& error
     if (found == errors.end()) continue;
     Json entry = {{"method", method.label}};
     entry.update(json_of(found->second));
+    if (found->second.heads == 0) entry["worst"] = nullptr;  // of none
     json["methods"].push_back(std::move(entry));
   }
   return json_text(json, 1) + "\n";

@@ -177,7 +177,7 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   const MethodSummary later = shared_latency(here, there, b, now.label);
   out.before = earlier.latency;
   out.after = later.latency;
-  out.idle_compared = out.before.samples > 0 && same_steps(there, here, 0);
+  out.idle_compared = out.before && out.after && same_steps(there, here, 0);
   if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
   if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
   if (terms.timed)

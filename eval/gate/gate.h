@@ -1,6 +1,7 @@
 // Whether a run is as good as a baseline run: accuracy, times and tokens of the same samples, method by method.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,11 @@ struct MethodVerdict {
   Verdict verdict = Verdict::passed;
   std::string label, run_label;  // as typed; run_label is empty where the run has no such method: that fails
   AccuracyVerdict accuracy;
-  std::string worst_task;          // that lost most, where accuracy fails
-  LatencySummary before, after;    // of the samples of both; without samples where no times were taken
-  bool idle_compared = false;      // their idle times are there, of the same steps
-  std::vector<TimeVerdict> times;  // of each length where the clock is simulated
-  bool tokens_compared = false;    // both claim to be the same computation
+  std::string worst_task;                       // that lost most, where accuracy fails
+  std::optional<LatencySummary> before, after;  // of the samples of both; none where no times were taken
+  bool idle_compared = false;                   // their idle times are of the same steps
+  std::vector<TimeVerdict> times;               // of each length where the clock is simulated
+  bool tokens_compared = false;                 // both claim to be the same computation
   bool by_tokens = false;          // accuracy passes since all tokens are the same; the samples are too few else
   std::uint64_t other_tokens = 0;  // samples
 };

@@ -24,9 +24,9 @@ std::string percent(double share) {
   return small ? fmt::format("{:+.2g} %", 100 * share) : fmt::format("{:+.1f} %", 100 * share);
 }
 std::string percent(const TimeVerdict& time) {
-  if (!time.interval) return percent(time.change);
-  return fmt::format("{} [{:+.1f}, {:+.1f}]", percent(time.change), 100 * time.interval->low,
-                     100 * time.interval->high);
+  const std::string change = figure_text(time.change, [](double share) { return percent(share); });
+  if (!time.interval) return change;
+  return fmt::format("{} [{:+.1f}, {:+.1f}]", change, 100 * time.interval->low, 100 * time.interval->high);
 }
 
 /// The gate's methods as far as names of columns go.
@@ -56,9 +56,16 @@ std::string accuracy_failure(const MethodVerdict& m) {
 std::string time_failure(const MethodVerdict& m, const TimeVerdict& time) {
   // Measured: of each sample's ratio, where the table has the ratio of the means.
   const std::string from = time.interval ? " in the geometric mean of the samples' ratios"
-                                         : fmt::format(", from {:.4g} to {:.4g} ms", time.before_ms, time.after_ms);
+                                         : fmt::format(", from {:.4g} to {:.4g} ms", *time.before_ms, *time.after_ms);
   return fmt::format("{}: {}{} rose by {}{}; the margin is {:.3g} %{}.", m.label, time.what, at_length(time),
                      percent(time), from, 100 * time.margin, time.remark.empty() ? "" : "; " + time.remark);
+}
+
+std::string tpot_text(const MethodVerdict& m) {
+  if (!m.before || !m.after || !m.before->tpot_ms || !m.after->tpot_ms) return "-";
+  const double before = *m.before->tpot_ms, after = *m.after->tpot_ms;
+  const std::optional<double> times = ratio(after, before);
+  return fmt::format("{:.4g} → {:.4g}{}", before, after, times ? " " + percent(*times - 1) : "");
 }
 
 Table table_of(const Gate& gate, bool markdown) {
@@ -74,11 +81,7 @@ Table table_of(const Gate& gate, bool markdown) {
     const bool there = !m.run_label.empty();
     row.push_back(there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-");
     row.push_back(there ? points(m.accuracy.change.difference) : "-");
-    if (timed)
-      row.push_back(there && m.before.tpot_ms > 0 && m.after.tpot_ms > 0
-                        ? fmt::format("{:.4g} → {:.4g} {}", m.before.tpot_ms, m.after.tpot_ms,
-                                      percent(m.after.tpot_ms / m.before.tpot_ms - 1))
-                        : "-");
+    if (timed) row.push_back(tpot_text(m));
     row.emplace_back(to_string(m.verdict));
     t.rows.push_back(std::move(row));
   }
@@ -190,14 +193,14 @@ nlohmann::ordered_json json_of(const TimeVerdict& time) {
   nlohmann::ordered_json json = {{"what", time.what}};
   if (time.length != 0) json["length"] = time.length;
   json["verdict"] = to_string(time.verdict);
-  if (time.before_ms > 0) {
-    json["baseline_ms"] = time.before_ms;
-    json["run_ms"] = time.after_ms;
+  if (time.before_ms && time.after_ms) {
+    json["baseline_ms"] = *time.before_ms;
+    json["run_ms"] = *time.after_ms;
   }
   if (time.verdict == Verdict::cannot_tell && !time.remark.empty()) {
     json["remark"] = time.remark;
   } else {
-    json["change"] = time.change;
+    json["change"] = json_or_null(time.change);
   }
   if (time.interval) json["interval"] = {time.interval->low, time.interval->high};
   json["margin"] = time.margin;
@@ -219,7 +222,7 @@ nlohmann::ordered_json json_of(const MethodVerdict& m) {
   json["accuracy"] = std::move(accuracy);
   json["times"] = nlohmann::ordered_json::array();
   for (const TimeVerdict& time : m.times) json["times"].push_back(json_of(time));
-  if (m.idle_compared) json["idle_ms"] = {{"baseline", m.before.idle_ms}, {"run", m.after.idle_ms}};
+  if (m.idle_compared) json["idle_ms"] = {{"baseline", m.before->idle_ms}, {"run", m.after->idle_ms}};
   if (m.tokens_compared) json["samples_with_other_tokens"] = m.other_tokens;
   return json;
 }

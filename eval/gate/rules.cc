@@ -90,7 +90,7 @@ TimeVerdict judge_exact(double before_ms, double after_ms, double margin) {
   TimeVerdict out;
   out.before_ms = before_ms;
   out.after_ms = after_ms;
-  out.change = after_ms / before_ms - 1;
+  if (const std::optional<double> times = ratio(after_ms, before_ms)) out.change = *times - 1;
   out.margin = margin;
   if (after_ms > before_ms * (1 + margin)) out.verdict = Verdict::failed;
   return out;

@@ -38,16 +38,16 @@ std::uint64_t samples_needed(const PairedScores& scores, double margin);
 
 struct TimeVerdict {
   Verdict verdict = Verdict::passed;
-  std::string what;                    // "TPOT"
-  std::uint32_t length = 0;            // 0: all lengths
-  double before_ms = 0, after_ms = 0;  // of virtual time
-  double change = 0;                   // 0.1: the run takes 10 % longer
-  std::optional<Interval> interval;    // of `change`, 95 %, where the clock is measured and samples suffice
-  double margin = 0;                   // the largest `change` that passes
+  std::string what;                           // "TPOT"
+  std::uint32_t length = 0;                   // 0: all lengths
+  std::optional<double> before_ms, after_ms;  // of virtual time
+  std::optional<double> change;               // 0.1: the run takes 10 % longer; none where there is nothing to compare
+  std::optional<Interval> interval;           // of `change`, 95 %, where the clock is measured and samples suffice
+  double margin = 0;                          // the largest `change` that passes
   std::string remark;  // failed: where the device waits longer; cannot tell: which run has no such time; else empty
 };
 
-/// Virtual time, which has no noise: more than `margin` fails. `verdict`, `change` and `margin` are filled in.
+/// Virtual time, which has no noise: more than `margin` fails. `change` is left out where `before_ms` is 0.
 TimeVerdict judge_exact(double before_ms, double after_ms, double margin);
 
 /// Measured time: `log_ratios` of run to baseline, one for each sample (or batch) of both. The change is their

@@ -25,13 +25,17 @@ std::string longer_waits(const LatencySummary& before, const LatencySummary& aft
                      after.idle_ms, cause, most);
 }
 
-double ttft_of(const SampleTiming& t) {
+/// A time of a sample, which it may not have.
+using TimeOf = std::optional<double> (*)(const SampleTiming&);
+
+std::optional<double> ttft_of(const SampleTiming& t) {
+  if (t.steps == 0) return std::nullopt;
   return double(t.prefill_ns) + double(t.setup_ns) + double(t.first_step_ns);
 }
-double tpot_of(const SampleTiming& t) {
+std::optional<double> tpot_of(const SampleTiming& t) {
   double sum = 0;
   for (const std::int64_t ns : t.step_ns) sum += double(ns);
-  return t.step_ns.empty() ? 0 : sum / double(t.step_ns.size());
+  return ratio(sum, double(t.step_ns.size()));
 }
 
 /// Where one of the runs has no such time: its samples end with their first token.
@@ -44,16 +48,15 @@ TimeVerdict untold(bool in_run, double margin) {
 }
 
 /// log(run / baseline) of the samples of both, a mean for each batch, whose samples have the same steps.
-std::vector<double> log_ratios(const Samples& before, const Samples& now, std::uint32_t batch,
-                               double (*time)(const SampleTiming&)) {
+std::vector<double> log_ratios(const Samples& before, const Samples& now, std::uint32_t batch, TimeOf time) {
   std::map<Place, std::pair<double, double>> batches;  // sum, samples
   for (const auto& [place, timing] : now.timings) {
     const auto other = before.timings.find(place);
     if (other == before.timings.end()) continue;
-    const double earlier = time(*other->second), later = time(*timing);
-    if (earlier <= 0 || later <= 0) continue;
+    const std::optional<double> earlier = time(*other->second), later = time(*timing);
+    if (!(earlier > 0 && later > 0)) continue;
     auto& [sum, samples] = batches[{timing->task, timing->length, timing->index / batch}];
-    sum += std::log(later / earlier);
+    sum += std::log(*later / *earlier);
     samples += 1;
   }
   std::vector<double> ratios;
@@ -62,9 +65,9 @@ std::vector<double> log_ratios(const Samples& before, const Samples& now, std::u
   return ratios;
 }
 
-bool any_time(const Samples& samples, double (*time)(const SampleTiming&)) {
+bool any_time(const Samples& samples, TimeOf time) {
   return std::any_of(samples.timings.begin(), samples.timings.end(),
-                     [&](const auto& entry) { return time(*entry.second) > 0; });
+                     [&](const auto& entry) { return time(*entry.second).has_value(); });
 }
 
 }  // namespace
@@ -105,7 +108,7 @@ MethodSummary shared_latency(const Samples& own, const Samples& other, const Man
     latency.idle_ms = 0;
     latency.idle_ms_by_cause.clear();
   };
-  without_idle(summary.latency, 0);
+  if (summary.latency) without_idle(*summary.latency, 0);
   for (LengthLatency& at : summary.by_length) without_idle(at.latency, at.length);
   return summary;
 }
@@ -124,10 +127,11 @@ std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const 
     const auto earlier = std::find_if(before.by_length.begin(), before.by_length.end(),
                                       [&](const LengthLatency& l) { return l.length == now.length; });
     if (earlier == before.by_length.end()) continue;
-    const auto add = [&](const char* what, double before_ms, double after_ms) {
-      if (before_ms <= 0 && after_ms <= 0) return;  // no step after the first
-      TimeVerdict& time = times.emplace_back(before_ms > 0 && after_ms > 0 ? judge_exact(before_ms, after_ms, margin)
-                                                                           : untold(after_ms > 0, margin));
+    const auto add = [&](const char* what, const std::optional<double>& before_ms,
+                         const std::optional<double>& after_ms) {
+      if (!before_ms && !after_ms) return;
+      TimeVerdict& time = times.emplace_back(before_ms && after_ms ? judge_exact(*before_ms, *after_ms, margin)
+                                                                   : untold(after_ms.has_value(), margin));
       time.what = what;
       time.length = now.length;
       if (time.verdict == Verdict::failed) time.remark = longer_waits(earlier->latency, now.latency);
@@ -141,11 +145,11 @@ std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const 
 std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Samples& now, std::uint32_t batch,
                                               const TimeMargins& margins) {
   std::vector<TimeVerdict> times;
-  const auto add = [&](const char* what, double (*time)(const SampleTiming&), double margin) {
+  const auto add = [&](const char* what, TimeOf time, double margin) {
     const std::vector<double> ratios = log_ratios(before, now, batch, time);
     if (ratios.empty()) {
       const bool there = any_time(before, time), here = any_time(now, time);
-      if (!there && !here) return;  // no step after the first
+      if (!there && !here) return;
       times.push_back(untold(here, margin));
       if (there && here) times.back().remark = "no sample has a second token in both runs";
     } else {
@@ -185,7 +189,7 @@ std::vector<TimeVerdict> untimed(const Samples& before, const Samples& now, cons
 
 bool allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins) {
   bool shared = false;
-  const auto raise = [&](double& margin, double (*time)(const SampleTiming&)) {
+  const auto raise = [&](double& margin, TimeOf time) {
     const std::vector<double> ratios = log_ratios(baseline, again, batch, time);
     shared = shared || !ratios.empty();
     if (!ratios.empty()) margin = std::max(margin, std::abs(std::expm1(mean(ratios))));

@@ -103,7 +103,7 @@ double cosine(std::span<const float> a, std::span<const float> b) {
     aa += double{a[i]} * double{a[i]};
     bb += double{b[i]} * double{b[i]};
   }
-  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
+  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace tandem::eval

@@ -44,6 +44,7 @@ double top_overlap(std::span<const float> a, std::span<const float> b);
 std::vector<float> block_bounds(const float* q /*[D]*/, const float* k /*[tokens][D]*/, std::uint32_t tokens,
                                 std::uint32_t dim);
 
+/// NaN where one of them has no length.
 double cosine(std::span<const float> a, std::span<const float> b);
 
 }  // namespace tandem::eval

@@ -191,7 +191,7 @@ class PromptProfiler {
         added += more * more;
         length += double{before[i]} * before[i];
       }
-      sum.added += std::sqrt(added / std::max(length, std::numeric_limits<double>::min()));
+      sum.added += length > 0 ? std::sqrt(added / length) : kNone;
     }
   }
 

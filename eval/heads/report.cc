@@ -12,10 +12,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string percent_or_dash(double share) {
-  return std::isnan(share) ? "–" : fmt::format("{:.1f}", 100 * share);
+  return std::isnan(share) ? "-" : fmt::format("{:.1f}", 100 * share);
 }
 std::string number(double x) {
-  return std::isnan(x) ? "–" : fmt::format("{:.3f}", x);
+  return std::isnan(x) ? "-" : fmt::format("{:.3f}", x);
 }
 
 std::vector<std::string> cells(std::vector<std::string> names, const HeadStats& s) {

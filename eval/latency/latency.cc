@@ -81,7 +81,7 @@ void summarise(Latency& result, double tokens_per_unit) {
   result.min_ms = *low;
   result.max_ms = *high;
   result.median_ms = percentile(result.round_ms, 0.5);
-  result.tokens_per_second = 1e3 * tokens_per_unit / result.median_ms;
+  result.tokens_per_second = ratio(1e3 * tokens_per_unit, result.median_ms);
 }
 
 /// Pages of a prefix go back when the round ends.

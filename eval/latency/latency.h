@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,9 @@ struct Latency {
   std::uint32_t threads = 0, context = 0, steps = 0, prefill_chunk = 0;
   std::vector<double> round_ms;  // [round] a decode step's mean, or the prefill
   double median_ms = 0, min_ms = 0, max_ms = 0;
-  double tokens_per_second = 0;           // of the median
-  std::vector<OperationTime> operations;  // of all lanes but the control thread's, largest first; lanes overlap
-  double compute_lane_idle_ms = 0;        // per step or prefill: the device's compute lane runs nothing
+  std::optional<double> tokens_per_second;  // of the median, if that takes any time
+  std::vector<OperationTime> operations;    // of all lanes but the control thread's, largest first; lanes overlap
+  double compute_lane_idle_ms = 0;          // per step or prefill: the device's compute lane runs nothing
 };
 
 /// Prefills `context` random tokens once, then decodes behind them, a round of 1 + steps tokens at a time, each from

@@ -10,8 +10,12 @@
 namespace tandem::eval {
 namespace {
 
+std::string tenths(double figure) {
+  return fmt::format("{:.1f}", figure);
+}
+
 std::string rate(double amount, double ms) {
-  return ms > 0 && amount > 0 ? fmt::format("{:.1f}", amount / (ms * 1e-3)) : "-";
+  return amount > 0 ? figure_text(ratio(amount, ms * 1e-3), tenths) : "-";
 }
 
 }  // namespace
@@ -25,15 +29,15 @@ std::string latency_text(const Latency& r) {
   figures.rows = {
       {decode ? fmt::format("{} behind {} tokens", r.method, r.context) : fmt::format("{} tokens", r.context),
        fmt::format("{}", r.round_ms.size()), fmt::format("{:.3f}", r.median_ms), fmt::format("{:.3f}", r.min_ms),
-       fmt::format("{:.3f}", r.max_ms), fmt::format("{:.1f}", r.tokens_per_second)}};
+       fmt::format("{:.3f}", r.max_ms), figure_text(r.tokens_per_second, tenths)}};
   operations.head = {"operation", "ms per " + unit, "share\u00a0%", "GB/s", "GFLOP/s"};
   const double mean_ms = mean(r.round_ms);  // operations are summed over all rounds
   for (const OperationTime& o : r.operations) {
-    operations.rows.push_back({o.name, fmt::format("{:.3f}", o.ms), fmt::format("{:.1f}", 100 * o.ms / mean_ms),
+    operations.rows.push_back({o.name, fmt::format("{:.3f}", o.ms), figure_text(ratio(100 * o.ms, mean_ms), tenths),
                                rate(o.gigabytes, o.ms), rate(o.gigaflops, o.ms)});
   }
   operations.rows.push_back({"compute lane idle", fmt::format("{:.3f}", r.compute_lane_idle_ms),
-                             fmt::format("{:.1f}", 100 * r.compute_lane_idle_ms / mean_ms), "-", "-"});
+                             figure_text(ratio(100 * r.compute_lane_idle_ms, mean_ms), tenths), "-", "-"});
   const std::string what = decode ? fmt::format("{} per round after one that is not counted", counted(r.steps, "step"))
                                   : fmt::format("chunks of {} tokens, no logits", r.prefill_chunk);
   return fmt::format(
@@ -65,7 +69,7 @@ std::string latency_json(const Latency& r) {
     json["steps"] = r.steps;
   }
   json["prefill_chunk"] = r.prefill_chunk;
-  json["tokens_per_second"] = r.tokens_per_second;
+  json["tokens_per_second"] = json_or_null(r.tokens_per_second);
   json["median_ms"] = r.median_ms;
   json["min_ms"] = r.min_ms;
   json["max_ms"] = r.max_ms;

@@ -123,7 +123,7 @@ ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std
     contexts += static_cast<double>(context) * static_cast<double>(figures.steps[context]);
     all += static_cast<double>(figures.steps[context]);
   }
-  if (all > 0) figures.context = contexts / all;
+  figures.context = ratio(contexts, all);
   for (auto& [rule, score] : figures.by_rule) score /= static_cast<double>(figures.answers);
   return figures;
 }
@@ -145,7 +145,8 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
                          estimate_text(p.pass->accuracy, false),
                          p.pass->has_difference ? estimate_text(p.pass->difference.difference, true) : "-"});
     cost.rows.push_back({p.task, labels[p.method], fmt::format("{:.1f}", mean_tokens(f)), shares_text(f.cut, f.answers),
-                         shares_text(f.without_answer, f.answers), fmt::format("{:.0f}", f.context),
+                         shares_text(f.without_answer, f.answers),
+                         figure_text(f.context, [](double tokens) { return fmt::format("{:.0f}", tokens); }),
                          p.attention ? flops_text(parameter_flops(config) + *p.attention) : "-",
                          p.attention ? flops_text(*p.attention) : "-"});
     for (const RuleShare& rule : rule_shares(f, benchmark.kind_of(p.task))) {
@@ -201,7 +202,7 @@ std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config
     point["tokens"] = mean_tokens(f);
     point["cut"] = static_cast<double>(f.cut) / all;
     point["without_answer"] = static_cast<double>(f.without_answer) / all;
-    point["context"] = f.context;
+    point["context"] = json_or_null(f.context);
     if (p.attention) {
       point["flops"] = parameter_flops(config) + *p.attention;
       point["attention_flops"] = *p.attention;
@@ -211,7 +212,7 @@ std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config
       point["rules"][rule.name] = {{"decided", rule.decided}};
       if (rule.alone) point["rules"][rule.name]["accuracy"] = *rule.alone;
     }
-    point["tpot_ms_of_all_tasks"] = method.latency.tpot_ms;
+    point["tpot_ms_of_all_tasks"] = json_or_null(method.latency ? method.latency->tpot_ms : std::nullopt);
     json["points"].push_back(std::move(point));
   }
   return json_text(json, 1) + "\n";

@@ -21,7 +21,7 @@ struct ReasoningFigures {
   std::uint64_t without_answer = 0;              // ended, but with no final answer in it: wrong
   std::map<std::string, std::uint64_t> decided;  // answers by the rule that found them, cut ones included
   std::map<std::string, double> by_rule;         // mean score by each published rule alone, cut ones included
-  double context = 0;                            // tokens of context of a decode step, mean over steps
+  std::optional<double> context;                 // tokens of context of a decode step, mean over steps, if any
   std::vector<std::uint64_t> steps;              // decode steps by their tokens of context
 };
 

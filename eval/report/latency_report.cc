@@ -55,11 +55,16 @@ Table latency_table(const Summary& s, const Labels& labels) {
       s, labels,
       {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
       [](const LatencySummary& l) -> std::vector<std::string> {
-        return {ms_text(l.ttft_ms),     ms_text(l.prefill_ms),
-                ms_text(l.setup_ms),    ms_text(l.first_step_ms),
-                ms_text(l.tpot_ms),     ms_text(l.tpot_p50_ms),
-                ms_text(l.tpot_p90_ms), ms_text(l.tpot_p99_ms),
-                ms_text(l.idle_ms),     l.step_ms > 0 ? share_text(l.idle_ms / l.step_ms) : "-"};
+        return {ms_text(l.ttft_ms),
+                ms_text(l.prefill_ms),
+                ms_text(l.setup_ms),
+                ms_text(l.first_step_ms),
+                figure_text(l.tpot_ms, ms_text),
+                figure_text(l.tpot_p50_ms, ms_text),
+                figure_text(l.tpot_p90_ms, ms_text),
+                figure_text(l.tpot_p99_ms, ms_text),
+                ms_text(l.idle_ms),
+                figure_text(l.idle_share(), share_text)};
       });
   t.clock = s.manifest.clock;
   return t;
@@ -98,32 +103,35 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
   return t;
 }
 
+template <class Has>
+bool any_has(const Summary& s, const Has& has) {
+  return std::any_of(s.methods.begin(), s.methods.end(),
+                     [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
+}
+
 Table bytes_table(const Summary& s, const Labels& labels) {
-  const bool peers =
-      std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.peer_link > 0; });
-  const bool touched =
-      std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.touched > 0; });
+  const bool peers = any_has(s, [](const LatencySummary& l) { return l.peer_link > 0; });
+  const bool touched = any_has(s, [](const LatencySummary& l) { return l.touched.has_value(); });
   std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
   if (touched) head.insert(head.begin(), "touched");
   if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
   return by_length(s, labels, head, [peers, touched](const LatencySummary& l) {
     std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
-    if (touched) cells.insert(cells.begin(), l.touched > 0 ? bytes_text(l.touched) : "-");
+    if (touched) cells.insert(cells.begin(), figure_text(l.touched, bytes_text));
     if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
     return cells;
   });
 }
 
 Table attended_table(const Summary& s, const Labels& labels) {
-  const bool peers = std::any_of(s.methods.begin(), s.methods.end(),
-                                 [](const MethodSummary& m) { return m.latency.peak_peer_kv > 0; });
+  const bool peers = any_has(s, [](const LatencySummary& l) { return l.peak_peer_kv > 0; });
   std::vector<std::string> head = {"attended on device", "attended on host", "host share %", "peak KV device",
                                    "peak KV host"};
   if (peers) head.emplace_back("peak KV peer");
   return by_length(s, labels, head, [peers](const LatencySummary& l) {
     std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
-                                      l.attended_host > 0 ? share_text(l.host_share()) : "-",
-                                      bytes_text(double(l.peak_device_kv)), bytes_text(double(l.peak_host_kv))};
+                                      figure_text(l.host_share(), share_text), bytes_text(double(l.peak_device_kv)),
+                                      bytes_text(double(l.peak_host_kv))};
     if (peers) cells.push_back(bytes_text(double(l.peak_peer_kv)));
     return cells;
   });
@@ -134,8 +142,12 @@ std::string latency_note(const Summary& s) {
       "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
       "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
       "the time of a step after the first: "
-      "mean, median, 90th and 99th percentile. Idle is per step, the first included.";
-  const LatencySummary& l = s.methods.front().latency;
+      "mean, median, 90th and 99th percentile; \"-\" where every sample ends with its first token. Idle is per step, "
+      "the "
+      "first included.";
+  const MethodSummary& first =
+      *std::find_if(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.has_value(); });
+  const LatencySummary& l = *first.latency;
   if (const std::uint32_t batch = batch_of(s.manifest); batch > 1) {
     text += fmt::format(" A step is one of {} sequences, or of those that have not ended yet.", batch);
     if (l.left_out > 0)
@@ -143,12 +155,13 @@ std::string latency_note(const Summary& s) {
                           l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
   }
   const auto launch = l.idle_ms_by_cause.find("launch");
-  const double share = launch == l.idle_ms_by_cause.end() || l.step_ms <= 0 ? 0 : launch->second / l.step_ms;
+  const std::optional<double> share =
+      launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);
   if (share > 0.3)
     text += fmt::format(
         " {:.0f} % of a step of {} is waiting for launches: for a model this small, latency compares "
         "overheads rather than attention.",
-        100 * share, s.methods.front().label);
+        100 * *share, first.label);
   return text;
 }
 
@@ -199,9 +212,7 @@ std::string length_text(std::uint32_t length) {
 }
 
 std::string latency_report(const Summary& s, bool markdown) {
-  const bool timed =
-      std::any_of(s.methods.begin(), s.methods.end(), [](const MethodSummary& x) { return !x.by_length.empty(); });
-  if (!timed) return "";
+  if (!any_has(s, [](const LatencySummary&) { return true; })) return "";
   const Labels labels = labels_of(s, markdown);
   std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
   out += note(latency_note(s), markdown) + section("Where the device waits", markdown);

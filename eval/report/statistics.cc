@@ -266,6 +266,10 @@ double mean(std::span<const double> values) {
   return sum / static_cast<double>(values.size());
 }
 
+std::optional<double> ratio(double part, double whole) {
+  return whole > 0 ? std::optional(part / whole) : std::nullopt;
+}
+
 const char* to_string(IntervalKind kind) {
   switch (kind) {
     case IntervalKind::none:

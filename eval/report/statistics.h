@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -88,7 +89,11 @@ double detectable_difference(std::uint64_t n, double discordant);
 /// p in [0, 1]; linear between order statistics (type 7 of Hyndman and Fan 1996, NumPy's default). Needs a value.
 double percentile(std::span<const double> values, double p);
 
+/// Needs a value.
 double mean(std::span<const double> values);
+
+/// part / whole, where `whole` is above 0.
+std::optional<double> ratio(double part, double whole);
 
 /// All 95 %. `shares` and `paired_shares`: share_interval() and paired_share_interval(). The bootstraps are of what has
 /// no largest value, such as losses.

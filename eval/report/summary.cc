@@ -36,7 +36,6 @@ AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline
   return cell;
 }
 
-/// `length` 0: all lengths.
 /// A step of fewer sequences is a shorter one.
 bool in_whole_batch(const Manifest& manifest, const SampleTiming& timing) {
   const std::uint32_t batch = batch_of(manifest), first = timing.index - timing.index % batch;
@@ -44,13 +43,14 @@ bool in_whole_batch(const Manifest& manifest, const SampleTiming& timing) {
 }
 
 /// length 0: of all.
-LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_t length) {
+std::optional<LatencySummary> latency_of(const std::vector<SampleTiming>& timings, std::uint32_t length) {
   LatencySummary out;
   std::vector<double> later;
+  double touched = 0;
   bool counts_touched = true;
   const auto ms = [](std::int64_t ns) { return double(ns) * 1e-6; };
   for (const SampleTiming& t : timings) {
-    if (length != 0 && t.length != length) continue;
+    if (t.steps == 0 || (length != 0 && t.length != length)) continue;
     ++out.samples;
     out.steps += t.steps;
     out.prefill_ms += ms(t.prefill_ns);
@@ -68,7 +68,7 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_
     out.d2h += double(t.bytes.d2h);
     out.peer_link += double(t.bytes.peer_link);
     out.peer_hbm += double(t.bytes.peer_hbm);
-    out.touched += double(t.bytes.touched);
+    touched += double(t.bytes.touched);
     counts_touched = counts_touched && t.bytes.touched > 0;
     out.attended_device += double(t.tokens_attended_device);
     out.attended_host += double(t.tokens_attended_host);
@@ -76,17 +76,15 @@ LatencySummary latency_of(const std::vector<SampleTiming>& timings, std::uint32_
     out.peak_host_kv = std::max(out.peak_host_kv, t.host_kv_bytes);
     out.peak_peer_kv = std::max(out.peak_peer_kv, t.peer_kv_bytes);
   }
-  if (!counts_touched) out.touched = 0;
-  if (out.samples == 0) return out;
+  if (out.samples == 0) return std::nullopt;
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
-  if (out.steps == 0) return out;
-  for (double* per_step :
-       {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
-        &out.peer_link, &out.peer_hbm, &out.touched, &out.attended_device, &out.attended_host}) {
+  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d,
+                           &out.d2h, &out.peer_link, &out.peer_hbm, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
+  if (counts_touched) out.touched = touched / double(out.steps);
   if (!later.empty()) {
     out.tpot_ms = mean(later);
     out.tpot_p50_ms = percentile(later, 0.5);
@@ -104,18 +102,19 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
       {"prefill_ms", l.prefill_ms},
       {"setup_ms", l.setup_ms},
       {"first_step_ms", l.first_step_ms},
-      {"tpot_ms", l.tpot_ms},
-      {"tpot_p50_ms", l.tpot_p50_ms},
-      {"tpot_p90_ms", l.tpot_p90_ms},
-      {"tpot_p99_ms", l.tpot_p99_ms},
+      {"tpot_ms", json_or_null(l.tpot_ms)},
+      {"tpot_p50_ms", json_or_null(l.tpot_p50_ms)},
+      {"tpot_p90_ms", json_or_null(l.tpot_p90_ms)},
+      {"tpot_p99_ms", json_or_null(l.tpot_p99_ms)},
       {"step_ms", l.step_ms},
       {"busy_ms", l.busy_ms},
       {"idle_ms", l.idle_ms},
       {"idle_ms_by_cause", l.idle_ms_by_cause},
       {"bytes_per_token", {{"hbm", l.hbm}, {"dram", l.dram}, {"h2d", l.h2d}, {"d2h", l.d2h}}},
-      {"attended_per_step", {{"device", l.attended_device}, {"host", l.attended_host}, {"host_share", l.host_share()}}},
+      {"attended_per_step",
+       {{"device", l.attended_device}, {"host", l.attended_host}, {"host_share", json_or_null(l.host_share())}}},
       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
-  if (l.touched > 0) json["bytes_per_token"]["touched"] = l.touched;
+  if (l.touched) json["bytes_per_token"]["touched"] = *l.touched;
   if (l.peer_link > 0) {
     json["bytes_per_token"]["peer_link"] = l.peer_link;
     json["bytes_per_token"]["peer_hbm"] = l.peer_hbm;
@@ -181,6 +180,10 @@ PairedScores paired_scores(const Scores& first, const Scores& second, const Repe
   return scores;
 }
 
+nlohmann::ordered_json json_or_null(const std::optional<double>& figure) {
+  return figure ? nlohmann::ordered_json(*figure) : nlohmann::ordered_json(nullptr);
+}
+
 nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name) {
   return {{"n", estimate.n},
           {name, estimate.value},
@@ -205,11 +208,10 @@ void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timi
   const std::uint64_t all = own.size();
   if (!of_whole_batches.empty()) own = std::move(of_whole_batches);
   method.latency = latency_of(own, 0);
-  method.latency.left_out = all - own.size();
-  for (const std::uint32_t length : manifest.lengths) {
-    LatencySummary latency = latency_of(own, length);
-    if (latency.samples > 0) method.by_length.push_back({length, std::move(latency)});
-  }
+  if (method.latency) method.latency->left_out = all - own.size();
+  for (const std::uint32_t length : manifest.lengths)
+    if (std::optional<LatencySummary> latency = latency_of(own, length))
+      method.by_length.push_back({length, std::move(*latency)});
 }
 
 Summary summarise(const RunFolder& folder) {
@@ -258,35 +260,32 @@ Summary summarise(const RunFolder& folder) {
   return summary;
 }
 
-LatencySummary mean_of_lengths(const MethodSummary& method) {
+std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
   using L = LatencySummary;
   constexpr double L::*kMeans[] = {
-      &L::ttft_ms,       &L::prefill_ms, &L::setup_ms, &L::first_step_ms,
-      &L::step_ms,       &L::busy_ms,    &L::idle_ms,  &L::layer0_idle_ms,
-      &L::hbm,           &L::dram,       &L::h2d,      &L::d2h,
-      &L::touched,       &L::peer_link,  &L::peer_hbm, &L::attended_device,
-      &L::attended_host,
+      &L::ttft_ms,         &L::prefill_ms,    &L::setup_ms, &L::first_step_ms, &L::step_ms, &L::busy_ms,   &L::idle_ms,
+      &L::layer0_idle_ms,  &L::hbm,           &L::dram,     &L::h2d,           &L::d2h,     &L::peer_link, &L::peer_hbm,
+      &L::attended_device, &L::attended_host,
   };
   const std::vector<LengthLatency>& lengths = method.by_length;
   if (lengths.size() < 2) return method.latency;
   L out;
-  out.left_out = method.latency.left_out;
-  std::vector<double> tpot;
-  bool counts_touched = true;
+  if (method.latency) out.left_out = method.latency->left_out;
+  std::vector<double> tpot, touched;
   for (const LengthLatency& at : lengths) {
     const L& l = at.latency;
     out.samples += l.samples;
     out.steps += l.steps;
     for (double L::*const field : kMeans) out.*field += l.*field / double(lengths.size());
     for (const auto& [cause, ms] : l.idle_ms_by_cause) out.idle_ms_by_cause[cause] += ms / double(lengths.size());
-    if (l.tpot_ms > 0) tpot.push_back(l.tpot_ms);  // 0: no step after the first
-    counts_touched = counts_touched && l.touched > 0;
+    if (l.tpot_ms) tpot.push_back(*l.tpot_ms);
+    if (l.touched) touched.push_back(*l.touched);
     out.peak_device_kv = std::max(out.peak_device_kv, l.peak_device_kv);
     out.peak_host_kv = std::max(out.peak_host_kv, l.peak_host_kv);
     out.peak_peer_kv = std::max(out.peak_peer_kv, l.peak_peer_kv);
   }
-  if (!counts_touched) out.touched = 0;
   if (!tpot.empty()) out.tpot_ms = mean(tpot);
+  if (touched.size() == lengths.size()) out.touched = mean(touched);
   return out;
 }
 
@@ -308,7 +307,7 @@ void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
 }
 
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
-  json["latency"] = json_of(method.latency);
+  json["latency"] = method.latency ? json_of(*method.latency) : nlohmann::ordered_json(nullptr);
   json["latency_by_length"] = nlohmann::ordered_json::array();
   for (const LengthLatency& at : method.by_length) {
     nlohmann::ordered_json entry = {{"length", at.length}};

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -45,24 +46,25 @@ struct AccuracyCell {
   std::uint64_t units = 0;      // independent ones: PairedScores has as many
 };
 
+/// Of samples with a decode step, one or more.
 struct LatencySummary {
   std::uint64_t samples = 0, steps = 0;
   std::uint64_t left_out = 0;  // samples beside these, of a task's last batch that is smaller; of all lengths together
-  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;    // means over samples
-  double tpot_ms = 0, tpot_p50_ms = 0, tpot_p90_ms = 0, tpot_p99_ms = 0;  // over steps after the first
-  double step_ms = 0, busy_ms = 0, idle_ms = 0;                           // means per decode step; busy + idle = step
-  double layer0_idle_ms = 0;                                              // of idle_ms
-  std::map<std::string, double> idle_ms_by_cause;                         // sums to idle_ms
-  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                             // bytes per decoded token
-  double peer_link = 0, peer_hbm = 0;                                     // between two devices; of the other one
-  double touched = 0;                             // Cost::context, per decoded token; 0 where a sample does not have it
+  double ttft_ms = 0, prefill_ms = 0, setup_ms = 0, first_step_ms = 0;   // means over samples
+  std::optional<double> tpot_ms, tpot_p50_ms, tpot_p90_ms, tpot_p99_ms;  // over steps after the first, if any
+  double step_ms = 0, busy_ms = 0, idle_ms = 0;                          // means per decode step; busy + idle = step
+  double layer0_idle_ms = 0;                                             // of idle_ms
+  std::map<std::string, double> idle_ms_by_cause;                        // sums to idle_ms
+  double hbm = 0, dram = 0, h2d = 0, d2h = 0;                            // bytes per decoded token
+  double peer_link = 0, peer_hbm = 0;                                    // between two devices; of the other one
+  std::optional<double> touched;                  // Cost::context, per decoded token, where every sample has it
   double attended_device = 0, attended_host = 0;  // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;  // bytes, largest sample
-  /// The host's share of all tokens that are attended. ScoutAttention's CPU compute ratio is another: of the budget.
-  double host_share() const {
-    const double all = attended_device + attended_host;
-    return all > 0 ? attended_host / all : 0;
-  }
+  /// The host's share of all tokens that are attended, if any. ScoutAttention's CPU compute ratio is another: of the
+  /// budget.
+  std::optional<double> host_share() const { return ratio(attended_host, attended_device + attended_host); }
+  /// Of a step's time, if it takes any.
+  std::optional<double> idle_share() const { return ratio(idle_ms, step_ms); }
 };
 
 struct LengthLatency {
@@ -73,10 +75,10 @@ struct LengthLatency {
 struct MethodSummary {
   std::string label;
   AccuracyCell overall;
-  std::vector<AccuracyCell> cells;       // by task and length, in the manifest's order; missing ones left out
-  std::vector<AccuracyCell> lengths;     // by length, all tasks together
-  LatencySummary latency;                // all lengths together, every step alike
-  std::vector<LengthLatency> by_length;  // in the manifest's order; lengths without a timing left out
+  std::vector<AccuracyCell> cells;        // by task and length, in the manifest's order; missing ones left out
+  std::vector<AccuracyCell> lengths;      // by length, all tasks together
+  std::optional<LatencySummary> latency;  // all lengths together, every step alike; none without times
+  std::vector<LengthLatency> by_length;   // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
 };
 
@@ -98,8 +100,8 @@ void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timi
 
 /// `method.latency` with the same weight for each of its lengths, whatever was generated there: means of the lengths'
 /// means, peaks of all. Over all steps together a method whose answers are shorter at long contexts looks faster. No
-/// percentiles (0): means of those are none of anything. Where there is one length, `method.latency`.
-LatencySummary mean_of_lengths(const MethodSummary& method);
+/// percentiles: means of those are none of anything. Where there is one length, `method.latency`.
+std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method);
 
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);
@@ -110,8 +112,11 @@ std::string to_json_text(const Summary& summary);
 /// model, machine, clock and seed. The threads only where the clock is measured: virtual time is the same with any.
 void write_origin(nlohmann::ordered_json& json, const Manifest& manifest);
 
-/// The fields "latency" and "latency_by_length" of a method in summary.json.
+/// The fields "latency" (null without times) and "latency_by_length" of a method in summary.json.
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);
+
+/// A figure, or null where there is none.
+nlohmann::ordered_json json_or_null(const std::optional<double>& figure);
 
 /// The fields of an estimate: "n", `name` for its value, "interval", "interval_kind".
 nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,12 @@ struct Table {
 
 /// Terminal columns that UTF-8 `text` takes: code points, since no wide or combining ones are used here.
 std::size_t text_columns(std::string_view text);
+
+/// `text` of a figure, or "-" where there is none.
+template <class Text>
+std::string figure_text(const std::optional<double>& figure, const Text& text) {
+  return figure ? text(*figure) : "-";
+}
 
 /// "1 sample", "20 samples".
 std::string counted(std::uint64_t number, std::string_view singular);

@@ -30,9 +30,10 @@ std::string value_text(const Cell& cell, double value) {
 }
 
 std::string error_text(const CellOutcome& c) {
-  if (!c.known) return "does not fit";
-  return c.cell.by_difference() ? fmt::format("{:+.1f} points", 100 * c.error())
-                                : fmt::format("{:+.0f}\u00a0%", 100 * c.error());
+  if (!c.fits) return "does not fit";
+  if (!c.ours) return "-";
+  const double error = 100 * c.error_of(*c.ours);
+  return c.cell.by_difference() ? fmt::format("{:+.1f} points", error) : fmt::format("{:+.0f}\u00a0%", error);
 }
 
 std::string verdict(const CellOutcome& c) {
@@ -115,9 +116,9 @@ std::string order_text(const OrderOutcome& o) {
   std::string text;
   for (std::size_t i = 0; i < o.values.size(); ++i) {
     if (!text.empty()) text += o.order.by_idle ? " > " : " < ";
-    text += o.values[i] <= 0  ? "does not fit"
-            : o.order.by_idle ? fmt::format("{:.1f} % idle ({:.2f} ms)", 100 * o.values[i], o.idle_ms[i])
-                              : fmt::format("{:.0f}", o.values[i]);
+    text += !o.values[i]      ? "does not fit"
+            : o.order.by_idle ? fmt::format("{:.1f} % idle ({:.2f} ms)", 100 * *o.values[i], *o.idle_ms[i])
+                              : fmt::format("{:.0f}", *o.values[i]);
   }
   return text;
 }
@@ -153,6 +154,12 @@ std::string tasks_text(const Reproduction& r, const std::string& clock, bool mar
                             : section("Tasks that CPU and device share, per step", markdown) + text_of(table, markdown);
 }
 
+nlohmann::ordered_json list_of(const std::vector<std::optional<double>>& figures) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::optional<double>& figure : figures) list.push_back(json_or_null(figure));
+  return list;
+}
+
 /// Shapes of the runs, each once.
 std::vector<std::string> models_of(const Reproduction& r) {
   std::vector<std::string> models;
@@ -176,7 +183,8 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   cells.clock = fmt::format("{}, {}", r.clock, fmt::join(models_of(r), " and "));
   for (const CellOutcome& c : r.cells) {
     cells.rows.push_back({c.cell.name, c.cell.figure, value_text(c.cell, c.cell.published),
-                          c.known ? value_text(c.cell, c.ours) : "-", error_text(c), verdict(c)});
+                          figure_text(c.ours, [&](double value) { return value_text(c.cell, value); }), error_text(c),
+                          verdict(c)});
     if (!null_model) continue;
     cells.rows.back().push_back(c.cell.null_model > 0
                                     ? fmt::format("{}, {:+.0f}\u00a0%", value_text(c.cell, c.cell.null_model),
@@ -282,7 +290,7 @@ std::string reproduction_json(const Reproduction& r) {
                                 {"figure", c.cell.figure},
                                 {"quantity", kQuantityNames[static_cast<std::size_t>(c.cell.quantity)]},
                                 {"published", c.cell.published}};
-    item["ours"] = c.known ? nlohmann::ordered_json(c.ours) : nlohmann::ordered_json(nullptr);
+    item["ours"] = json_or_null(c.ours);
     item["fitted"] = c.fitted;
     if (c.cell.source) item["source_of_the_workload"] = true;
     item["aim"] = c.cell.aim;
@@ -297,11 +305,11 @@ std::string reproduction_json(const Reproduction& r) {
     nlohmann::ordered_json item{{"figure", o.order.figure},
                                 {"says", o.order.says},
                                 {"runs", o.order.runs},
-                                {o.order.by_idle ? "idle_ratio" : "tokens_per_second", o.values},
+                                {o.order.by_idle ? "idle_ratio" : "tokens_per_second", list_of(o.values)},
                                 {"holds", o.holds}};
     if (o.order.ours) item["ours"] = true;
     if (o.order.source) item["decided_by_source"] = true;
-    if (!o.idle_ms.empty()) item["idle_ms"] = o.idle_ms;
+    if (!o.idle_ms.empty()) item["idle_ms"] = list_of(o.idle_ms);
     for (const OrderOutcome::Ratio& ratio : o.over_last)
       item["step_over_last"].push_back(
           {{"mean", ratio.mean}, {"low", ratio.interval.low}, {"high", ratio.interval.high}});

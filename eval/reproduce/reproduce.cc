@@ -20,8 +20,8 @@ double idle_ratio(const TargetRow& row) {
   return row.idle_ms / row.step_ms;
 }
 
-/// Of a run alone.
-double measure(Quantity quantity, const RunOutcome& run) {
+/// Of a run alone; nothing where it is a share of no time.
+std::optional<double> measure(Quantity quantity, const RunOutcome& run) {
   const auto cause = [&](Cause c) { return run.row.idle_ms_by_cause[static_cast<std::size_t>(c)]; };
   switch (quantity) {
     case Quantity::idle_ratio:
@@ -32,10 +32,8 @@ double measure(Quantity quantity, const RunOutcome& run) {
       return run.row.idle_ms / run.layers;
     case Quantity::tpot_ms:
       return run.row.step_ms / run.batch;
-    case Quantity::selection_share: {
-      const double both = cause(Cause::selection) + cause(Cause::host_attention);
-      return both > 0 ? cause(Cause::selection) / both : 0;
-    }
+    case Quantity::selection_share:
+      return ratio(cause(Cause::selection), cause(Cause::selection) + cause(Cause::host_attention));
     case Quantity::predictor_share:
       return run.tasks.predict_ms / run.row.step_ms;
   }
@@ -56,9 +54,14 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known
       throw_input_error("{}: at {} = {:.4g} the run '{}' is refused: {}.", e.name, p.name, value, run.name,
                         outcome.row.refused);
     }
-    const double reached = measure(cell.quantity, outcome);
-    if (std::abs(reached - cell.published) < std::abs(best.reached - cell.published)) best = {p.name, value, reached};
-    return reached - cell.published;
+    const std::optional<double> reached = measure(cell.quantity, outcome);
+    if (!reached)
+      throw_input_error(
+          "{}: at {} = {:.4g} the run '{}' waits for neither selection nor attention on the host: '{}' is a "
+          "share of that and cannot be fitted.",
+          e.name, p.name, value, run.name, cell.name);
+    if (std::abs(*reached - cell.published) < std::abs(best.reached - cell.published)) best = {p.name, value, *reached};
+    return *reached - cell.published;
   };
   const double close = cell.by_difference() ? kCloseEnough : kRatherClose * cell.published;
   double low = p.low, high = p.high, below = at(low), above = at(high);
@@ -148,16 +151,16 @@ OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutc
   OrderOutcome outcome{order, {}, {}, true, {}};
   for (const std::string& name : order.runs) {
     const auto found = known.find(name);
-    double value = 0;  // what does not fit is slower than all
-    if (found != known.end())
-      value = order.by_idle ? idle_ratio(found->second->row) : found->second->tokens_per_second();
+    const RunOutcome* run = found == known.end() ? nullptr : found->second;
+    std::optional<double> value;
+    if (run != nullptr) value = order.by_idle ? idle_ratio(run->row) : run->tokens_per_second();
     if (!outcome.values.empty()) {
-      const double before = outcome.values.back();
-      if (order.by_idle ? value >= before || found == known.end() : value <= before) outcome.holds = false;
+      const std::optional<double> before = outcome.values.back();  // what does not fit is slower than all
+      if (order.by_idle ? !value || value >= before : value <= before) outcome.holds = false;
     }
     outcome.values.push_back(value);
     if (order.by_idle)
-      outcome.idle_ms.push_back(found == known.end() ? 0 : found->second->row.idle_ms / found->second->layers);
+      outcome.idle_ms.push_back(run == nullptr ? std::nullopt : std::optional(run->row.idle_ms / run->layers));
   }
   const auto last = known.find(order.runs.back());
   if (last == known.end() || last->second->step_ms.size() < 2) return outcome;
@@ -179,9 +182,9 @@ double CellOutcome::error_of(double value) const {
 }
 
 bool CellOutcome::within_aim() const {
-  if (!known || std::abs(error()) > cell.aim) return false;
+  if (!ours || std::abs(error_of(*ours)) > cell.aim) return false;
   // A gain that came out as a loss is no good prediction, however near.
-  return cell.quantity != Quantity::speed_up || (ours > 1) == (cell.published > 1);
+  return cell.quantity != Quantity::speed_up || (*ours > 1) == (cell.published > 1);
 }
 
 Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& options) {
@@ -235,11 +238,11 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (outcome.row.refused.empty()) known[outcome.name] = &outcome;
   for (const Cell& cell : experiment.cells) {
     if (!wanted(cell.figure) && !experiment.fitted(cell)) continue;
-    CellOutcome outcome{cell, experiment.fitted(cell), known.contains(cell.run), 0};
+    CellOutcome outcome{cell, experiment.fitted(cell), known.contains(cell.run), {}};
     if (cell.quantity == Quantity::speed_up) {
-      outcome.known = outcome.known && known.contains(cell.over);
-      if (outcome.known) outcome.ours = speed_up(*known.at(cell.run), *known.at(cell.over));
-    } else if (outcome.known) {
+      outcome.fits = outcome.fits && known.contains(cell.over);
+      if (outcome.fits) outcome.ours = speed_up(*known.at(cell.run), *known.at(cell.over));
+    } else if (outcome.fits) {
       outcome.ours = measure(cell.quantity, *known.at(cell.run));
     }
     result.cells.push_back(std::move(outcome));

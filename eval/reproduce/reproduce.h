@@ -48,18 +48,17 @@ struct RunOutcome {
 
 struct CellOutcome {
   Cell cell;
-  bool fitted = false, known = false;  // not known where a run does not fit
-  double ours = 0;
-  double error() const { return error_of(ours); }  // ours - published if by_difference(), else ours / published - 1
-  double error_of(double value) const;
+  bool fitted = false, fits = false;    // fits: all of its runs do
+  std::optional<double> ours;           // none where a run does not fit, or has no time that it is a share of
+  double error_of(double value) const;  // value - published if by_difference(), else value / published - 1
   bool within_aim() const;
-  bool below_most() const { return known && ours <= cell.at_most; }
+  bool below_most() const { return ours && *ours <= cell.at_most; }
 };
 
 struct OrderOutcome {
   Order order;
-  std::vector<double> values;   // by run: tokens/s, or the idle share; 0 tokens/s: does not fit
-  std::vector<double> idle_ms;  // by run, per layer; of orders by idle share
+  std::vector<std::optional<double>> values;   // by run: tokens/s, or the idle share; none where it does not fit
+  std::vector<std::optional<double>> idle_ms;  // by run, per layer; of orders by idle share
   /// In every pair of neighbours, and of mixed lengths only where no interval below reaches 1.
   bool holds = false;
   /// Of mixed lengths: step time over that of the order's last run, the mean over the seeds.

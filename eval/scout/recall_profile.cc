@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "eval/report/statistics.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -41,10 +42,6 @@ void divide(Ratios& sums, double n) {
 }
 
 }  // namespace
-
-double mean(const std::vector<double>& values) {
-  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
-}
 
 double mean(const Ratios& ratios) {
   return mean(by_step(ratios));

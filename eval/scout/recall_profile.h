@@ -35,7 +35,6 @@ struct RecallProfile {
 /// The most steps of which each has a ratio below the threshold, at least 1: a recall after so many steps.
 std::uint32_t longest_interval(const std::vector<double>& ratios, double threshold);
 
-double mean(const std::vector<double>& values);
 double mean(const Ratios& ratios);
 /// Means over the layers, by step.
 std::vector<double> by_step(const Ratios& ratios);

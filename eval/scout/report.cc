@@ -28,7 +28,7 @@ constexpr double kMeanRatio = 0.082, kMeanInterval = 8.7, kChanged = 0.15;
 constexpr std::size_t kBarColumns = 40;
 
 std::string number(double x) {
-  return std::isnan(x) ? "–" : fmt::format("{:.3f}", x);
+  return std::isnan(x) ? "-" : fmt::format("{:.3f}", x);
 }
 std::string percent(double share) {
   return fmt::format("{:.1f}", 100 * share);
@@ -63,10 +63,10 @@ std::string layer_ahead_text(const HeadProfile& profile, const HeadSource& sourc
     const HeadStats s = profile.layers[l].mean();
     const InputChange& input = profile.layers[l].input;
     layers.rows.push_back({std::to_string(l), number(s.cosine_next), number(s.cosine_own), number(input.cosine),
-                           fmt::format("{:.2f}", input.added)});
+                           std::isnan(input.added) ? "-" : fmt::format("{:.2f}", input.added)});
   }
   const HeadStats all = profile.mean();
-  layers.rows.push_back({"all", number(all.cosine_next), number(all.cosine_own), "–", "–"});
+  layers.rows.push_back({"all", number(all.cosine_next), number(all.cosine_own), "-", "-"});
   out += layers.text() + "\n";
   Table published;
   published.head = {"published", "cosine"};
@@ -99,7 +99,7 @@ std::string recall_text(const RecallProfile& profile, const HeadSource& source) 
   }
   layers.rows.push_back({"all", fmt::format("{:.1f}", profile.mean_interval()), percent(mean(profile.without)),
                          percent(mean(profile.with)), percent(mean(profile.changed))});
-  layers.rows.push_back({"published", fmt::format("{:.1f}", kMeanInterval), "–", percent(kMeanRatio),
+  layers.rows.push_back({"published", fmt::format("{:.1f}", kMeanInterval), "-", percent(kMeanRatio),
                          fmt::format("below {:.0f}", 100 * kChanged)});
   out += layers.text() + "\n";
   const std::vector<double> without = by_step(profile.without), with = by_step(profile.with);

@@ -15,7 +15,7 @@ constexpr std::size_t kTimes = 24;
 
 const LatencySummary* latency_of(const ReportedMethod& m, const ReportedCell& cell) {
   if (!cell.task.empty()) return nullptr;  // times are of all tasks together
-  if (cell.length == 0) return m.latency.samples > 0 ? &m.latency : nullptr;
+  if (cell.length == 0) return m.latency ? &*m.latency : nullptr;
   const auto found = std::find_if(m.by_length.begin(), m.by_length.end(),
                                   [&](const LengthLatency& l) { return l.length == cell.length; });
   return found == m.by_length.end() ? nullptr : &found->latency;
@@ -29,19 +29,17 @@ std::string estimate(const std::optional<Estimate>& e) {
 
 std::string times(const LatencySummary* l, const std::set<std::string>& causes) {
   if (l == nullptr) return std::string(kTimes + causes.size() - 1, ',');
-  const auto percentile = [&](double ms) {  // none of several lengths together
-    return ms == 0 && l->tpot_ms > 0 ? "" : fmt::format("{}", ms);
-  };
+  const auto or_empty = [](const std::optional<double>& figure) { return figure ? fmt::format("{}", *figure) : ""; };
   std::string text =
       fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", l->samples, l->ttft_ms, l->prefill_ms, l->setup_ms,
-                  l->first_step_ms, l->tpot_ms, percentile(l->tpot_p50_ms), percentile(l->tpot_p90_ms),
-                  percentile(l->tpot_p99_ms), l->step_ms, l->busy_ms, l->idle_ms);
+                  l->first_step_ms, or_empty(l->tpot_ms), or_empty(l->tpot_p50_ms), or_empty(l->tpot_p90_ms),
+                  or_empty(l->tpot_p99_ms), l->step_ms, l->busy_ms, l->idle_ms);
   for (const std::string& cause : causes) {
     const auto found = l->idle_ms_by_cause.find(cause);
     text += fmt::format(",{}", found == l->idle_ms_by_cause.end() ? 0 : found->second);
   }
   return text + fmt::format(",{},{},{},{},{},{},{},{},{},{},{},{}", l->hbm, l->dram, l->h2d, l->d2h, l->peer_link,
-                            l->peer_hbm, l->touched, l->attended_device, l->attended_host, l->peak_device_kv,
+                            l->peer_hbm, or_empty(l->touched), l->attended_device, l->attended_host, l->peak_device_kv,
                             l->peak_host_kv, l->peak_peer_kv);
 }
 
@@ -51,7 +49,8 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
   std::set<std::string> causes;
   for (const ReportedRun& run : runs)
     for (const ReportedMethod& m : run.methods)
-      for (const auto& [cause, ms] : m.latency.idle_ms_by_cause) causes.insert(cause);
+      if (m.latency)
+        for (const auto& [cause, ms] : m.latency->idle_ms_by_cause) causes.insert(cause);
   std::string text =
       "run,model,benchmark,protocol,clock,batch,precision,method,task,length,measure,n,units,value,low,high,difference,"
       "difference_low,difference_high,p,timed_samples,ttft_ms,prefill_ms,setup_ms,first_step_ms,tpot_ms,tpot_p50_ms,"

@@ -82,7 +82,7 @@ Table quality_table(std::span<const ReportedRun> runs) {
 
 bool has_peer(const ReportedRun& run) {
   return std::any_of(run.methods.begin(), run.methods.end(),
-                     [](const ReportedMethod& m) { return m.latency.peak_peer_kv > 0; });
+                     [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
 bool is_timed(const ReportedRun& run) {
@@ -94,22 +94,22 @@ bool of_several_lengths(const ReportedRun& run) {
 }
 
 /// Of each length the same weight, as the times beside it have.
-double idle_share(const ReportedMethod& m) {
+std::optional<double> idle_share(const ReportedMethod& m) {
   std::vector<double> shares;
   for (const LengthLatency& at : m.by_length)
-    if (at.latency.step_ms > 0) shares.push_back(at.latency.idle_ms / at.latency.step_ms);
-  return shares.empty() ? 0 : mean(shares);
+    if (const std::optional<double> share = at.latency.idle_share()) shares.push_back(*share);
+  return shares.empty() ? std::nullopt : std::optional(mean(shares));
 }
 
 /// Cells of a method in a run that has times, as many as time_heads().
 std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m) {
-  const LatencySummary& l = m.latency;
+  const LatencySummary& l = *m.latency;
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
-  const bool later = l.tpot_ms > 0;
-  std::vector<std::string> cells = {ms(l.ttft_ms), later ? ms(l.tpot_ms) : "-"};
-  if (!of_several_lengths(run)) cells.push_back(later ? ms(l.tpot_p99_ms) : "-");
-  cells.insert(cells.end(), {ms(l.idle_ms), fmt::format("{:.1f}", 100 * idle_share(m)), megabytes(l.peak_device_kv),
+  const auto percent = [](double share) { return fmt::format("{:.1f}", 100 * share); };
+  std::vector<std::string> cells = {ms(l.ttft_ms), figure_text(l.tpot_ms, ms)};
+  if (!of_several_lengths(run)) cells.push_back(figure_text(l.tpot_p99_ms, ms));
+  cells.insert(cells.end(), {ms(l.idle_ms), figure_text(idle_share(m), percent), megabytes(l.peak_device_kv),
                              megabytes(l.peak_host_kv)});
   if (has_peer(run)) cells.push_back(megabytes(l.peak_peer_kv));
   return cells;
@@ -149,7 +149,7 @@ Table time_table(std::span<const ReportedRun> runs) {
     for (const ReportedRun* run : timed) {
       const ReportedMethod* m = find(*run, label);
       std::vector<std::string> cells(time_heads(*run, "").size(), "-");
-      if (m != nullptr && m->latency.samples > 0) cells = time_cells(*run, *m);
+      if (m != nullptr && m->latency) cells = time_cells(*run, *m);
       row.insert(row.end(), cells.begin(), cells.end());
     }
   }
@@ -165,8 +165,8 @@ std::string describe(const ReportedRun& run) {
       fmt::join(m.tasks, ", "), lengths, counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"),
       batch_of(m), m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
       m.git_commit, run.complete ? "" : ", NOT COMPLETE");
-  if (const ReportedMethod& first = run.methods.front(); first.latency.left_out > 0)
-    text += fmt::format(" Times of {} in smaller batches are left out.", counted(first.latency.left_out, "sample"));
+  if (const auto& times = run.methods.front().latency; times && times->left_out > 0)
+    text += fmt::format(" Times of {} in smaller batches are left out.", counted(times->left_out, "sample"));
   if (const ReportedCell& all = run.methods.front().cells.front(); all.units > 0 && all.units < all.value.n)
     text += fmt::format(" Of these {} are independent: intervals are of them.", all.units);
   if (!has_baseline(run))

@@ -24,8 +24,8 @@ struct ReportedCell {
 
 struct ReportedMethod {
   std::string label;
-  std::vector<ReportedCell> cells;  // the first is of all
-  LatencySummary latency;           // mean_of_lengths(); samples 0: the run has no times
+  std::vector<ReportedCell> cells;        // the first is of all
+  std::optional<LatencySummary> latency;  // mean_of_lengths(); none: the run has no times
   std::vector<LengthLatency> by_length;
 };
 

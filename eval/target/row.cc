@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 namespace tandem::eval {
 namespace {
@@ -63,6 +64,7 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
     return cells;
   }
   const std::optional<Cause> cause = largest_cause(r);
+  const double idle_of_causes = std::accumulate(r.idle_ms_by_cause.begin(), r.idle_ms_by_cause.end(), 0.0);
   std::vector<std::string> cells = {
       fmt::format("{:.2f}", (r.prefill_ms + r.setup_ms + r.first_step_ms) * 1e-3),
       fmt::format("{:.2f}", r.step_ms),
@@ -73,7 +75,7 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
       fmt::format("{:.3f}", r.layer0_idle_ms),
       !cause ? "-"
              : fmt::format("{} {:.0f}\u00a0%", to_string(*cause),
-                           100 * r.idle_ms_by_cause[static_cast<std::size_t>(*cause)] / r.idle_ms),
+                           100 * r.idle_ms_by_cause[static_cast<std::size_t>(*cause)] / idle_of_causes),
       fmt::format("{:.0f}", r.attended_device),
       fmt::format("{:.0f}", r.attended_host),
       gigabytes(r.device_kv_bytes),

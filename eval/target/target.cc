@@ -38,6 +38,7 @@ void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
       for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
     }
   }
+  TANDEM_CHECK(later > 0 && step > 0, "{} steps after the first took {} ns", later, step);
   row.step_ms = double(step) * kMs / double(later);
   row.busy_ms = double(busy) * kMs / double(later);
   row.idle_ms = double(idle) * kMs / double(later);

@@ -37,7 +37,7 @@ struct TargetOptions {
 struct TargetRow {
   std::string method;
   std::string compared;                                    // its spec in the run, where that is another; else empty
-  std::string refused;                                     // why it cannot run at this shape; the figures are then 0
+  std::string refused;                                     // why it cannot run at this shape; there are no figures then
   bool too_large = false;                                  // refused, since memory ends
   bool too_slow = false;                                   // refused, since one sequence takes longer than is asked for
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum

@@ -120,8 +120,8 @@ TEST(FindEqual, IsAsCloseAsTryingEverything) {
     for (int tokens = 32; tokens <= 1504; tokens += 16)
       quest = std::min(quest, off(invented("quest:budget=" + std::to_string(tokens)).bytes));
     for (int share = 1; share <= 1000; ++share) hybrid = std::min(hybrid, off(200 + 400 * (share / 1000.0)));
-    EXPECT_EQ(off(equal.shares[0].methods.at(0).bytes), quest) << percent;
-    EXPECT_NEAR(off(equal.shares[0].methods.at(1).bytes), hybrid, 1e-9) << percent;
+    EXPECT_EQ(off(equal.shares[0].methods.at(0).bytes.value()), quest) << percent;
+    EXPECT_NEAR(off(equal.shares[0].methods.at(1).bytes.value()), hybrid, 1e-9) << percent;
   }
 }
 
@@ -174,7 +174,7 @@ TEST(FindEqual, WhereThereAreFewValuesItTakesOneOfThem) {
 TEST(FindEqual, WhatCannotRunSaysWhy) {
   const Equal equal = find_equal({Measure::touched, {0.3}}, {"full", "asyncspade", "quest"}, 1000, invented);
   ASSERT_EQ(equal.as_given.size(), 2u);
-  EXPECT_EQ(equal.as_given[1], (EqualMethod{"asyncspade", "asyncspade", "", "there is no peer.", 0, Fit::refused}));
+  EXPECT_EQ(equal.as_given[1], (EqualMethod{"asyncspade", "asyncspade", "", "there is no peer.", std::nullopt, Fit::refused}));
   EXPECT_THAT(equal_found_text(equal, "", true), AllOf(HasSubstr("| refused | asyncspade | - | - |"),
                                                        HasSubstr("asyncspade is refused: there is no peer.")));
   EXPECT_THROW(find_equal({Measure::touched, {0.3}}, {"quest"}, 1000,
@@ -230,8 +230,8 @@ TEST(EqualText, PutsWhatCameOfItBesideAccuracy) {
   const TemporaryFolder root;
   Summary summary = summarise(RunFolder::open(write_run(root)));
   ASSERT_EQ(summary.methods.size(), 2u);
-  summary.methods[0].latency.touched = 2e6;
-  summary.methods[1].latency.touched = 0.43e6;
+  summary.methods[0].latency->touched = 2e6;
+  summary.methods[1].latency->touched = 0.43e6;
   const EqualMethod hybrid{"hybrid", "hybrid:budget=0.2", "budget", "0.2", 4e5, Fit::set};
   const Equal equal{
       {Measure::touched, {0.2}}, {"full", "hybrid"}, 1.9e6, {{"full", "full", "", "", 1.9e6}}, {{0.2, {hybrid}}}};
@@ -243,7 +243,7 @@ TEST(EqualText, PutsWhatCameOfItBesideAccuracy) {
   Summary unfinished = summary;
   unfinished.methods.erase(unfinished.methods.begin());
   EXPECT_THAT(equal_text(equal, unfinished, true), HasSubstr("difference to full, points"));
-  summary.methods[1].latency.touched = 0.41e6;
+  summary.methods[1].latency->touched = 0.41e6;
   text = equal_text(equal, summary, /*markdown=*/true);
   EXPECT_THAT(text, ::testing::Not(HasSubstr("Off by")));
   Equal least = equal;

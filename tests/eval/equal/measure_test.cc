@@ -48,8 +48,8 @@ TEST(BytesOfPrompts, AreThoseOfARunOnThem) {
   BytesOfPrompts bytes(samples, options, model, *device, pool);
   EXPECT_EQ(bytes.prompts(), 3u);
   for (const MethodSummary& method : summary.methods) {
-    EXPECT_DOUBLE_EQ(bytes(method.label, Measure::touched), method.latency.touched) << method.label;
-    EXPECT_EQ(bytes(method.label, Measure::device), double(method.latency.peak_device_kv)) << method.label;
+    EXPECT_DOUBLE_EQ(bytes(method.label, Measure::touched), method.latency->touched.value()) << method.label;
+    EXPECT_EQ(bytes(method.label, Measure::device), double(method.latency->peak_device_kv)) << method.label;
   }
 }
 

@@ -95,7 +95,11 @@ TEST_F(GateOfTimes, ATimeThatOneRunDoesNotHaveIsADoubt) {
     EXPECT_THAT(doubts_of(result), Contains(StartsWith("full: nothing shows whether TPOT")));
     EXPECT_THAT(doubts_of(result), Each(EndsWith("rose: no sample of the run has a second token.")));
     EXPECT_THAT(doubts_of(gate(stepping, stopping)), Each(HasSubstr("of the baseline has")));
-    EXPECT_EQ(gate(stopping, stopping).verdict, Verdict::passed);
+    const Gate neither = gate(stopping, stopping);
+    EXPECT_EQ(neither.verdict, Verdict::passed);
+    EXPECT_FALSE(neither.methods[0].after->tpot_ms);
+    EXPECT_THAT(gate_json(result), AllOf(HasSubstr("cannot tell"), Not(HasSubstr("nan"))));
+    EXPECT_THAT(gate_text(neither, true), HasSubstr("| - | passed |"));
   }
 }
 

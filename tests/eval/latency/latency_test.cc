@@ -58,7 +58,7 @@ TEST(Latency, DecodeIsTheMeanStepBehindTheContext) {
     if (step.step != Device::kSetupStep && step.step > 0) expected += double(step.window) * 1e-6 / 3;
   // Teacher forcing alone differs: it brings a log probability to the host with the token.
   EXPECT_NEAR(result.median_ms, expected, expected * 0.01);
-  EXPECT_DOUBLE_EQ(result.tokens_per_second, 1e3 / result.median_ms);
+  EXPECT_DOUBLE_EQ(result.tokens_per_second.value(), 1e3 / result.median_ms);
   EXPECT_LE(result.min_ms, result.median_ms);
   EXPECT_LE(result.median_ms, result.max_ms);
 }
@@ -99,7 +99,7 @@ TEST(Latency, PrefillCountsItsTokens) {
   Engine engine(model, *other, pool, small_options().engine);  // which keeps no column sums
   const auto prefix = engine.prefill(random_prompt(kContext + 1, 1));
   EXPECT_DOUBLE_EQ(result.median_ms, double(prefix->prefill_ns) * 1e-6);
-  EXPECT_DOUBLE_EQ(result.tokens_per_second, 1e3 * kContext / result.median_ms);
+  EXPECT_DOUBLE_EQ(result.tokens_per_second.value(), 1e3 * kContext / result.median_ms);
   // Two chunks and two layers: the products' FLOPs are those of 100 tokens.
   const double mlp = 2.0 * kContext * 2 * (48 * 64 + 3 * 48 * 80);
   EXPECT_NEAR(operation(result, "output and mlp").gigaflops * 1e9, mlp, 1);

@@ -128,9 +128,9 @@ TEST_F(DecodePerplexity, LosslessSettingsEqualFullAndStarvedOnesDoNot) {
   EXPECT_EQ(result.methods[0].difference.n, 0u);
   EXPECT_EQ(result.methods[3].difference.n, kWindows);
   EXPECT_NEAR(result.methods[3].difference.value, mean(result.methods[3].nll) - mean(result.methods[0].nll), 1e-12);
-  EXPECT_NEAR(result.run.methods[0].latency.attended_device, kContext + (kScored - 1) / 2.0, 1e-9);
-  EXPECT_EQ(result.run.methods[3].latency.attended_device, 5);
-  EXPECT_GT(result.run.methods[2].latency.attended_host, 0);
+  EXPECT_NEAR(result.run.methods[0].latency->attended_device, kContext + (kScored - 1) / 2.0, 1e-9);
+  EXPECT_EQ(result.run.methods[3].latency->attended_device, 5);
+  EXPECT_GT(result.run.methods[2].latency->attended_host, 0);
 }
 
 TEST_F(DecodePerplexity, RepeatsByteByByteWhateverTheBatchAndTheThreads) {

@@ -39,7 +39,7 @@ TEST(ReasoningReport, FiguresByHand) {
   EXPECT_EQ(figures.decided.at("math-verify boxed"), 2u);
   EXPECT_DOUBLE_EQ(figures.by_rule.at("math-verify"), 2.0 / 3) << "the one that was cut, too";
   // Contexts of the steps: 10 11 12 13; 10 11 12 (the end token's step is the third); 10.
-  EXPECT_DOUBLE_EQ(figures.context, (46.0 + 33.0 + 10.0) / 8);
+  EXPECT_DOUBLE_EQ(figures.context.value(), (46.0 + 33.0 + 10.0) / 8);
 }
 
 /// Where some contexts are within the budget and others beyond it, the formula at the mean context is too much.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@ namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
@@ -186,20 +188,20 @@ TEST(Summary, LatencyByLength) {
   EXPECT_EQ(s.methods[1].by_length[1].length, 2048u);
   EXPECT_EQ(l.samples, 8u);
   EXPECT_EQ(l.steps, 24u);
-  EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);      // 4 + 0.5 + 1.5
-  EXPECT_NEAR(l.tpot_ms, 4.0, 1e-12);      // steps of 2 and 6 ms
-  EXPECT_NEAR(l.tpot_p50_ms, 4.0, 1e-12);  // half of the steps each
-  EXPECT_NEAR(l.tpot_p90_ms, 6.0, 1e-12);
-  EXPECT_NEAR(l.tpot_p99_ms, 6.0, 1e-12);
+  EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);              // 4 + 0.5 + 1.5
+  EXPECT_NEAR(l.tpot_ms.value(), 4.0, 1e-12);      // steps of 2 and 6 ms
+  EXPECT_NEAR(l.tpot_p50_ms.value(), 4.0, 1e-12);  // half of the steps each
+  EXPECT_NEAR(l.tpot_p90_ms.value(), 6.0, 1e-12);
+  EXPECT_NEAR(l.tpot_p99_ms.value(), 6.0, 1e-12);
   EXPECT_NEAR(l.step_ms, 9.5 / 3, 1e-12);
   EXPECT_NEAR(l.busy_ms + l.idle_ms, l.step_ms, 1e-12);
   EXPECT_NEAR(l.idle_ms_by_cause.at("recall"), 4.0 / 3, 1e-12);
   EXPECT_NEAR(l.hbm, 1e6, 1e-6);
   EXPECT_NEAR(l.attended_host, 790, 1e-9);
-  EXPECT_NEAR(l.host_share(), 790.0 / 890, 1e-12);
+  EXPECT_NEAR(l.host_share().value(), 790.0 / 890, 1e-12);
   EXPECT_EQ(l.peak_host_kv, 2000000u);
-  EXPECT_NEAR(s.methods[1].by_length[0].latency.tpot_ms, 2.0, 1e-12);
-  EXPECT_NEAR(s.methods[1].latency.tpot_ms, 3.0, 1e-12);
+  EXPECT_NEAR(s.methods[1].by_length[0].latency.tpot_ms.value(), 2.0, 1e-12);
+  EXPECT_NEAR(s.methods[1].latency->tpot_ms.value(), 3.0, 1e-12);
 }
 
 // Three steps of 1.5 to 3 ms at 1024 tokens, and one of 9 ms at 2048: over steps the short answer hardly counts.
@@ -226,10 +228,10 @@ TEST(Summary, MeanOfLengthsGivesEachTheSameWeight) {
     folder.append(timing);
   }
   const MethodSummary method = summarise(folder).methods[0];
-  EXPECT_NEAR(method.latency.tpot_ms, 13.0 / 3, 1e-12) << "every step alike";
-  const LatencySummary l = mean_of_lengths(method);
-  EXPECT_NEAR(l.tpot_ms, (2.0 + 9.0) / 2, 1e-12);
-  EXPECT_EQ(l.tpot_p50_ms + l.tpot_p90_ms + l.tpot_p99_ms, 0);
+  EXPECT_NEAR(method.latency->tpot_ms.value(), 13.0 / 3, 1e-12) << "every step alike";
+  const LatencySummary l = mean_of_lengths(method).value();
+  EXPECT_NEAR(l.tpot_ms.value(), (2.0 + 9.0) / 2, 1e-12);
+  EXPECT_FALSE(l.tpot_p50_ms || l.tpot_p90_ms || l.tpot_p99_ms);
   EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);
   EXPECT_NEAR(l.step_ms, (5.5 / 3 + 10.5 / 2) / 2, 1e-12);
   EXPECT_NEAR(l.idle_ms, (2.2 / 3 + 7.2 / 2) / 2, 1e-12);
@@ -244,8 +246,95 @@ TEST(Summary, MeanOfLengthsGivesEachTheSameWeight) {
   MethodSummary one = method;
   one.by_length.pop_back();
   one.latency = one.by_length[0].latency;
-  EXPECT_EQ(mean_of_lengths(one).tpot_p99_ms, one.latency.tpot_p99_ms);
-  EXPECT_NEAR(mean_of_lengths(one).tpot_ms, 2.0, 1e-12);
+  EXPECT_EQ(mean_of_lengths(one)->tpot_p99_ms, one.latency->tpot_p99_ms);
+  EXPECT_NEAR(mean_of_lengths(one)->tpot_ms.value(), 2.0, 1e-12);
+}
+
+/// A run of one sample per length and method, of which `change` changes the times.
+Summary summary_of(const TemporaryFolder& root, const std::function<void(SampleTiming&)>& change) {
+  Manifest manifest = example_manifest();
+  manifest.lengths = {1024, 2048};
+  manifest.samples = 1;
+  RunFolder folder = RunFolder::create(root / "run", manifest);
+  for (const SampleKey& key : keys_in_order(manifest, 1)) {
+    SampleResult sample = example_sample();
+    SampleTiming timing = example_timing();
+    static_cast<SampleKey&>(sample) = static_cast<SampleKey&>(timing) = key;
+    change(timing);
+    folder.append(sample);
+    folder.append(timing);
+  }
+  return summarise(folder);
+}
+
+void end_with_first_token(SampleTiming& t) {
+  t.steps = 1;
+  t.step_ns.clear();
+}
+
+TEST(Summary, WithoutALaterStepThereIsNoTimePerToken) {
+  const TemporaryFolder root;
+  const Summary s = summary_of(root, end_with_first_token);
+  const LatencySummary& l = s.methods[0].latency.value();
+  EXPECT_FALSE(l.tpot_ms || l.tpot_p50_ms || l.tpot_p90_ms || l.tpot_p99_ms);
+  EXPECT_FALSE(mean_of_lengths(s.methods[0])->tpot_ms);
+  EXPECT_NEAR(l.ttft_ms, 6.0, 1e-12);
+  const auto json = parse_json(to_json_text(s), "JSON");
+  for (const auto& latency : {json["methods"][0]["latency"], json["methods"][0]["latency_by_length"][1]}) {
+    for (const char* name : {"tpot_ms", "tpot_p50_ms", "tpot_p90_ms", "tpot_p99_ms"})
+      EXPECT_TRUE(latency.at(name).is_null()) << name;
+    EXPECT_GT(latency.at("step_ms"), 0);
+  }
+  EXPECT_THAT(report_text(s, true),
+              HasSubstr("| 1K | full | 6.00 | 4.00 | 0.5000 | 1.50 | - | - | - | - | 2.20 | 40.0 |"));
+}
+
+TEST(Summary, TheMeanOfLengthsIsOfThoseWithALaterStep) {
+  const TemporaryFolder root;
+  const Summary s = summary_of(root, [](SampleTiming& t) {
+    if (t.length == 1024) end_with_first_token(t);
+  });
+  EXPECT_FALSE(s.methods[0].by_length[0].latency.tpot_ms);
+  EXPECT_EQ(s.methods[0].by_length[1].latency.tpot_ms, 2.0);
+  EXPECT_EQ(mean_of_lengths(s.methods[0])->tpot_ms, 2.0);
+}
+
+TEST(Summary, SamplesThatDecodedNothingHaveNoTimes) {
+  const TemporaryFolder root;
+  const auto decode_nothing = [](SampleTiming& t) {
+    t.steps = 0;
+    t.step_ns.clear();
+    t.idle_by_cause.clear();
+    t.first_step_ns = t.window_ns = t.busy_ns = t.idle_ns = t.layer0_idle_ns = 0;
+    t.tokens_attended_device = t.tokens_attended_host = 0;
+  };
+  const Summary s = summary_of(root, [&](SampleTiming& t) {
+    if (t.method != "full" || t.length == 1024) decode_nothing(t);
+  });
+  EXPECT_TRUE(s.complete);
+  EXPECT_EQ(s.methods[0].latency->samples, 1u);
+  EXPECT_NEAR(s.methods[0].latency->ttft_ms, 6.0, 1e-12) << "not a mean with what has no first token";
+  ASSERT_EQ(s.methods[0].by_length.size(), 1u);
+  EXPECT_FALSE(s.methods[1].latency);
+  EXPECT_FALSE(mean_of_lengths(s.methods[1]));
+  const auto json = parse_json(to_json_text(s), "JSON");
+  EXPECT_TRUE(json["methods"][1]["latency"].is_null());
+  EXPECT_TRUE(json["methods"][1]["latency_by_length"].empty());
+  EXPECT_THAT(report_text(s, true), HasSubstr("| 2K | full |"));
+}
+
+TEST(Summary, SharesOfNothingAreAbsent) {
+  const TemporaryFolder root;
+  const Summary s = summary_of(root, [](SampleTiming& t) {
+    t.window_ns = t.busy_ns = t.idle_ns = t.layer0_idle_ns = 0;
+    t.idle_by_cause.clear();
+    t.tokens_attended_device = t.tokens_attended_host = 0;
+  });
+  EXPECT_FALSE(s.methods[0].latency->host_share());
+  EXPECT_FALSE(s.methods[0].latency->idle_share());
+  const auto json = parse_json(to_json_text(s), "JSON");
+  EXPECT_TRUE(json["methods"][0]["latency"]["attended_per_step"]["host_share"].is_null());
+  EXPECT_THAT(report_text(s, true), AllOf(HasSubstr("| 0 | - |"), Not(HasSubstr("nan")), Not(HasSubstr("inf"))));
 }
 
 TEST(Summary, TimesAreOfWholeBatches) {
@@ -265,16 +354,16 @@ TEST(Summary, TimesAreOfWholeBatches) {
     return summarise(folder);
   };
   const Summary four = tpot("four", " --batch 4"), alone = tpot("alone", ""), eight = tpot("eight", " --batch 8");
-  EXPECT_NEAR(four.methods[0].latency.tpot_ms, 2.0, 1e-12);
-  EXPECT_EQ(four.methods[0].latency.samples, 4u);
-  EXPECT_EQ(four.methods[0].latency.left_out, 1u);
+  EXPECT_NEAR(four.methods[0].latency->tpot_ms.value(), 2.0, 1e-12);
+  EXPECT_EQ(four.methods[0].latency->samples, 4u);
+  EXPECT_EQ(four.methods[0].latency->left_out, 1u);
   EXPECT_EQ(four.methods[0].overall.accuracy.n, 5u);
   EXPECT_THAT(report_text(four, true), HasSubstr("A step is one of 4 sequences, or of those that have not ended yet. "
                                                  "Times of a sample in smaller batches are left out"));
   EXPECT_THAT(to_json_text(four), HasSubstr("\"samples_of_smaller_batches\": 1"));
-  EXPECT_NEAR(alone.methods[0].latency.tpot_ms, 1.8, 1e-12);
-  EXPECT_NEAR(eight.methods[0].latency.tpot_ms, 1.8, 1e-12) << "no batch is whole";
-  EXPECT_EQ(eight.methods[0].latency.left_out, 0u);
+  EXPECT_NEAR(alone.methods[0].latency->tpot_ms.value(), 1.8, 1e-12);
+  EXPECT_NEAR(eight.methods[0].latency->tpot_ms.value(), 1.8, 1e-12) << "no batch is whole";
+  EXPECT_EQ(eight.methods[0].latency->left_out, 0u);
 }
 
 TEST(Summary, UnfinishedRunsSaySo) {

@@ -120,17 +120,16 @@ TEST(Experiment, ASmallShareIsComparedByItsRatio) {
   outcome.cell.quantity = Quantity::idle_ratio;
   outcome.cell.published = 0.06;
   outcome.cell.aim = 0.25;
-  outcome.known = true;
   outcome.ours = 0.0015;
   EXPECT_FALSE(outcome.cell.by_difference());
-  EXPECT_NEAR(outcome.error(), -0.975, 1e-9);
+  EXPECT_NEAR(outcome.error_of(*outcome.ours), -0.975, 1e-9);
   EXPECT_FALSE(outcome.within_aim());
   outcome.ours = 0.05;
   EXPECT_TRUE(outcome.within_aim());
   outcome.cell.published = 0.57;
   outcome.ours = 0.4;
   EXPECT_TRUE(outcome.cell.by_difference());
-  EXPECT_NEAR(outcome.error(), -0.17, 1e-9);
+  EXPECT_NEAR(outcome.error_of(*outcome.ours), -0.17, 1e-9);
   for (const std::string& name : experiment_names()) {
     for (const Cell& shipped : load_experiment(name).cells)
       EXPECT_LT(shipped.aim, shipped.by_difference() ? shipped.published : 1) << name << ": " << shipped.name;
@@ -144,11 +143,11 @@ TEST(Reproduce, FitsOneCellAndPredictsTheOthers) {
   EXPECT_GT(result.fitted[0].value, 0.001);
   ASSERT_EQ(result.cells.size(), 2u);
   EXPECT_TRUE(result.cells[0].fitted);
-  EXPECT_DOUBLE_EQ(result.cells[0].ours, result.fitted[0].reached);
+  EXPECT_DOUBLE_EQ(result.cells[0].ours.value(), result.fitted[0].reached);
   EXPECT_FALSE(result.cells[1].fitted);
   const auto rate = [&](std::size_t run) { return 1e3 * result.runs[run].batch / result.runs[run].row.step_ms; };
-  EXPECT_DOUBLE_EQ(result.cells[1].ours, rate(1) / rate(0));
-  EXPECT_EQ(result.cells[1].within_aim(), std::abs(result.cells[1].ours / 2 - 1) <= 0.25);
+  EXPECT_DOUBLE_EQ(result.cells[1].ours.value(), rate(1) / rate(0));
+  EXPECT_EQ(result.cells[1].within_aim(), std::abs(*result.cells[1].ours / 2 - 1) <= 0.25);
   EXPECT_EQ(result.runs[2].batch, 4u);  // of a room for many more
   ASSERT_EQ(result.orders.size(), 3u);
   EXPECT_TRUE(result.orders[0].holds);

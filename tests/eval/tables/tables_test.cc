@@ -211,6 +211,31 @@ TEST_F(Tables, CsvHasALineForEachFigure) {
   EXPECT_EQ(cell["difference"] + cell["p"] + cell["tpot_ms"], "") << "times are of all tasks together";
 }
 
+TEST_F(Tables, WithoutALaterStepNoFormatHasATimePerToken) {
+  std::vector<ReportedRun> runs = {read_run(folder_, "a")};
+  for (ReportedMethod& m : runs[0].methods) {
+    m.by_length.pop_back();
+    LatencySummary& l = m.by_length[0].latency;
+    l.tpot_ms = l.tpot_p50_ms = l.tpot_p90_ms = l.tpot_p99_ms = std::nullopt;
+    m.latency = l;
+  }
+  runs[0].manifest.lengths.pop_back();
+  EXPECT_THAT(tables_text(runs, TableFormat::markdown),
+              HasSubstr("| full | 6 | - | - | 0.7333 | 40.0 | 1.00 | 2.00 |"));
+  EXPECT_THAT(tables_text(runs, TableFormat::latex), HasSubstr("full & 6 & - & - & 0.7333 & 40.0 & 1.00 & 2.00"));
+  std::istringstream csv(tables_csv(runs));
+  std::string heads, first;
+  std::getline(csv, heads);
+  std::getline(csv, first);
+  const std::vector<std::string> names = cells_of(heads), cells = cells_of(first);
+  ASSERT_EQ(names.size(), cells.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i].starts_with("tpot") || names[i] == "touched_bytes_per_token") {
+      EXPECT_EQ(cells[i], "") << names[i];
+    }
+  }
+}
+
 TEST(Csv, QuotesWhatSeparates) {
   EXPECT_EQ(csv_cell("plain"), "plain");
   EXPECT_EQ(csv_cell("a,b"), "\"a,b\"");

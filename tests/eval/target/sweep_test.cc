@@ -85,7 +85,6 @@ TEST(Sweep, MemoryIsFilledToTheLastSequence) {
   options.hardware[0].device.memory_gb = (double(shape.weights.bytes()) + 0.5 * sequence) * 1e-9 / 0.95;
   const SweepPoint none = simulate_sweep(load_shape(kShape), a_workload(), options).points[0];
   EXPECT_TRUE(none.row.too_large);
-  EXPECT_EQ(none.tokens_per_second(), 0);
 }
 
 TEST(Sweep, AsManyAsKeepToATimePerToken) {
