@@ -95,10 +95,10 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
     throw;
   }
   progress.finish();
-  fmt::print("{}", eval::latency_text(result));
+  print("{}", eval::latency_text(result));
   if (!arguments.out.empty()) {
     eval::write_file(arguments.out, eval::latency_json(result));
-    fmt::print("\n{}: every round, as JSON\n", arguments.out);
+    print("\n{}: every round, as JSON\n", arguments.out);
   }
   check_stdout();
 }
@@ -134,8 +134,8 @@ void run_cases(const KernelArguments& arguments, const auto& run, const std::vec
   }
   progress.finish();
   if (result.rows.empty()) throw RunError("Interrupted; nothing was written.");
-  fmt::print("{}", text(result));
-  if (!arguments.out.empty()) fmt::print("\n{}: the same as JSON\n", arguments.out);
+  print("{}", text(result));
+  if (!arguments.out.empty()) print("\n{}: the same as JSON\n", arguments.out);
   check_stdout();
   const auto failed =
       std::count_if(result.rows.begin(), result.rows.end(), [](const auto& row) { return !row.error.empty(); });

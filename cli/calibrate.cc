@@ -48,9 +48,9 @@ void calibrate(const CalibrateArguments& arguments) {
   const hardware::CalibratedProfile result =
       hardware::calibrate(probe, kernels, base, {name, arguments.title, arguments.threads, arguments.graphs});
   eval::write_file(arguments.out, profile_to_json(result.profile));
-  fmt::print("{}: {}\n\n{}\n{}: use it with --hw {}\n", result.profile.name, result.profile.title,
-             hardware::calibration_text(result, base.name), arguments.out,
-             arguments.out.find('/') == std::string::npos ? "./" + arguments.out : arguments.out);
+  print("{}: {}\n\n{}\n{}: use it with --hw {}\n", result.profile.name, result.profile.title,
+        hardware::calibration_text(result, base.name), arguments.out,
+        arguments.out.find('/') == std::string::npos ? "./" + arguments.out : arguments.out);
   check_stdout();
 }
 

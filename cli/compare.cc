@@ -153,22 +153,22 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
   const std::string flops = eval::published_flops_json(config, summary);
   if (!flops.empty()) eval::write_file(folder.path() / "flops.json", flops);
-  fmt::print("{}{}{}", eval::report_text(summary, /*markdown=*/false),
-             equal ? eval::equal_text(*equal, summary, /*markdown=*/false) : "",
-             eval::published_flops_text(config, summary, /*markdown=*/false));
+  print("{}{}{}", eval::report_text(summary, /*markdown=*/false),
+        equal ? eval::equal_text(*equal, summary, /*markdown=*/false) : "",
+        eval::published_flops_text(config, summary, /*markdown=*/false));
   if (command.head_errors) {
     const auto errors = eval::read_head_errors(folder.path(), folder.manifest());
     eval::write_file(folder.path() / "errors.json", eval::head_errors_json(errors, folder.manifest()));
     more += eval::head_errors_text(errors, summary, /*markdown=*/true);
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
-    fmt::print("{}", eval::head_errors_text(errors, summary, /*markdown=*/false));
+    print("{}", eval::head_errors_text(errors, summary, /*markdown=*/false));
   }
   if (target) {
     const eval::Target predicted = run_target(*target, session, command.run.quiet);
     eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
     more += "\n" + eval::target_text(predicted, /*markdown=*/true);
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
-    fmt::print("{}", eval::target_text(predicted, /*markdown=*/false));
+    print("{}", eval::target_text(predicted, /*markdown=*/false));
   }
   check_stdout();
   const bool plotted = draw(eval::kPlot, folder.path(), "plot", !command.run.no_plot);
@@ -177,8 +177,8 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
   if (plotted)
     eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
-  fmt::print("\n{}: report.md{}{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
-             plotted ? ", plot.png" : "", curves ? ", equal.png" : "");
+  print("\n{}: report.md{}{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
+        plotted ? ", plot.png" : "", curves ? ", equal.png" : "");
   check_stdout();
 }
 

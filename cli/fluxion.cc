@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/ruler_files.h"
@@ -204,7 +205,7 @@ void collect(CollectArguments& a) {
       [&](std::uint64_t done, std::uint64_t total, std::string_view prompt) { progress.update(done, total, prompt); });
   progress.finish();
   for (const std::string& repair : result.repairs) say(repair);
-  fmt::print("{}: {}, {} rows of {} features\n", a.out, eval::counted(result.shards, "prompt"), result.rows, kFeatures);
+  print("{}: {}, {} rows of {} features\n", a.out, eval::counted(result.shards, "prompt"), result.rows, kFeatures);
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ void gate(const GateArguments& arguments) {
   if (!arguments.out.empty())
     eval::write_file(arguments.out, ending_of(arguments.out) == ".md" ? eval::gate_text(result, /*markdown=*/true)
                                                                       : eval::gate_json(result));
-  fmt::print("{}", eval::gate_text(result, /*markdown=*/false));
+  print("{}", eval::gate_text(result, /*markdown=*/false));
   check_stdout();
   if (result.verdict == eval::Verdict::failed)
     throw GateFailed(fmt::format("'{}' is not as good as '{}'.", arguments.run, arguments.baseline));

@@ -110,9 +110,11 @@ std::string answer(const GenerateOptions& options, const Session& session, Conve
                    const std::vector<std::int32_t>& tokens) {
   std::string text;
   StreamingDecoder decoder(*session.model.tokenizer);
-  const auto show = [&text](const std::string& part) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;  // a file gets what the model says
+  const auto show = [&](const std::string& part) {
     text += part;
-    fmt::print("{}", part);
+    const std::string shown = terminal ? printable_lines(part) : part;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
     check_stdout();
   };
   DecodeOptions stream;
@@ -123,7 +125,7 @@ std::string answer(const GenerateOptions& options, const Session& session, Conve
   };
   const Conversation::Reply reply = conversation.reply(tokens, options.max_new, stream);
   show(decoder.finish());
-  fmt::print("\n");
+  print("\n");
   check_stdout();
   print_figures(session, reply);
   return text;

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/output.h"
 #include "cli/session.h"
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
@@ -47,11 +48,11 @@ std::string bytes_text(double bytes) {
 }
 
 void row(const std::string& name, const std::string& value) {
-  fmt::print("  {:<14} {}\n", name, hanging(value, 17));
+  print("  {:<14} {}\n", name, hanging(value, 17));
 }
 
 void print_build() {
-  fmt::print("tandem {} ({})\n", version(), git_commit());
+  print("tandem {} ({})\n", version(), git_commit());
   row("build", build_description());
   row("CUDA parts", built_with_cuda() ? "yes" : "no (the cuda preset compiles them)");
   row("CPU kernels", fmt::format("{} (TANDEM_ISA chooses another)", to_string(active_isa())));
@@ -60,7 +61,7 @@ void print_build() {
 void print_machine() {
   const eval::Machine machine = eval::this_machine();
   const double quota = cgroup_cpus();
-  fmt::print("\nmachine\n");
+  print("\nmachine\n");
   row("CPU", machine.cpu_model);
   row("cores", fmt::format("{}, {} usable here; CPU quota: {}", machine.cores, usable_threads(),
                            std::isfinite(quota) ? fmt::format("{:g}", quota) : "none"));
@@ -77,34 +78,32 @@ void print_machine() {
 }
 
 void print_profiles() {
-  fmt::print("\nhardware profiles (--hw; `tandem info --hw <name>` shows one)\n");
-  for (const std::string& name : profile_names())
-    fmt::print("  {:<20} {}\n", name, hanging(load_profile(name).title, 23));
+  print("\nhardware profiles (--hw; `tandem info --hw <name>` shows one)\n");
+  for (const std::string& name : profile_names()) print("  {:<20} {}\n", name, hanging(load_profile(name).title, 23));
 }
 
 void print_presets() {
-  fmt::print(
-      "\n{}\n",
-      hanging("shapes of published models, and their KV in bf16 (--as of simulate and compare; `tandem info --model "
-              "synthetic:<name>` shows one)",
-              0));
+  print("\n{}\n",
+        hanging("shapes of published models, and their KV in bf16 (--as of simulate and compare; `tandem info --model "
+                "synthetic:<name>` shows one)",
+                0));
   for (const std::string& name : preset_names()) {
     const ModelConfig config = preset_config(name);
-    fmt::print("  {:<20} {:.3g} billion parameters, {} per token\n", name,
-               static_cast<double>(parameter_count(config)) * 1e-9,
-               bytes_text(double(eval::kv_bytes_per_token(config, DType::bf16))));
+    print("  {:<20} {:.3g} billion parameters, {} per token\n", name,
+          static_cast<double>(parameter_count(config)) * 1e-9,
+          bytes_text(double(eval::kv_bytes_per_token(config, DType::bf16))));
   }
 }
 
 void print_profile(const std::string& name) {
   const HardwareProfile profile = load_profile(name);
-  fmt::print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
+  print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
 }
 
 /// `stored`: the weights' type, in which KV is kept too where --precision does not say otherwise.
 void print_shape(const std::string& name, const ModelConfig& config, DType stored) {
   const auto per_token = double(eval::kv_bytes_per_token(config, stored));
-  fmt::print("\nmodel {}\n", name);
+  print("\nmodel {}\n", name);
   row("architecture", config.architecture);
   row("parameters", fmt::format("{:.4g} million", static_cast<double>(parameter_count(config)) * 1e-6));
   row("shape", fmt::format("{}, hidden {}, MLP {}, {} query heads over {} KV heads of {}, vocabulary {}",

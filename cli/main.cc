@@ -61,7 +61,7 @@ Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
 `tandem <subcommand> --help` explains each subcommand with an example.)";
 
 int give_up(ExitCode code, const std::string& sentence) {
-  std::fputs(("tandem: " + sentence + "\n").c_str(), stderr);  // fmt would throw where stderr is closed or full
+  std::fputs(("tandem: " + printable_lines(sentence) + "\n").c_str(), stderr);  // fmt would throw where stderr is full
   return code;
 }
 

@@ -39,10 +39,9 @@ void merge(const MergeArguments& a) {
     say("Some of the runs were begun by an older program, whose samples do not say which document they are about. The "
         "whole run says it of none, so that its intervals take questions about one document for independent ones, and "
         "are too narrow: run those shards again for wider ones.");
-  fmt::print("{}: {} of the run's {} samples, counted with every method.{} For the report:\n  {} --resume --out {}\n",
-             a.out, merged.there, merged.all,
-             merged.there < merged.all ? " What is missing is run before the report is made." : "", command,
-             shell_word(a.out));
+  print("{}: {} of the run's {} samples, counted with every method.{} For the report:\n  {} --resume --out {}\n", a.out,
+        merged.there, merged.all, merged.there < merged.all ? " What is missing is run before the report is made." : "",
+        command, shell_word(a.out));
   check_stdout();
 }
 

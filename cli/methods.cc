@@ -4,14 +4,15 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/output.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
 
 void list_methods() {
-  for (const MethodInfo& info : method_registry()) fmt::print("  {:<14} {}\n", info.name, hanging(info.summary, 17));
-  fmt::print("\ntandem methods <name> explains one and lists its options.\n");
+  for (const MethodInfo& info : method_registry()) print("  {:<14} {}\n", info.name, hanging(info.summary, 17));
+  print("\ntandem methods <name> explains one and lists its options.\n");
 }
 
 std::string option_row(const std::string& name, const std::string& takes, const std::string& standard,
@@ -29,18 +30,18 @@ std::string option_row(const std::string& name, const std::string& takes, const 
 
 void explain_method(const std::string& name) {
   const MethodInfo& info = find_method(name);
-  fmt::print("{}: {}\n\n  {}\n\n  source: {}\n", info.name, hanging(info.summary, info.name.size() + 2),
-             hanging(info.description, 2), hanging(info.source, 10));
+  print("{}: {}\n\n  {}\n\n  source: {}\n", info.name, hanging(info.summary, info.name.size() + 2),
+        hanging(info.description, 2), hanging(info.source, 10));
   if (info.options.empty()) {
-    fmt::print("  options: none\n");
+    print("  options: none\n");
     return;
   }
-  fmt::print("\n{}\n", option_row("option", "takes", "default", ""));
+  print("\n{}\n", option_row("option", "takes", "default", ""));
   for (const OptionInfo& option : info.options)
-    fmt::print("{}\n", option_row(option.name, option.type, option.default_value, option.help));
+    print("{}\n", option_row(option.name, option.type, option.default_value, option.help));
   std::string example = info.name + ":";
   example += info.options[0].name + "=" + info.options[0].default_value;
-  fmt::print("\n  for example: tandem compare --methods full,{}\n", example);
+  print("\n  for example: tandem compare --methods full,{}\n", example);
 }
 
 }  // namespace

@@ -12,12 +12,22 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/printable.h"
 #include "eval/report/line_file.h"
 #include "eval/report/run_files.h"
 
 namespace tandem::cli {
+
+/// Prints text in which names may be anybody's: line ends and tabs alone reach the terminal as such. check_stdout()
+/// says whether it arrived.
+template <class... Arguments>
+void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  const std::string text = printable_lines(fmt::format(format, std::forward<Arguments>(arguments)...));
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 
 /// Flushes stdout; RunError where it cannot be written.
 inline void check_stdout() {

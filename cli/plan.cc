@@ -103,7 +103,7 @@ void plan(const PlanArguments& a) {
     memories.push_back(
         {m.name, m.title, eval::device_kv_room(shape, m), eval::host_kv_room(m), m.link.h2d_curve.back().gbps * 1e9});
   const eval::Plan result = eval::make_plan(shape, memories, options);
-  fmt::print("{}", eval::plan_text(result, /*markdown=*/false));
+  print("{}", eval::plan_text(result, /*markdown=*/false));
   check_stdout();
   if (!a.out.empty())
     eval::write_file(

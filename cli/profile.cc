@@ -186,7 +186,7 @@ auto with_progress(const char* title, const ProfileOptions& options, const Work&
 void write_json(const ProfileOptions& options, const nlohmann::ordered_json& json, const char* what) {
   if (options.out.empty()) return;
   eval::write_file(options.out, json_text(json, 1) + "\n");
-  fmt::print("\n{}: {}, as JSON\n", options.out, what);
+  print("\n{}: {}, as JSON\n", options.out, what);
 }
 
 /// `ahead`: the report is about predicted queries.
@@ -202,8 +202,8 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
   const eval::HeadProfile profile = with_progress("profiling heads", options, [&](const auto& progress) {
     return eval::profile_heads(session.model, engine, *session.pool, subject.prompts, heads, progress);
   });
-  fmt::print("{}", ahead ? eval::layer_ahead_text(profile, subject.source)
-                         : eval::head_report_text(profile, subject.source, options.each_head));
+  print("{}", ahead ? eval::layer_ahead_text(profile, subject.source)
+                    : eval::head_report_text(profile, subject.source, options.each_head));
   write_json(options, eval::head_profile_json(profile, subject.source), "all heads");
 }
 
@@ -241,7 +241,7 @@ void profile_recall(const ProfileOptions& options) {
   const eval::RecallProfile profile = with_progress("profiling recalls", options, [&](const auto& progress) {
     return eval::profile_recall(engine, subject.prompts, recall, progress);
   });
-  fmt::print("{}", eval::recall_text(profile, subject.source));
+  print("{}", eval::recall_text(profile, subject.source));
   write_json(options, eval::recall_json(profile, subject.source), "intervals for scoutattention:recall=FILE");
 }
 
@@ -272,7 +272,7 @@ void profile_shift(const ProfileOptions& options) {
   const eval::ShiftProfile profile = with_progress("profiling queries", options, [&](const auto& progress) {
     return eval::profile_query_shift(session.model, engine, *session.pool, subject.prompts, shift, progress);
   });
-  fmt::print("{}", eval::query_shift_text(profile, subject.source));
+  print("{}", eval::query_shift_text(profile, subject.source));
   write_json(options, eval::query_shift_json(profile, subject.source), "all layers and readings");
 }
 
@@ -303,7 +303,7 @@ void profile_model_figure(const ModelFigure& wanted) {
   options.force = wanted.force;
   options.quiet = wanted.quiet;
   options.session.threads = wanted.threads;
-  fmt::print("The embedded model, which is none of the paper's: what is comparable is the method, not the figure.\n\n");
+  print("The embedded model, which is none of the paper's: what is comparable is the method, not the figure.\n\n");
   if (wanted.figure == "table1") {
     profile_heads(options, true);
   } else {

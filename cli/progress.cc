@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "engine/common/printable.h"
+
 namespace tandem::cli {
 namespace {
 
@@ -120,7 +122,7 @@ std::string Progress::line(double now) const {
     text += left ? fmt::format(", about {} left", clock_text(*left)) : ", time left not known yet";
   }
   if (!what_.empty()) text += "  " + what_;
-  return text;
+  return printable(text);
 }
 
 void Progress::show(double now) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/exit_code.h"
+#include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/distributed/mpi_ranks.h"
 #include "engine/distributed/remote_rank.h"
@@ -32,10 +33,10 @@ int run_as_rank(const std::function<int()>& program) {
     own = join_ranks();
     if (own != nullptr && own->number() == 1) pool.emplace();
   } catch (const InputError& error) {
-    fmt::print(stderr, "tandem: {}\n", error.what());
+    say(fmt::format("tandem: {}", error.what()));
     return kBadInput;
   } catch (const RunError& error) {
-    fmt::print(stderr, "tandem: {}\n", error.what());
+    say(fmt::format("tandem: {}", error.what()));
     return kRunFailed;
   }
   if (own == nullptr) return program();
@@ -43,7 +44,7 @@ int run_as_rank(const std::function<int()>& program) {
   if (pool) {
     const std::string failure = serve_cache_rank(*link, *pool);
     if (failure.empty()) return kDone;
-    fmt::print(stderr, "tandem: The cache rank ends: {}\n", failure);
+    say(fmt::format("tandem: The cache rank ends: {}", failure));
     return kRunFailed;
   }
   other() = link;

@@ -130,7 +130,7 @@ void report(const ReportArguments& a) {
                       sweeps.front().name);
   const std::string text = text_of(runs, sweeps, folders, format);
   if (a.out.empty()) {
-    fmt::print("{}", text);
+    print("{}", text);
     check_stdout();
   } else {
     eval::write_file(a.out, text);

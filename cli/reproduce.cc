@@ -57,13 +57,13 @@ std::vector<std::string> figure_names(const eval::Experiment& experiment) {
 void list() {
   for (const std::string& name : eval::experiment_names()) {
     const eval::Experiment experiment = eval::load_experiment(name);
-    fmt::print("{}\n  {}\n", hanging(fmt::format("{}: {}", name, experiment.title), 2),
-               hanging(fmt::format("one at a time: {}", fmt::join(figure_names(experiment), " ")), 2));
+    print("{}\n  {}\n", hanging(fmt::format("{}: {}", name, experiment.title), 2),
+          hanging(fmt::format("one at a time: {}", fmt::join(figure_names(experiment), " ")), 2));
   }
-  fmt::print("{}\n", hanging(fmt::format("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on "
-                                         "two nodes",
-                                         fmt::join(eval::spade_names(), ", ")),
-                             2));
+  print("{}\n", hanging(fmt::format("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on "
+                                    "two nodes",
+                                    fmt::join(eval::spade_names(), ", ")),
+                        2));
 }
 
 void check_name(const std::string& name) {
@@ -91,7 +91,7 @@ std::pair<std::string, std::string> parts_of(const std::string& name) {
 /// Writes what a reproduction came to, as text to the terminal and to a file where one is named.
 void show(const ReproduceArguments& arguments, const std::function<std::string(bool markdown)>& text,
           const std::function<std::string()>& json) {
-  fmt::print("{}", text(false));
+  print("{}", text(false));
   check_stdout();
   if (arguments.out.empty()) return;
   eval::write_file(arguments.out, ending_of(arguments.out) == ".json" ? json() : text(true));

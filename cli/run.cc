@@ -37,10 +37,9 @@ void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
       others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", other.tandem_version, other.git_commit);
   }
   if (others.empty()) return;
-  fmt::print(
-      stderr,
-      "Samples in '{}' were made by tandem {}; this is tandem {} ({}). manifest.json names all that made samples.\n",
-      folder.path().string(), others, program.tandem_version, program.git_commit);
+  say(fmt::format(
+      "Samples in '{}' were made by tandem {}; this is tandem {} ({}). manifest.json names all that made samples.",
+      folder.path().string(), others, program.tandem_version, program.git_commit));
 }
 
 }  // namespace
@@ -75,11 +74,11 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
 void show_report(const RunOptions& run, const std::filesystem::path& folder, const std::string& script,
                  const std::function<std::string(bool markdown, bool with_plot)>& text, const std::string& files) {
   eval::write_file(folder / "report.md", text(/*markdown=*/true, /*with_plot=*/false));
-  fmt::print("{}", text(/*markdown=*/false, /*with_plot=*/false));
+  print("{}", text(/*markdown=*/false, /*with_plot=*/false));
   check_stdout();
   const bool plotted = draw(script, folder, "plot", !run.no_plot);
   if (plotted) eval::write_file(folder / "report.md", text(/*markdown=*/true, /*with_plot=*/true));
-  fmt::print("\n{}: report.md{}, {}\n", folder.string(), plotted ? ", plot.png" : "", files);
+  print("\n{}: report.md{}, {}\n", folder.string(), plotted ? ", plot.png" : "", files);
   check_stdout();
 }
 
@@ -173,10 +172,8 @@ void describe_session(const SessionOptions& options, const Session& session, eva
 
 void say_repairs(const std::vector<std::string>& repairs) {
   constexpr std::size_t kSaid = 10;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(repairs.size(), kSaid); ++i) text += repairs[i] + "\n";
-  if (repairs.size() > kSaid) text += fmt::format("{} more damaged lines are treated alike.\n", repairs.size() - kSaid);
-  std::fputs(text.c_str(), stderr);
+  for (std::size_t i = 0; i < std::min(repairs.size(), kSaid); ++i) say(repairs[i]);
+  if (repairs.size() > kSaid) say(fmt::format("{} more damaged lines are treated alike.", repairs.size() - kSaid));
 }
 
 eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest) {
@@ -232,7 +229,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     if (there == 0) {
       if (!options.resume) folder.discard();
       if (options.ranked) {  // an error would end the processes that have something to do
-        fmt::print("{}: the run has fewer batches than there are processes, and none for this one.\n", path);
+        print("{}: the run has fewer batches than there are processes, and none for this one.\n", path);
         check_stdout();
         return;
       }
@@ -241,7 +238,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
           options.shard);
     }
     folder.keep();
-    fmt::print(
+    print(
         "{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
         "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
         path, there, all);

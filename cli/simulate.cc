@@ -20,6 +20,8 @@
 #include "engine/common/version.h"
 #include "eval/report/folder_lock.h"
 #include "eval/report/line_file.h"
+#include "eval/report/links.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 #include "eval/target/equal_shape.h"
 #include "eval/target/sweep.h"
@@ -192,6 +194,7 @@ eval::FolderLock open_folder(const SimulateArguments& a) {
   const bool empty = !fs::exists(folder, ignored) || fs::is_empty(folder, refused);
   if (refused) throw_input_error("--out: '{}' cannot be read ({}).", a.out, refused.message());
   if (!there && !empty) throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
+  eval::refuse_links(folder);
   fs::create_directories(folder, refused);
   if (refused) throw_input_error("--out: '{}' cannot be made ({}).", a.out, refused.message());
   eval::FolderLock lock(folder);
@@ -218,10 +221,10 @@ void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std
   eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
   const bool plotted = draw("eval/target/plot_sweep.py", folder, "plot", !a.no_plot);
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
-  eval::write_file(
-      folder / "report.md",
-      fmt::format("# {}\n\n{}{}{}\nMade by {}: `{}`\n", sweep.model, plot, equal_section(equal, /*markdown=*/true),
-                  eval::sweep_text(sweep, /*markdown=*/true), program_text(), command));
+  eval::write_file(folder / "report.md",
+                   fmt::format("# {}\n\n{}{}{}\nMade by {}: {}\n", eval::markdown_text(sweep.model), plot,
+                               equal_section(equal, /*markdown=*/true), eval::sweep_text(sweep, /*markdown=*/true),
+                               program_text(), eval::markdown_code(command)));
 }
 
 void simulate(const SimulateArguments& a) {
@@ -274,11 +277,11 @@ void simulate(const SimulateArguments& a) {
                     a.force ? " in place of --force" : "");
   }
   if (!a.out.empty()) write_files(a, sweep, command, equal);
-  fmt::print("{}{}", equal_section(equal, /*markdown=*/false), eval::sweep_text(sweep, /*markdown=*/false));
+  print("{}{}", equal_section(equal, /*markdown=*/false), eval::sweep_text(sweep, /*markdown=*/false));
   if (!a.out.empty()) {
     std::error_code ignored;
     const bool plotted = fs::exists(fs::path(a.out) / "plot.png", ignored);
-    fmt::print("\n{}: report.md, {}sweep.json, sweep.csv\n", a.out, plotted ? "plot.png, plot.svg, " : "");
+    print("\n{}: report.md, {}sweep.json, sweep.csv\n", a.out, plotted ? "plot.png, plot.svg, " : "");
   }
   check_stdout();
   if (std::all_of(sweep.points.begin(), sweep.points.end(),

@@ -17,7 +17,8 @@ import json
 import pathlib
 import sys
 
-from run_tables import figure_text, latency_of, weights_note
+from run_tables import figure_text, latency_of, weights_note  # adds the folder of safe_files, too
+from safe_files import cleaned, markdown_text, printable, read_bytes, read_json
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's palette
 
@@ -34,10 +35,10 @@ def text_of(options):
 
 
 def rows_of(folder, length):
-    run = json.loads((folder / "summary.json").read_text())
+    run = read_json(folder / "summary.json")
     errors = {}
-    if (folder / "errors.json").is_file():
-        for entry in json.loads((folder / "errors.json").read_text())["methods"]:
+    if (folder / "errors.json").exists():
+        for entry in read_json(folder / "errors.json")["methods"]:
             if entry["heads"]:
                 errors[entry["method"]] = entry["error"] / entry["heads"]
     rows = []
@@ -60,13 +61,13 @@ def rows_of(folder, length):
 
 def lost_and_gained(folder):
     """By length, and under None for all: samples that the first method alone has right, and the second alone."""
-    methods = [m["method"] for m in json.loads((folder / "summary.json").read_text())["methods"]]
+    methods = [m["method"] for m in read_json(folder / "summary.json")["methods"]]
     if len(methods) < 2:
         sys.exit(f"plot_tradeoff.py: {folder} has one method alone; --by-length compares the first two.")
     first, second = methods[:2]
     scores = {}
-    for line in (folder / "samples.jsonl").read_text().splitlines():
-        sample = json.loads(line)
+    for line in read_bytes(folder / "samples.jsonl").splitlines():
+        sample = cleaned(json.loads(line))
         key = sample["task"], sample["length"], sample["index"]
         scores.setdefault(key, {})[sample["method"]] = sample["score"]
     counts = {}
@@ -79,7 +80,7 @@ def lost_and_gained(folder):
 
 def print_by_length(folder, counts):
     lengths = sorted(length for length in counts if length is not None)
-    names = [row["label"] for row in rows_of(folder, None)[1]]
+    names = [markdown_text(row["label"]) for row in rows_of(folder, None)[1]]
     print(f"| length | n | {names[0]} % | {names[1]} % | difference, points [95 %] | lost, gained | "
           + "".join(f"{name} % | " for name in names[2:])
           + "KiB from host memory / token: " + " | ".join(names[1:]) + " |")
@@ -101,21 +102,21 @@ def dominated_by(row, rows):
 
 
 def print_table(run, rows, length):
-    print(f"| method | accuracy % (n = {rows[0]['n']}) | difference to {rows[0]['label']}, points [95 %] | KiB from host memory "
-          f"/ token | mean error of heads % | TPOT ms, {run['clock']} | dominated by |")
+    print(f"| method | accuracy % (n = {rows[0]['n']}) | difference to {markdown_text(rows[0]['label'])}, points [95 %] | KiB from host memory "
+          f"/ token | mean error of heads % | TPOT ms, {markdown_text(run['clock'])} | dominated by |")
     print("|---|---:|---:|---:|---:|---:|---|")
     for row in rows:
         difference = "" if row["difference"] is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*row["difference"])
         error = "" if row["error"] is None else f"{100 * row['error']:.2f}"
         better = dominated_by(row, rows[1:]) if row is not rows[0] else []
-        print(f"| {row['label']} | {row['accuracy']:.1f} | {difference} | {row['host_bytes'] / 1024:.1f} | {error} | "
-              f"{figure_text(row['tpot_ms'], 4)} | {'; '.join(better)} |")
+        print(f"| {markdown_text(row['label'])} | {row['accuracy']:.1f} | {difference} | {row['host_bytes'] / 1024:.1f} | {error} | "
+              f"{figure_text(row['tpot_ms'], 4)} | {'; '.join(map(markdown_text, better))} |")
     if not length:
         print(weights_note(run, "Bytes and TPOT"), end="")
 
 
 def write_json(folder, target, rows, counts):
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = read_json(folder / "manifest.json")
     made = {k: manifest[k] for k in ("command", "git_commit", "model", "weights_hash", "tasks", "lengths", "samples", "seed", "protocol_id",
                                      "clock", "machine", "isa") if k in manifest}
     by_length = {str(n): rows_of(folder, n)[1] for n in manifest["lengths"]}
@@ -132,7 +133,7 @@ def draw(run, rows, target, joined):
         import matplotlib.pyplot as plt
     except ImportError:
         sys.exit("matplotlib is missing (Debian package python3-matplotlib).")
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update({"font.size": 9, "text.parse_math": False, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
     base, others = rows[0], rows[1:]
     if not others:
@@ -192,7 +193,7 @@ def main():
         if options.plot:
             draw(run, rows, options.plot, options.lines)
     except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"plot_tradeoff.py: {type(error).__name__}: {error}")
+        sys.exit(printable(f"plot_tradeoff.py: {type(error).__name__}: {error}"))
 
 
 if __name__ == "__main__":

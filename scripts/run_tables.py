@@ -1,10 +1,12 @@
 """Tables of a run folder as the pages have them; scripts/model_tables.py puts them there. Each takes a folder (pathlib.Path) and
 gives text, or None where the folder is not there. A run that is not finished is an error.
 """
-import json
 import pathlib
 import statistics
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "eval" / "report"))
+from safe_files import markdown_text, read_json  # noqa: E402
 
 
 def table(head, rows, left=1):
@@ -17,7 +19,7 @@ def length_text(tokens):
 
 
 def read(file):
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    return read_json(file) if file.exists() else None
 
 
 def summary_of(folder):
@@ -86,7 +88,7 @@ def regret(folder):
     rows = []
     for method in summary["methods"]:
         overall, bytes_ = method["overall"], latency_of(method)["bytes_per_token"]
-        row = [method["method"], f"{100 * overall['accuracy']:.1f}", difference(overall),
+        row = [markdown_text(method["method"]), f"{100 * overall['accuracy']:.1f}", difference(overall),
                f"{(bytes_['dram'] + bytes_['h2d']) / 1024:.1f}"]
         entry = of.get(method["method"])
         if entry is None or not entry["heads"]:
@@ -109,9 +111,9 @@ def accuracy_by_method(folder):
         return None
     first, *others = summary["methods"]
     others.sort(key=lambda method: -method["overall"]["accuracy"])
-    rows = [[m["method"], percent(m["overall"]), difference(m["overall"]), attended(m, "device"), attended(m, "host")]
+    rows = [[markdown_text(m["method"]), percent(m["overall"]), difference(m["overall"]), attended(m, "device"), attended(m, "host")]
             for m in (first, *others)]
-    return table(["method", "accuracy % [95 %]", f"difference to {first['method']}, points [95 %]", "on the device", "on the host"], rows)
+    return table(["method", "accuracy % [95 %]", f"difference to {markdown_text(first['method'])}, points [95 %]", "on the device", "on the host"], rows)
 
 
 def perplexity_grid(folder):
@@ -139,9 +141,9 @@ def perplexity_by_method(folder):
         return None
     first, *others = summary["methods"]
     others.sort(key=lambda method: method["perplexity"])
-    rows = [[m["method"], f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), attended(m, "device"), attended(m, "host")]
+    rows = [[markdown_text(m["method"]), f"{m['perplexity']:.2f}", difference(m, "nll_difference", 1, 3), attended(m, "device"), attended(m, "host")]
             for m in (first, *others)]
-    return table(["method", "perplexity", f"nats per token more than {first['method']} [95 %]", "on the device", "on the host"], rows)
+    return table(["method", "perplexity", f"nats per token more than {markdown_text(first['method'])} [95 %]", "on the device", "on the host"], rows)
 
 
 def text_and_needles(text, needles):
@@ -172,7 +174,7 @@ def flops(folder):
     rows = []
     for method in summary["methods"]:
         cost = of.get(method["method"])
-        rows.append([method["method"], percent(method["overall"]), difference(method["overall"]),
+        rows.append([markdown_text(method["method"]), percent(method["overall"]), difference(method["overall"]),
                      figure_text(latency_of(method)["tpot_ms"], 4), f"{cost['attention_flops'] * 1e-6:.2f}" if cost else "-"])
     return table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "TPOT ms",
                   f"published FLOPs per token, attention, T = {points['points'][0]['length']:,}, M"], rows)

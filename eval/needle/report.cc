@@ -5,7 +5,9 @@
 #include <cmath>
 #include <fmt/core.h>
 
+#include "engine/common/printable.h"
 #include "eval/needle/needle.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -77,9 +79,9 @@ std::uint32_t smallest_listed(std::uint32_t n) {
   return n + 1;
 }
 
-/// Cells whose paired difference to the baseline has a 95 % interval below 0, each for itself.
-std::string losses(const Summary& s, const std::vector<std::string>& labels) {
-  std::string text;
+/// Cells whose paired difference to the baseline has a 95 % interval below 0, each for itself: a line for each method.
+std::vector<std::string> losses(const Summary& s, const std::vector<std::string>& labels) {
+  std::vector<std::string> lines;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     std::string cells;
     std::size_t found = 0, all = 0;
@@ -95,9 +97,9 @@ std::string losses(const Summary& s, const std::vector<std::string>& labels) {
                              length_text(cell.length), 100 * d.value);
       if (found == kNamed + 1) cells += ", ...";
     }
-    if (all > 0) text += fmt::format("{}{}: {} of {} cells{}", text.empty() ? "" : "\n", labels[i], found, all, cells);
+    if (all > 0) lines.push_back(fmt::format("{}: {} of {} cells{}", labels[i], found, all, cells));
   }
-  return text;
+  return lines;
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ std::string needle_report(const Summary& s, bool markdown) {
   std::string out = section("Recall by depth and length, %", markdown);
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (i > 0) out += "\n";
-    if (markdown) out += fmt::format("**{}**\n\n", labels[i]);
+    if (markdown) out += fmt::format("**{}**\n\n", markdown_text(labels[i]));
     out += text_of(map_of(s, s.methods[i], labels[i], markdown), markdown);
   }
   const std::uint32_t n = s.manifest.samples;
@@ -116,19 +118,10 @@ std::string needle_report(const Summary& s, bool markdown) {
                           "same. A cell of {} that are all found is one of 95 %: [{:.0f}, 100].",
                           counted(n, "sample"), n, 100 * wilson_interval(n, n).low),
               markdown);
-  if (const std::string text = losses(s, labels); !text.empty()) {
+  if (const std::vector<std::string> lines = losses(s, labels); !lines.empty()) {
     out += section(fmt::format("Cells below {}", labels.front()), markdown);
-    if (markdown) {
-      std::string list;
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t end = std::min(text.find('\n', at), text.size());
-        list += "* " + text.substr(at, end - at) + "\n";
-        at = end + 1;
-      }
-      out += list;
-    } else {
-      out += wrap(text, terminal_width()) + "\n";
-    }
+    for (const std::string& line : lines)
+      out += (markdown ? "* " + markdown_paragraph(line) : wrap(printable(line), terminal_width())) + "\n";
     std::string how =
         "Cells whose 95 % interval of the paired difference lies below 0, each for itself: of cells without a true "
         "difference some would, by chance, nominally one in forty.";

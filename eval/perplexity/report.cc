@@ -5,6 +5,7 @@
 
 #include "eval/perplexity/perplexity.h"
 #include "eval/perplexity/summary.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -97,7 +98,7 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown, bool wi
   const Manifest& m = s.run.manifest;
   const std::vector<std::string> labels = labels_of(s.run, markdown);
   std::string out;
-  if (markdown) out += fmt::format("# Perplexity of {}\n", m.model);
+  if (markdown) out += fmt::format("# Perplexity of {}\n", markdown_text(m.model));
   out +=
       note(fmt::format("{}: {} {}, each {} tokens of context prefilled with full attention, then {} tokens fed and "
                        "scored one by one through the method; {}",

@@ -5,6 +5,7 @@
 
 #include "engine/common/json.h"
 #include "eval/plan/plan.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -174,8 +175,8 @@ std::string plan_text(const Plan& p, bool markdown) {
   const bool one = p.machines.size() == 1;
   const std::string what = fmt::format("KV of {} in {}", p.model, to_string(p.options.kv_type));
   const std::string machine = one ? p.machines.front().memory.title : "";
-  std::string text = (markdown ? "# " : "") + what;
-  if (one) text += (markdown ? "\n\n" : ", ") + machine;
+  std::string text = markdown ? "# " + markdown_text(what) : what;
+  if (one) text += markdown ? "\n\n" + markdown_paragraph(machine) : ", " + machine;
   const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
   text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, terminal_width()) + "\n");
   const bool runs =

@@ -5,15 +5,8 @@
 
 namespace tandem::eval {
 
-/// As it is, or in quotes where it holds what separates cells or lines.
-inline std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + "\"";
-}
+/// printable() text that a spreadsheet takes for text: behind an apostrophe where it would begin a formula, in quotes
+/// where it holds what separates cells, in some countries' tables a semicolon.
+std::string csv_cell(const std::string& text);
 
 }  // namespace tandem::eval

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <fmt/core.h>
 
+#include "engine/common/printable.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -195,11 +197,11 @@ std::string remarks_note(const Summary& s, bool markdown) {
 }
 
 std::string note(const std::string& text, bool markdown) {
-  return markdown ? "\n" + text + "\n" : wrap(text, terminal_width()) + "\n";
+  return markdown ? "\n" + markdown_paragraph(text) + "\n" : wrap(printable(text), terminal_width()) + "\n";
 }
 
 std::string section(const std::string& title, bool markdown) {
-  return markdown ? "\n## " + title + "\n\n" : "\n" + title + "\n";
+  return markdown ? "\n## " + markdown_text(title) + "\n\n" : "\n" + printable(title) + "\n";
 }
 
 std::string text_of(const Table& table, bool markdown) {
@@ -249,10 +251,12 @@ std::string provenance(const Manifest& m) {
     programs += fmt::format(" and, where it was resumed, {} ({})", later.tandem_version, later.git_commit);
   const std::string data = ruler_data_text(m.protocol_id, m.tasks);
   return fmt::format(
-      "\n## How it was made\n\n- command: `{}`\n- tandem {}, weights {}, tokenizer {}\n{}- protocol: `{}`\n"
+      "\n## How it was made\n\n- command: {}\n- tandem {}, weights {}, tokenizer {}\n{}- protocol: {}\n"
       "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n",
-      m.command, programs, m.weights_hash, m.tokenizer_hash, data.empty() ? "" : "- prompts: " + data + "\n",
-      m.protocol_id, m.clock, m.machine.cpu_model, m.machine.cores, m.threads, m.started_utc, m.finished_utc);
+      markdown_code(m.command), markdown_text(programs), markdown_text(m.weights_hash), markdown_text(m.tokenizer_hash),
+      data.empty() ? "" : "- prompts: " + markdown_text(data) + "\n", markdown_code(m.protocol_id),
+      markdown_text(m.clock), markdown_text(m.machine.cpu_model), m.machine.cores, m.threads,
+      markdown_text(m.started_utc), markdown_text(m.finished_utc));
 }
 
 }  // namespace tandem::eval

@@ -192,7 +192,7 @@ def add_legend(axes, order):
 
 def main(folder):
     run = read_json(folder, "summary.json")
-    target = read_json(folder, "target.json") if os.path.exists(os.path.join(folder, "target.json")) else None
+    target = read_json(folder, "target.json") if os.path.lexists(os.path.join(folder, "target.json")) else None
     rows = rows_of(run)
     timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
     by_column = map_of(run)

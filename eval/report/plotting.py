@@ -1,9 +1,11 @@
 """What the plots of eval share: matplotlib without a display, colours, lines that can be told apart, names on several lines, and how
-such a script runs: `python3 SCRIPT FOLDER`, exit code 4 where there is no matplotlib."""
-import json
+such a script runs: `python3 SCRIPT FOLDER`, exit code 4 where there is no matplotlib. The folder may be a stranger's."""
+import io
 import os
 import sys
 import textwrap
+
+import safe_files
 
 try:
     import matplotlib
@@ -38,8 +40,7 @@ def method_name(spec, width):
 
 
 def read_json(folder, name):
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        return json.load(file)
+    return safe_files.read_json(os.path.join(folder, name))
 
 
 def why_absent(row):
@@ -58,17 +59,19 @@ def line_legend(figure, names):
 
 def save(figure, folder, name, **options):
     """name.png and name.svg, whose bytes depend on the figure alone."""
-    figure.savefig(os.path.join(folder, name + ".png"), dpi=150, metadata={"Software": None}, **options)
-    figure.savefig(os.path.join(folder, name + ".svg"), metadata={"Date": None}, **options)
+    for kind, how in (("png", {"dpi": 150, "metadata": {"Software": None}}), ("svg", {"metadata": {"Date": None}})):
+        picture = io.BytesIO()
+        figure.savefig(picture, format=kind, **how, **options)
+        safe_files.write_bytes(os.path.join(folder, f"{name}.{kind}"), picture.getvalue())
 
 
 def run_script(script, explanation, draw):
     """The whole program: `draw` with the folder that the command line names."""
     if len(sys.argv) != 2:
         sys.exit(explanation)
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False,
+    plt.rcParams.update({"font.size": 9, "text.parse_math": False, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False,
                          "axes.spines.right": False})
     try:
         draw(sys.argv[1])
     except Exception as error:  # a damaged file of any kind: a line, not a traceback
-        sys.exit(f"{script}: {type(error).__name__}: {error}")
+        sys.exit(safe_files.printable(f"{script}: {type(error).__name__}: {error}"))

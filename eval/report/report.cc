@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -157,7 +158,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
   const Manifest& m = s.manifest;
   const Labels labels = labels_of(s, markdown);
   std::string out;
-  if (markdown) out += fmt::format("# {} on {}\n\n", title_of(m.benchmark), m.model);
+  if (markdown) out += fmt::format("# {}\n\n", markdown_text(title_of(m.benchmark) + " on " + m.model));
   out += fmt::format("{}, {}\n", samples_text(m),
                      s.complete ? "complete" : "NOT COMPLETE: some samples, or times of them, are missing");
   out += labels_note(s, markdown);

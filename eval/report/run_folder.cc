@@ -7,6 +7,7 @@
 
 #include "engine/common/error.h"
 #include "eval/report/aside.h"
+#include "eval/report/links.h"
 #include "eval/report/resume_check.h"
 #include "eval/report/run_files.h"
 
@@ -180,6 +181,7 @@ RunFolder RunFolder::open(const fs::path& path) {
     if (refused) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), refused.message());
     throw_input_error("The folder '{}' holds no run: there is no file manifest.json in it.", path.string());
   }
+  refuse_links(path);
   try {
     return RunFolder(path, parse_manifest(read_if_there(file), file.string()), Use::read, {});
   } catch (const UnknownSchema&) {

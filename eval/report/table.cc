@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/printable.h"
+#include "eval/report/markdown.h"
 
 namespace tandem::eval {
 namespace {
@@ -57,10 +59,11 @@ Column make_column(const Table& table, std::size_t index, std::size_t limit) {
   constexpr std::size_t kNarrow = 10;  // a head is not broken into shorter lines than this
   Column column;
   for (const auto& row : table.rows) {
-    column.cells.push_back(cut(row[index], limit));
+    column.cells.push_back(cut(printable(row[index]), limit));
     column.width = std::max(column.width, text_columns(column.cells.back()));
   }
-  for (const std::string& line : lines_of(wrap(table.head[index], std::min(limit, std::max(column.width, kNarrow))))) {
+  for (const std::string& line :
+       lines_of(wrap(printable(table.head[index]), std::min(limit, std::max(column.width, kNarrow))))) {
     column.head.push_back(cut(line, limit));
     column.width = std::max(column.width, text_columns(column.head.back()));
   }
@@ -128,15 +131,6 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
   return out;
 }
 
-std::string escaped(const std::string& cell) {  // a bar would end the cell, a line end the table
-  std::string out;
-  for (const char c : cell) {
-    if (c == '|') out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::size_t terminal_width() {
@@ -188,29 +182,33 @@ std::string Table::text(std::size_t width) const {
   for (std::size_t c = leading; c < head.size(); ++c) {
     Column column = make_column(*this, c, width - named - kGap.size());
     if (columns.size() > leading && used + kGap.size() + column.width > width) {
-      out += block(columns, leading, clock, width) + "\n";
+      out += block(columns, leading, printable(clock), width) + "\n";
       columns = names;
       used = named;
     }
     used += kGap.size() + column.width;
     columns.push_back(std::move(column));
   }
-  return out + block(columns, leading, clock, width);
+  return out + block(columns, leading, printable(clock), width);
 }
 
 std::string Table::markdown() const {
   const auto line = [](const std::vector<std::string>& cells) {
     std::string out = "|";
-    for (const std::string& cell : cells) out.append(" ").append(escaped(cell)).append(" |");
+    for (const std::string& cell : cells) out.append(" ").append(cell).append(" |");
     return out + "\n";
   };
-  std::vector<std::string> heads = head;
+  const auto escaped = [](std::vector<std::string> cells) {
+    for (std::string& cell : cells) cell = markdown_text(cell);
+    return cells;
+  };
+  std::vector<std::string> heads = escaped(head);
   if (!clock.empty())
-    for (std::size_t c = leading; c < heads.size(); ++c) heads[c] += "<br>" + clock;
+    for (std::size_t c = leading; c < heads.size(); ++c) heads[c] += "<br>" + markdown_text(clock);
   std::string out = line(heads) + "|";
   for (std::size_t c = 0; c < head.size(); ++c) out.append(c < leading ? "---|" : "---:|");
   out += "\n";
-  for (const auto& row : rows) out += line(row);
+  for (const auto& row : rows) out += line(escaped(row));
   return out;
 }
 

@@ -53,7 +53,8 @@ const std::string& baseline_label(const Summary& summary, const std::vector<std:
 std::string accuracy_text(const Estimate& accuracy);
 std::string difference_text(const AccuracyCell& cell);
 
-/// A paragraph, a section's title: Markdown, or for a terminal of terminal_width() columns.
+/// A paragraph, a section's title, a table: Markdown, or for a terminal of terminal_width() columns. Names in the text
+/// may be anybody's: it makes no Markdown and no line of its own.
 std::string note(const std::string& text, bool markdown);
 std::string section(const std::string& title, bool markdown);
 std::string text_of(const Table& table, bool markdown);

@@ -6,6 +6,7 @@
 
 #include "engine/common/json.h"
 #include "engine/common/version.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 #include "eval/reproduce/reproduce.h"
 
@@ -160,6 +161,18 @@ nlohmann::ordered_json list_of(const std::vector<std::optional<double>>& figures
   return list;
 }
 
+/// A paragraph of lines that each end.
+std::string lines_of_notes(const std::string& text, bool markdown) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    out += (markdown ? markdown_paragraph(line) : wrap(line, terminal_width())) + "\n";
+    at = end + 1;
+  }
+  return markdown ? "\n" + out + "\n" : out;
+}
+
 /// Shapes of the runs, each once.
 std::vector<std::string> models_of(const Reproduction& r) {
   std::vector<std::string> models;
@@ -191,7 +204,7 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
                                                   100 * c.error_of(c.cell.null_model))
                                     : "");
   }
-  text += text_of(cells, markdown) + note(counted(r), markdown);
+  text += text_of(cells, markdown) + lines_of_notes(counted(r), markdown);
   if (!r.orders.empty()) {
     Table orders;
     orders.head = {"order", "figure", "tokens/s, slowest first as published, or the device's idle share (a layer)",
@@ -236,7 +249,7 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   }
   for (const std::string& line : e.notes) notes += line + "\n";
   notes += "Published: " + e.source + ".\n";
-  return text + section("What was assumed", markdown) + note(notes, markdown);
+  return text + section("What was assumed", markdown) + lines_of_notes(notes, markdown);
 }
 
 std::string reproduction_json(const Reproduction& r) {

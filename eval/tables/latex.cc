@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 #include <string_view>
 
+#include "engine/common/printable.h"
+
 namespace tandem::eval {
 namespace {
 
@@ -21,8 +23,9 @@ std::string line(const std::vector<std::string>& cells) {
 
 }  // namespace
 
-std::string latex_text(const std::string& text) {
+std::string latex_text(const std::string& anybodys) {
   constexpr std::string_view kNoBreak = "\u00a0";
+  const std::string text = printable(anybodys);
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -39,23 +42,19 @@ std::string latex_text(const std::string& text) {
       out += "\\textasciicircum{}";
     } else if (c == '<' || c == '>' || c == '|') {  // other characters in TeX's old fonts
       out += std::string("$") + c + "$";
+    } else if (i == 0 && (c == '[' || c == '*')) {  // behind \\ or \midrule an argument of these
+      out += std::string("{") + c + "}";
     } else if (is_sign(text, i)) {
       out += "$-$";
     } else {
-      out += c == '\n' ? ' ' : c;
+      out += c;
     }
   }
   return out;
 }
 
 std::string latex_comment(const std::string& text) {
-  std::string out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    out += "% " + text.substr(at, end - at) + "\n";
-    at = end + 1;
-  }
-  return out;
+  return "% " + printable(text) + "\n";
 }
 
 std::string latex_table(const Table& table) {

@@ -10,10 +10,10 @@ namespace tandem::eval {
 /// A tabular environment. The clock spans the columns that it is of.
 std::string latex_table(const Table& table);
 
-/// Text as LaTeX prints it: its special characters escaped, minus signs as such.
+/// printable() text as LaTeX prints it: its special characters escaped, minus signs as such.
 std::string latex_text(const std::string& text);
 
-/// Lines that LaTeX does not see.
+/// A line that LaTeX does not see.
 std::string latex_comment(const std::string& text);
 
 }  // namespace tandem::eval

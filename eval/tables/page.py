@@ -3,7 +3,8 @@ Markdown and `folder` the bytes of its path in hexadecimal digits, and writes HT
 Nothing of it lies in another file.
 
 Names of folders, methods and models are in the midst of that Markdown, so only what our own reports are made of is read as such:
-headings, paragraphs, tables, lists and code, and, each on a line of its own, bold lines and pictures. Nothing becomes a link.
+headings, paragraphs, tables, lists and code, and, each on a line of its own, bold lines and pictures. Nothing becomes a link, and
+no link among the files is followed.
 
   python3 eval/tables/page.py <page.json >page.html
 """
@@ -20,6 +21,10 @@ try:
 except ImportError:
     sys.exit(4)
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
+from safe_files import printable, read_bytes  # noqa: E402
+
+PUNCTUATION = r"""!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"""  # that a backslash may stand before
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 STYLE = """
 :root { --text: #1f2328; --faint: #59636e; --line: #d1d9e0; --back: #ffffff; --shade: #f6f8fa; --link: #0969da; }
@@ -40,7 +45,7 @@ footer { color: var(--faint); margin-top: 3rem; }
 def converted(text, blocks, inline):
     """HTML of Markdown of which only these are read; all else is text, HTML and its entities too."""
     reader = markdown.Markdown(extensions=["tables"])
-    reader.ESCAPED_CHARS = ["|"]  # as cells have it; elsewhere a backslash is one
+    reader.ESCAPED_CHARS = list(PUNCTUATION)
     reader.preprocessors.deregister("html_block")
     for registry, kept in ((reader.parser.blockprocessors, blocks), (reader.inlinePatterns, inline)):
         for name in [item.name for item in registry._priority]:
@@ -60,6 +65,10 @@ def tables_to_html(text):
     return "\n".join(html_of)
 
 
+def unescaped(text):
+    return re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", text)
+
+
 def report_to_html(text, folder):
     """A report, whose pictures are in the folder."""
     mark = secrets.token_hex(16)  # that no report has
@@ -70,7 +79,7 @@ def report_to_html(text, folder):
         return f"\n\n{mark}-{len(lines) - 1}-\n\n"
 
     text = re.sub(r"(?m)^!\[([^\]\n]*)\]\(([\w.-]+\.(?:png|svg))\)$", lambda m: keep(picture(folder, m[2], m[1])), text)
-    text = re.sub(r"(?m)^\*\*(.+)\*\*$", lambda m: keep(f"<strong>{html.escape(m[1])}</strong>"), text)
+    text = re.sub(r"(?m)^\*\*(.+)\*\*$", lambda m: keep(f"<strong>{html.escape(unescaped(m[1]))}</strong>"), text)
     blocks = ("empty", "indent", "code", "table", "hashheader", "hr", "olist", "ulist", "quote", "paragraph")
     body = converted(text, blocks, ("backtick", "escape"))
     return re.sub(mark + r"-(\d+)-", lambda m: lines[int(m[1])], body)
@@ -82,8 +91,7 @@ def picture(folder, name, shows):
     stem = os.path.join(folder, os.path.splitext(os.path.basename(name))[0])
     for end, kind in TYPES.items():
         try:
-            with open(stem + end, "rb") as file:
-                return f'<img alt="{shows}" src="data:{kind};base64,{base64.b64encode(file.read()).decode()}" />'
+            return f'<img alt="{shows}" src="data:{kind};base64,{base64.b64encode(read_bytes(stem + end)).decode()}" />'
         except FileNotFoundError:
             continue
     return f"<em>{shows}: not drawn</em>"
@@ -93,24 +101,23 @@ def section_of(run, number):
     """A run's own report, its headings a level lower."""
     folder = os.fsdecode(bytes.fromhex(run["folder"]))
     try:
-        with open(os.path.join(folder, "report.md"), encoding="utf-8", errors="replace") as file:
-            report = file.read()
+        report = printable(read_bytes(os.path.join(folder, "report.md")).decode("utf-8", "replace"), lines=True)
     except FileNotFoundError:
         report = "# Not reported yet\n\nThe folder has no report.md."
         report += "\n" if run["complete"] else " The run is not complete.\n"
     first, _, rest = report.partition("\n")
-    title = first.removeprefix("# ") if first.startswith("# ") else ""
+    title = unescaped(first.removeprefix("# ")) if first.startswith("# ") else ""
     body = rest if title else report
     body = re.sub(r"(?m)^(#+ )", r"#\1", body)
-    name = html.escape(run["name"])
+    name = html.escape(printable(run["name"]))
     return (f'<section id="run-{number}">\n<h2>{name}{": " + html.escape(title) if title else ""}</h2>\n'
             f"{report_to_html(body, folder)}\n</section>")
 
 
 def main():
     page = json.load(sys.stdin)
-    title = html.escape(page["title"])
-    links = " ".join(f'<a href="#run-{i}">{html.escape(run["name"])}</a>' for i, run in enumerate(page["runs"]))
+    title = html.escape(printable(page["title"]))
+    links = " ".join(f'<a href="#run-{i}">{html.escape(printable(run["name"]))}</a>' for i, run in enumerate(page["runs"]))
     sections = "\n".join(section_of(run, i) for i, run in enumerate(page["runs"]))
     tables = tables_to_html(page["tables"])
     sys.stdout.reconfigure(encoding="utf-8")
@@ -124,4 +131,4 @@ if __name__ == "__main__":
     try:
         main()
     except (OSError, ValueError, LookupError, TypeError) as error:
-        sys.exit(f"eval/tables/page.py: {type(error).__name__}: {error}")
+        sys.exit(printable(f"eval/tables/page.py: {type(error).__name__}: {error}"))

@@ -5,6 +5,7 @@
 #include "engine/common/error.h"
 #include "eval/report/csv.h"
 #include "eval/report/line_file.h"
+#include "eval/report/links.h"
 #include "eval/tables/latex.h"
 
 namespace tandem::eval {
@@ -18,7 +19,7 @@ std::string describe(const ReportedSweep& s) {
 std::string latex_of(const ReportedSweep& s) {
   std::string text = latex_comment(describe(s));
   for (const SweepTable& part : sweep_tables(s.file.sweep))
-    for (const Table& table : part.tables) text += "% " + part.title + "\n" + latex_table(table) + "\n";
+    for (const Table& table : part.tables) text += latex_comment(part.title) + latex_table(table) + "\n";
   for (const std::string& note : sweep_notes(s.file.sweep)) text += latex_comment(note);
   return text;
 }
@@ -33,6 +34,7 @@ bool holds_sweep(const std::filesystem::path& folder) {
 
 ReportedSweep read_sweep(const std::filesystem::path& folder, const std::string& name) {
   const std::filesystem::path file = folder / kSweepFile;
+  refuse_links(folder);
   const std::string text = read_if_there(file);
   if (text.empty()) throw_input_error("The file '{}' is empty or cannot be read.", file.string());
   return {name, parse_sweep(text, file.string())};
@@ -61,7 +63,7 @@ std::string sweeps_csv(std::span<const ReportedSweep> sweeps) {
     const std::string lines = sweep_csv(s.file.sweep);
     bool head = true;
     for (std::size_t at = 0; at < lines.size();) {
-      const std::size_t end = lines.find('\n', at) + 1;  // names and sentences have no line ends
+      const std::size_t end = lines.find('\n', at) + 1;  // cells have no line ends
       if (!head || out.empty()) out += (head ? "run" : csv_cell(s.name)) + "," + lines.substr(at, end - at);
       head = false;
       at = end;

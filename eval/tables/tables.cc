@@ -195,7 +195,7 @@ std::vector<std::string> other_models_of_a_name(std::span<const ReportedRun> run
 }
 
 std::string show(const Table& table, TableFormat format, const std::string& title) {
-  if (format == TableFormat::latex) return "% " + title + "\n" + latex_table(table) + "\n";
+  if (format == TableFormat::latex) return latex_comment(title) + latex_table(table) + "\n";
   return section(title, format == TableFormat::markdown) + text_of(table, format == TableFormat::markdown);
 }
 

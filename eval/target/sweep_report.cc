@@ -109,7 +109,7 @@ std::string idle_cell(const SweepPoint& p, const Sweep& s) {
 std::string shown(Table table, bool markdown) {
   if (!markdown) return table.text();
   const std::string clock = std::exchange(table.clock, "");
-  return "\n" + clock + "\n\n" + table.markdown();
+  return note(clock, markdown) + "\n" + table.markdown();
 }
 
 template <class Cell>

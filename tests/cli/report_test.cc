@@ -122,6 +122,54 @@ TEST_F(Report, TakesNoNameForMarkdownAndAnyBytes) {
     EXPECT_EQ(page.find(made), std::string::npos) << made;
 }
 
+TEST_F(Report, NamesOfAStrangersRunReachNoTerminal) {
+  run("a", "--lengths 256");
+  const auto replace = [&](const char* file, const std::string& before, const std::string& after) {
+    std::string text = bytes("a", file);
+    for (std::size_t at = 0; (at = text.find(before, at)) != std::string::npos; at += after.size())
+      text.replace(at, before.size(), after);
+    write_bytes(folder("a") + "/" + file, text);
+  };
+  const std::string steers = R"(\u001b[2J\u009b8m\u202e\r\n)";  // in a JSON text
+  replace("manifest.json", "\"model\": \"tiny\"", "\"model\": \"tiny" + steers + "\"");
+  for (const char* file : {"manifest.json", "samples.jsonl", "timings.jsonl"})
+    replace(file, "\"streaming\"", "\"streaming" + steers + "\"");
+  const std::string command = "report " + folder("a") + " --format ";
+  const auto expect_harmless = [](const std::string& text) {
+    for (const char* raw : {"\x1b", "\u009b", "\u202e", "\r"}) EXPECT_EQ(text.find(raw), std::string::npos) << text;
+  };
+  for (const char* format : {"text", "markdown", "latex", "csv"}) {
+    const cli::Outcome done = cli::run(command + format);
+    EXPECT_EQ(done.code, 0) << done.text;
+    EXPECT_THAT(done.text, HasSubstr("u001b[2J"));
+    expect_harmless(done.text);
+  }
+  expect_harmless(cli::run("gate --baseline " + folder("a") + " --run " + folder("a")).text);
+  replace("samples.jsonl", "\"niah_single_1\"", "\"other" + steers + "\"");
+  const cli::Outcome refused = cli::run(command + "text");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text, HasSubstr("other\\u001b[2J"));
+  expect_harmless(refused.text);
+}
+
+TEST_F(Report, FollowsNoLink) {
+  run("a", "--lengths 256");
+  write_bytes(folder("secret"), "of somebody else");
+  for (const char* file : {"report.md", "plot.svg", "timings.jsonl"}) {
+    const std::string link = folder("a") + "/" + file, before = bytes("a", file);
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(folder("secret"), link);
+    for (const char* format : {"text", "html"}) {
+      const cli::Outcome refused = cli::run("report " + folder("a") + " --format " + format);
+      EXPECT_EQ(refused.code, 2) << refused.text;
+      EXPECT_THAT(refused.text, AllOf(HasSubstr(file), HasSubstr("is a link, and no link in a run's folder")));
+    }
+    std::filesystem::remove(link);
+    if (!before.empty()) write_bytes(link, before);
+  }
+  EXPECT_EQ(bytes(".", "secret"), "of somebody else");
+}
+
 TEST_F(Report, SetsRunsOfOtherQuestionsSideBySideOnlyWhereAskedTo) {
   run("a", "--lengths 256");
   run("b", "--lengths 512");

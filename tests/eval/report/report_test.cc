@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sstream>
 
 #include "eval/report/table.h"
 #include "tests/eval/report/example_run.h"
@@ -117,7 +118,73 @@ TEST(Table, MarkdownIsSafeFromItsCells) {
   Table t;
   t.head = {"a|b", "c"};
   t.rows = {{"x\ny", "|"}};
-  EXPECT_EQ(t.markdown(), "| a\\|b | c |\n|---|---:|\n| x y | \\| |\n");
+  EXPECT_EQ(t.markdown(), "| a\\|b | c |\n|---|---:|\n| x\\u000ay | \\| |\n");
+}
+
+TEST(Table, TheTerminalIsSafeFromItsCells) {
+  Table t;
+  t.clock = "simulated for \x1b[8m\nh200";
+  t.head = {"method\x07", "n"};
+  t.rows = {{"a\nb\u202e", "\u009b1m"}};
+  EXPECT_EQ(t.text(),
+            "simulated for \\u001b[8m\\u000ah200\n"
+            "method\\u0007           n\n"
+            "──────────────  ────────\n"
+            "a\\u000ab\\u202e  \\u009b1m\n");
+}
+
+/// A name that is syntax wherever it may stand.
+constexpr const char* kHostile = "=[x](http://e)<img src=x>`$|&lt;\n# \x1b]0;t\x07\u202e\\write18{}%_*";
+
+/// Bars that end a cell.
+std::size_t bars(const std::string& line) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\\') {
+      ++i;
+    } else if (line[i] == '|') {
+      ++count;
+    }
+  }
+  return count;
+}
+
+TEST(Report, NamesOfAStrangersRunStayText) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  const auto headings = [](const std::string& text) {
+    std::size_t count = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) count += line.starts_with('#') ? 1 : 0;
+    return count;
+  };
+  const std::size_t own = headings(report_text(s, /*markdown=*/true));
+  Manifest& m = s.manifest;
+  for (std::string* name : {&m.model, &m.command, &m.protocol_id, &m.clock, &m.machine.cpu_model, &m.git_commit,
+                            &m.weights_hash, &m.tokenizer_hash, &m.tandem_version, &m.started_utc, &m.benchmark})
+    *name += kHostile;
+  s.remarks = {std::string("# ") + kHostile};
+  for (std::size_t i = 0; i < s.methods.size(); ++i) s.methods[i].label = m.methods[i].label += kHostile;
+  for (std::string& task : m.tasks) task += kHostile;
+  for (MethodSummary& method : s.methods) {
+    for (AccuracyCell& cell : method.cells) cell.task += kHostile;
+    for (LengthLatency& at : method.by_length) at.latency.idle_ms_by_cause = {{kHostile, 1.0}};
+  }
+  const std::string markdown = report_text(s, /*markdown=*/true);
+  for (const char* raw : {"\x1b", "\x07", "\u202e"}) EXPECT_THAT(markdown, Not(HasSubstr(raw)));
+  EXPECT_EQ(headings(markdown), own);
+  std::size_t cells = 0;
+  std::istringstream lines(markdown);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("- command: ``") || line.starts_with("- protocol: ``")) continue;  // code
+    for (const char* raw : {"[x](", "http://", ")<img"}) EXPECT_THAT(line, Not(HasSubstr(raw)));
+    if (line.starts_with("|") && cells > 0) {
+      EXPECT_EQ(bars(line), cells) << line;
+    }
+    cells = line.starts_with("|") ? bars(line) : 0;
+  }
+  const std::string terminal = report_text(s, /*markdown=*/false);
+  for (const char* raw : {"\x1b", "\x07", "\u202e"}) EXPECT_THAT(terminal, Not(HasSubstr(raw)));
 }
 
 TEST(Table, WrapKeepsWordsAndLines) {

@@ -240,14 +240,59 @@ TEST(Csv, QuotesWhatSeparates) {
   EXPECT_EQ(csv_cell("plain"), "plain");
   EXPECT_EQ(csv_cell("a,b"), "\"a,b\"");
   EXPECT_EQ(csv_cell("say \"x\""), "\"say \"\"x\"\"\"");
-  EXPECT_EQ(csv_cell("two\nlines"), "\"two\nlines\"");
+  EXPECT_EQ(csv_cell("two\nlines"), "two\\u000alines");
+  EXPECT_EQ(csv_cell("a;=b"), "\"a;=b\"") << "where a semicolon separates";
+}
+
+TEST(Csv, NoCellIsAFormula) {
+  EXPECT_EQ(csv_cell("=1+1"), "'=1+1");
+  EXPECT_EQ(csv_cell("=HYPERLINK(\"http://e\",\"x\")"), "\"'=HYPERLINK(\"\"http://e\"\",\"\"x\"\")\"");
+  EXPECT_EQ(csv_cell("+1"), "'+1");
+  EXPECT_EQ(csv_cell("-1"), "'-1");
+  EXPECT_EQ(csv_cell("@SUM(A1)"), "'@SUM(A1)");
+  EXPECT_EQ(csv_cell("  =1"), "'  =1");
+  EXPECT_EQ(csv_cell("\t=1"), "\\u0009=1");
+  EXPECT_EQ(csv_cell("\r=1"), "\\u000d=1");
+  EXPECT_EQ(csv_cell("\uFF1D1"), "'\uFF1D1");
+  EXPECT_EQ(csv_cell("full-offload"), "full-offload");
+  EXPECT_EQ(csv_cell("\x1b\u202e"), "\\u001b\\u202e");
+}
+
+TEST_F(Tables, NamesOfAStrangersRunStayText) {
+  const std::string name = "=x\r\n\\input{y}\u202e\x1b,%";
+  std::vector<ReportedRun> runs = twice();
+  for (ReportedRun& run : runs) {
+    run.name += name;
+    for (std::string* text : {&run.manifest.model, &run.manifest.clock, &run.manifest.git_commit}) *text = name + *text;
+    for (ReportedMethod& m : run.methods) m.label = name + m.label;
+    run.manifest.methods[0].label = name + run.manifest.methods[0].label;
+  }
+  std::istringstream latex(tables_text(runs, TableFormat::latex));
+  for (std::string line; std::getline(latex, line);) {
+    EXPECT_EQ(line.find_first_of("\r\x1b"), std::string::npos) << line;
+    if (line.starts_with('%')) continue;
+    EXPECT_EQ(line.find("\\input{"), std::string::npos) << line;
+  }
+  std::istringstream csv(tables_csv(runs));
+  std::string line;
+  std::getline(csv, line);
+  const std::vector<std::string> heads = cells_of(line);
+  std::size_t rows = 0;
+  for (; std::getline(csv, line); ++rows) {
+    const std::vector<std::string> cells = cells_of(line);
+    ASSERT_EQ(cells.size(), heads.size()) << line;
+    for (std::size_t i = 0; i < 9; ++i) EXPECT_FALSE(cells[i].starts_with('=')) << heads[i];
+  }
+  EXPECT_EQ(rows, 2u * 2 * (1 + 2 + 4));
 }
 
 TEST(Latex, EscapesWhatTexWouldTakeForItsOwn) {
   EXPECT_EQ(latex_text("a_b & 50\u00a0% #1 {x} $"), "a\\_b \\& 50~\\% \\#1 \\{x\\} \\$");
   EXPECT_EQ(latex_text("<0.001 ~ \\ ^"), "$<$0.001 \\textasciitilde{} \\textbackslash{} \\textasciicircum{}");
   EXPECT_EQ(latex_text("-1.5 [-2.0, +0.5], layer-ahead, -"), "$-$1.5 [$-$2.0, +0.5], layer-ahead, -");
-  EXPECT_EQ(latex_comment("one\ntwo"), "% one\n% two\n");
+  EXPECT_EQ(latex_text("[1] *"), "{[}1] *") << "no argument of the row's end before it";
+  EXPECT_EQ(latex_text("* a\nb\r\x1b"), "{*} a\\textbackslash{}u000ab\\textbackslash{}u000d\\textbackslash{}u001b");
+  EXPECT_EQ(latex_comment("one\ntwo\rthree"), "% one\\u000atwo\\u000dthree\n");
 }
 
 TEST_F(Tables, LatexRowsHaveAsManyCellsAsColumns) {

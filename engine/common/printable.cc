@@ -1,0 +1,91 @@
+#include "engine/common/printable.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fmt/format.h>
+#include <iterator>
+
+namespace tandem {
+namespace {
+
+struct Range {
+  char32_t first, last;
+};
+constexpr std::array<Range, 11> kHidden = {{
+    {0x00, 0x1F},
+    {0x7F, 0x9F},
+    {0x061C, 0x061C},    // Arabic letter mark
+    {0x180E, 0x180E},    // Mongolian vowel separator
+    {0x200B, 0x200B},    // zero width space; joiners, which scripts need, stay
+    {0x200E, 0x200F},    // marks of direction
+    {0x2028, 0x202E},    // separators, embeddings and overrides of direction
+    {0x2060, 0x206F},    // word joiner, invisible operators, isolates of direction
+    {0xFEFF, 0xFEFF},    // byte order mark
+    {0xFFF9, 0xFFFB},    // interlinear annotation
+    {0xE0000, 0xE007F},  // tags
+}};
+
+bool is_hidden(char32_t c) {
+  return std::any_of(kHidden.begin(), kHidden.end(), [c](const Range& r) { return c >= r.first && c <= r.last; });
+}
+
+struct Character {
+  char32_t code = 0;
+  std::size_t bytes = 0;  // 0: no UTF-8 begins here
+};
+
+Character first_of(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::uint8_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {};
+  char32_t code = lead & (0xFFu >> (bytes + 1));
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  constexpr std::array<char32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < kLeast[bytes] || code > 0x10FFFF || is_surrogate) return {};
+  return {code, bytes};
+}
+
+void append_escaped(std::string& out, char32_t code) {
+  if (code > 0xFFFF) {  // a pair of surrogates
+    const std::uint32_t above = code - 0x10000;
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}\\u{:04x}", 0xD800 + (above >> 10), 0xDC00 + (above & 0x3FF));
+  } else {
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<std::uint32_t>(code));
+  }
+}
+
+std::string shown(std::string_view text, bool keep_lines) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto [code, bytes] = first_of(text);
+    if (bytes == 0) {
+      out += "\uFFFD";
+    } else if (is_hidden(code) && !(keep_lines && (code == '\n' || code == '\t'))) {
+      append_escaped(out, code);
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(std::max<std::size_t>(1, bytes));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  return shown(text, /*keep_lines=*/false);
+}
+
+std::string printable_lines(std::string_view text) {
+  return shown(text, /*keep_lines=*/true);
+}
+
+}  // namespace tandem

@@ -1,0 +1,17 @@
+// Text from a stranger's file or a model, as it may be shown: nothing in it moves the cursor, hides what stands beside
+// it, or turns the direction of reading.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+/// One line. Control characters (C0, DEL, C1), line and paragraph separators, marks and overrides of direction, tags
+/// and other invisible format characters become "\u001b", as JSON writes them; bytes that are no UTF-8 become U+FFFD.
+std::string printable(std::string_view text);
+
+/// The same, but line ends and tabs stay.
+std::string printable_lines(std::string_view text);
+
+}  // namespace tandem
