@@ -41,11 +41,14 @@ Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& lab
   Table t;
   t.head = {"method", "windows", "perplexity [95\u00a0%]"};
   if (has_baseline(s)) t.head.emplace_back("nats per token more than the first [95\u00a0%]");
+  const bool marked = !budget_note(s.run).empty();
+  if (marked) t.head.emplace_back("budget");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const MethodLoss& m = s.methods[i];
     std::vector<std::string>& row = t.rows.emplace_back();
     row = {labels[i], std::to_string(m.loss.n), perplexity_cell(m.loss)};
     if (has_baseline(s)) row.push_back(difference_cell(m.difference));
+    if (marked) row.push_back(budget_text(s.run.methods[i].attends_everything_at));
   }
   return t;
 }
@@ -106,7 +109,8 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown, bool wi
                        s.run.complete ? "complete" : "NOT COMPLETE: some windows, or times of them, are missing"),
            markdown);
   out += labels_note(s.run, markdown);
-  out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) + note(loss_note(s), markdown);
+  out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) +
+         note(loss_note(s) + budget_note(s.run), markdown);
   out += remarks_note(s.run, markdown);
   out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);
   out += note(has_baseline(s) ? fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front())

@@ -62,6 +62,8 @@ PerplexitySummary summarise_perplexity(const RunFolder& folder) {
                         windows[i].scored, windows[i].nll_by_position.size(), summary.scored, stretches);
     by_method[windows[i].method][windows[i].index] = &windows[i];
   }
+  Contexts contexts;
+  for (const WindowLoss& window : windows) contexts[{window.task, window.length, window.index}] = window.length;
   const auto& baseline = by_method[manifest.methods.front().label];
   summary.run.complete = true;
   for (const MethodEntry& entry : manifest.methods) {
@@ -73,6 +75,7 @@ PerplexitySummary summarise_perplexity(const RunFolder& folder) {
     MethodSummary& method = summary.run.methods.emplace_back();
     method.label = entry.label;
     add_latency(manifest, timings, method);
+    method.attends_everything_at = lengths_attended_whole(manifest, entry, timings, contexts);
   }
   return summary;
 }
@@ -96,6 +99,8 @@ std::string to_json_text(const PerplexitySummary& summary) {
     if (loss.difference.n > 0) method["nll_difference"] = json_of(loss.difference);
     method["nll_by_position"] = loss.nll_by_position;
     write_latency(method, summary.run.methods[i]);
+    if (const auto& at = summary.run.methods[i].attends_everything_at; !at.empty())
+      method["attends_everything_at"] = at;
     json["methods"].push_back(std::move(method));
   }
   return json_text(json, 2) + "\n";

@@ -6,6 +6,12 @@
 
 namespace tandem::eval {
 
+bool has_budget(std::string_view name) {
+  const auto& known = method_registry();
+  const auto info = std::ranges::find(known, name, &MethodInfo::name);
+  return info == known.end() || !info->budget.empty();
+}
+
 std::set<std::string> named_options(const MethodEntry& method) {
   std::set<std::string> names;
   for (const auto& option : method.options) names.insert(option.first);

@@ -3,10 +3,14 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
+
+/// Whether a method of this name has a budget; one that this program does not know may.
+bool has_budget(std::string_view name);
 
 /// Options that an entry names.
 std::set<std::string> named_options(const MethodEntry& method);

@@ -28,10 +28,13 @@ Table accuracy_table(const Summary& s, const Labels& labels) {
   Table t;
   t.head = {"method", "n", "accuracy, % [95\u00a0%]",
             "difference to " + baseline_label(s, labels) + ", points [95\u00a0%]", "McNemar\u00a0p"};
+  const bool marked = !budget_note(s).empty();
+  if (marked) t.head.emplace_back("budget");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
     t.rows.push_back(
         {labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all), p_text(all)});
+    if (marked) t.rows.back().push_back(budget_text(s.methods[i].attends_everything_at));
   }
   return t;
 }
@@ -144,6 +147,24 @@ const std::string& baseline_label(const Summary& s, const std::vector<std::strin
   return s.methods.front().label == baseline ? labels.front() : baseline;
 }
 
+std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at) {
+  std::string lengths;
+  for (const std::uint32_t length : attends_everything_at) {
+    if (length == 0) return "attends everything";  // prompts are as long as they are
+    lengths += (lengths.empty() ? "" : ", ") + length_text(length);
+  }
+  return lengths.empty() ? "-" : "attends everything at " + lengths;
+}
+
+std::string budget_note(const Summary& s) {
+  const bool any = std::any_of(s.methods.begin(), s.methods.end(),
+                               [](const MethodSummary& m) { return !m.attends_everything_at.empty(); });
+  return any ? " A method that attends everything has a budget for the whole context there, so that its answers are "
+               "full "
+               "attention's: a smaller budget or a longer context shows what it loses."
+             : "";
+}
+
 std::string accuracy_text(const Estimate& e) {
   return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));
 }
@@ -164,7 +185,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
   out += labels_note(s, markdown);
   out += section("Accuracy", markdown);
   out += text_of(accuracy_table(s, labels), markdown);
-  out += note(accuracy_note(s, labels), markdown) + remarks_note(s, markdown);
+  out += note(accuracy_note(s, labels) + budget_note(s), markdown) + remarks_note(s, markdown);
   if (by_task && m.tasks.size() * m.lengths.size() > 1) {
     out += "\n";
     out += text_of(task_table(s, labels), markdown);

@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/method_entry.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
@@ -191,6 +192,25 @@ nlohmann::ordered_json estimate_json(const Estimate& estimate, const char* name)
           {"interval_kind", to_string(estimate.kind)}};
 }
 
+std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, const MethodEntry& method,
+                                                  const std::vector<SampleTiming>& timings, const Contexts& contexts) {
+  if (!has_budget(method.name)) return {};
+  std::map<std::uint32_t, bool> whole;
+  for (const SampleTiming& t : timings) {
+    const auto context = contexts.find({t.task, t.length, t.index});
+    if (t.method != method.label || t.steps == 0 || context == contexts.end()) continue;
+    // Step s attends the context and the s tokens that were generated before.
+    const std::uint64_t steps = t.steps, all = steps * context->second + steps * (steps - 1) / 2;
+    const bool attends_all = t.tokens_attended_device + t.tokens_attended_host >= all;
+    const auto [at, is_first] = whole.emplace(t.length, attends_all);
+    at->second = at->second && attends_all;
+  }
+  std::vector<std::uint32_t> lengths;
+  for (const std::uint32_t length : manifest.lengths)
+    if (const auto found = whole.find(length); found != whole.end() && found->second) lengths.push_back(length);
+  return lengths;
+}
+
 bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
                std::uint64_t samples) {
   return manifest.clock.empty() ||
@@ -221,7 +241,11 @@ Summary summarise(const RunFolder& folder) {
   const std::vector<SampleTiming> timings = folder.timings();
   if (samples.empty()) throw_input_error("{} holds no finished sample.", (folder.path() / "samples.jsonl").string());
   std::map<std::string, Scores> scores;
-  for (const SampleResult& s : samples) scores[s.method][{s.task, s.length, s.index}] = s.score;
+  Contexts contexts;
+  for (const SampleResult& s : samples) {
+    scores[s.method][{s.task, s.length, s.index}] = s.score;
+    contexts[{s.task, s.length, s.index}] = s.prompt_tokens;
+  }
   const Manifest& m = summary.manifest;
   const Scores& baseline = scores[m.methods.front().label];
   const Repeated repeated = repeated_in(m, samples);
@@ -250,6 +274,7 @@ Summary summarise(const RunFolder& folder) {
       if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
     }
     add_latency(m, timings, method);
+    method.attends_everything_at = lengths_attended_whole(m, entry, timings, contexts);
     for (const SampleResult& s : samples) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
@@ -331,6 +356,7 @@ std::string to_json_text(const Summary& summary) {
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
     write_latency(out, method);
+    if (!method.attends_everything_at.empty()) out["attends_everything_at"] = method.attends_everything_at;
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
     json["methods"].push_back(std::move(out));

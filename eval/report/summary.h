@@ -80,6 +80,7 @@ struct MethodSummary {
   std::optional<LatencySummary> latency;  // all lengths together, every step alike; none without times
   std::vector<LengthLatency> by_length;   // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
+  std::vector<std::uint32_t> attends_everything_at;  // lengths, in the manifest's order (lengths_attended_whole())
 };
 
 struct Summary {
@@ -89,6 +90,14 @@ struct Summary {
   std::vector<std::string> about_documents;  // the manifest's tasks that ask about some documents more than once
   std::vector<std::string> remarks;          // sentences on the methods' options, for below the tables
 };
+
+/// Tokens of context of a sample's first decode step.
+using Contexts = std::map<Scores::key_type, std::uint32_t>;
+
+/// Lengths at which a method's budget is none: in every step of every sample it attends all tokens before. Nothing of
+/// methods that have no budget and always do.
+std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, const MethodEntry& method,
+                                                  const std::vector<SampleTiming>& timings, const Contexts& contexts);
 
 /// Whether as many samples of a method have times, in a run that takes them.
 bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,

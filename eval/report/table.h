@@ -49,6 +49,11 @@ std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 /// Of these the one of the run's first method, which others are compared with, also where it has no sample yet.
 const std::string& baseline_label(const Summary& summary, const std::vector<std::string>& labels);
 
+/// "attends everything at 2K, 4K" of a method; "-" where its budget leaves something out at each length.
+std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at);
+/// A sentence for below a table that has that of a method; empty where none attends everything.
+std::string budget_note(const Summary& summary);
+
 /// "80.8 [72.9, 86.9]", in per cent; "-19.2 [-27.0, -11.2]", in points, "-" for the baseline.
 std::string accuracy_text(const Estimate& accuracy);
 std::string difference_text(const AccuracyCell& cell);

@@ -29,6 +29,7 @@ void read_scores(const RunFolder& folder, ReportedRun& run) {
     for (const AccuracyCell& cell : m.cells) method.cells.push_back(cell_of(cell));
     method.latency = mean_of_lengths(m);
     method.by_length = std::move(m.by_length);
+    method.attends_everything_at = std::move(m.attends_everything_at);
   }
 }
 
@@ -46,6 +47,7 @@ void read_losses(const RunFolder& folder, ReportedRun& run) {
     if (m.difference.n > 0) cell.difference = m.difference;
     method.latency = mean_of_lengths(summary.run.methods[i]);
     method.by_length = std::move(summary.run.methods[i].by_length);
+    method.attends_everything_at = std::move(summary.run.methods[i].attends_everything_at);
   }
 }
 

@@ -27,6 +27,7 @@ struct ReportedMethod {
   std::vector<ReportedCell> cells;        // the first is of all
   std::optional<LatencySummary> latency;  // mean_of_lengths(); none: the run has no times
   std::vector<LengthLatency> by_length;
+  std::vector<std::uint32_t> attends_everything_at;  // MethodSummary's
 };
 
 struct ReportedRun {

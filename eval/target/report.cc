@@ -46,6 +46,11 @@ std::vector<std::string> target_notes(const Target& t) {
       "about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
   notes.emplace_back(kPrefillsElsewhere);
+  std::string whole;
+  for (const TargetRow& r : t.rows)
+    if (attends_everything(r, t.context, t.steps)) whole += (whole.empty() ? "" : ", ") + r.method;
+  if (!whole.empty())
+    notes.push_back(fmt::format("Attends everything at {}: {}. {}", length_text(t.context), whole, kAttendsEverything));
   for (const TargetRow& r : t.rows)
     if (!r.refused.empty()) notes.push_back(fmt::format("{}: {}", r.method, r.refused));
   if (const std::string others = other_specs(t); !others.empty())

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "eval/report/method_entry.h"
+
 namespace tandem::eval {
 namespace {
 
@@ -32,6 +34,12 @@ std::optional<Cause> largest_cause(const TargetRow& row) {
   const auto largest = std::max_element(row.idle_ms_by_cause.begin(), row.idle_ms_by_cause.end());
   if (*largest == 0) return std::nullopt;
   return static_cast<Cause>(largest - row.idle_ms_by_cause.begin());
+}
+
+bool attends_everything(const TargetRow& r, std::uint32_t context, std::uint32_t steps) {
+  constexpr double kRounding = 1e-9;
+  if (!r.refused.empty() || !has_budget(std::string_view(r.method).substr(0, r.method.find(':')))) return false;
+  return r.attended_device + r.attended_host >= (1 - kRounding) * (context + (steps - 1) / 2.0);
 }
 
 std::vector<std::string> row_heads(bool peers) {

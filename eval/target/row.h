@@ -15,6 +15,11 @@ namespace tandem::eval {
 /// The cause that most idle time goes to; nothing where the device never waits.
 std::optional<Cause> largest_cause(const TargetRow& row);
 
+/// Whether a method's budget is none behind so many prompt tokens: in all `steps` it attends everything before.
+bool attends_everything(const TargetRow& row, std::uint32_t context, std::uint32_t steps);
+inline constexpr const char* kAttendsEverything =
+    "A budget for the whole context leaves nothing out, so that answers are full attention's.";
+
 /// Columns of a row, without its method; with `peers`, of a peer's memory, too.
 std::vector<std::string> row_heads(bool peers);
 /// As many; dashes and "does not fit", "too slow" or "refused" where it has no figures. `sequences` decode together.

@@ -298,6 +298,21 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   notes.emplace_back(kPrefillsElsewhere);
 }
 
+/// "Attends everything: quest at 1K, 2K; ..."
+void add_whole_contexts(const Sweep& s, std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& method : s.options.methods) {
+    std::string at;
+    for (const std::uint32_t context : s.options.contexts)
+      if (std::ranges::any_of(s.points, [&](const SweepPoint& p) {
+            return p.method == method && p.context == context && attends_everything(p.row, context, s.options.steps);
+          }))
+        at += (at.empty() ? "" : ", ") + length_text(context);
+    if (!at.empty()) text += fmt::format("{}{} at {}", text.empty() ? "" : "; ", method, at);
+  }
+  if (!text.empty()) notes.push_back(fmt::format("Attends everything: {}. {}", text, kAttendsEverything));
+}
+
 std::string all_figures(const Sweep& s) {
   Table table;
   table.head = {"machine", "batch", "context", "method"};
@@ -328,6 +343,7 @@ std::vector<SweepTable> sweep_tables(const Sweep& s) {
 std::vector<std::string> sweep_notes(const Sweep& s) {
   std::vector<std::string> notes;
   add_how_to_read(s, notes);
+  add_whole_contexts(s, notes);
   add_too_large(s, notes);
   add_too_slow(s, notes);
   add_refusals(s, notes);

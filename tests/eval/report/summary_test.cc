@@ -17,7 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
@@ -384,6 +386,27 @@ TEST(Summary, ARunWithoutTheBaselineHasNoDifferences) {
   const std::string text = report_text(s, false);
   EXPECT_THAT(text, HasSubstr("difference"));
   EXPECT_THAT(text, Not(HasSubstr("TPOT")));  // no timings, no latency
+}
+
+TEST(Summary, ABudgetForTheWholeContextIsMarked) {
+  const auto attend = [](SampleTiming& t, std::uint64_t less) {  // 890 tokens of context, three steps
+    t.tokens_attended_device = 300;
+    t.tokens_attended_host = 890 + 891 + 892 - 300 - less;
+  };
+  const TemporaryFolder root, other;
+  const Summary s = summary_of(root, [&](SampleTiming& t) { attend(t, t.length == 2048 ? 0 : 1); });
+  EXPECT_THAT(s.methods[0].attends_everything_at, IsEmpty()) << "full has no budget";
+  EXPECT_THAT(s.methods[1].attends_everything_at, ElementsAre(2048)) << "at 1024 one token is left out once";
+  EXPECT_THAT(report_text(s, true),
+              AllOf(HasSubstr("| attends everything at 2K |"), HasSubstr("a longer context shows")));
+  EXPECT_THAT(report_text(s, false), HasSubstr("attends everything at 2K"));
+  EXPECT_EQ(parse_json(to_json_text(s), "JSON")["methods"][1]["attends_everything_at"], nlohmann::json({2048}));
+  const Summary less = summary_of(other, [&](SampleTiming& t) { attend(t, 1); });
+  EXPECT_THAT(report_text(less, true), Not(HasSubstr("attends everything")));
+  EXPECT_FALSE(parse_json(to_json_text(less), "JSON")["methods"][1].contains("attends_everything_at"));
+  EXPECT_EQ(budget_text({}), "-");
+  EXPECT_EQ(budget_text({1024, 2048}), "attends everything at 1K, 2K");
+  EXPECT_EQ(budget_text({0}), "attends everything");
 }
 
 TEST(Summary, LinesThatAreNotOfTheRunAreRefused) {

@@ -144,6 +144,14 @@ TEST_F(Tables, AnUnfinishedRunSaysSo) {
   EXPECT_THROW(read_run(root / "none", "none"), InputError);
 }
 
+TEST_F(Tables, ABudgetForTheWholeContextIsMarked) {
+  std::vector<ReportedRun> runs = twice();
+  EXPECT_THAT(tables_text(runs, TableFormat::markdown), Not(HasSubstr("budget |")));
+  runs[1].methods[1].attends_everything_at = {2048};
+  EXPECT_THAT(tables_text(runs, TableFormat::markdown), AllOf(HasSubstr("| b: budget |"), Not(HasSubstr("a: budget")),
+                                                              HasSubstr("| attends everything at 2K |")));
+}
+
 TEST_F(Tables, OneLengthHasItsPercentilesAndNoNoteOnWeights) {
   std::vector<ReportedRun> runs = {read_run(folder_, "a")};
   runs[0].manifest.lengths.pop_back();

@@ -13,7 +13,9 @@ namespace tandem::eval {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(Sweep, EveryPointIsASimulationOfItsOwn) {
   const SweepOptions options = a_sweep();
@@ -52,6 +54,16 @@ TEST(Sweep, EveryPointIsASimulationOfItsOwn) {
 TEST(Sweep, SaysWhichMethodsLoseNothing) {
   const Sweep sweep = simulate_sweep(load_shape(kShape), a_workload(), a_sweep());
   for (const SweepPoint& point : sweep.points) EXPECT_EQ(point.lossless, point.method == "full");
+}
+
+TEST(Sweep, SaysWhichBudgetsAreNone) {
+  SweepOptions options = a_sweep();
+  options.methods = {"full", "quest:budget=528", "quest:budget=64"};
+  options.hardware.pop_back();
+  options.batches = {1};
+  const Sweep sweep = simulate_sweep(load_shape(kShape), a_workload(), options);
+  EXPECT_THAT(sweep_notes(sweep),
+              Contains(StartsWith("Attends everything: quest:budget=528 at 512. A budget for the")));
 }
 
 TEST(Sweep, MemoryIsFilledToTheLastSequence) {

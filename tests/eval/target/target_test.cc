@@ -102,6 +102,16 @@ TEST(Target, APublishedShapeInSeconds) {
   EXPECT_THAT(text, ::testing::HasSubstr("workload test (made up)"));
 }
 
+TEST(Target, SaysWhichBudgetsAreNone) {
+  const auto notes = [&](const char* method) {
+    return target_notes(simulate_target(load_shape("llama-3.2-1b"), load_profile("fluxion-a100"), some_workload(),
+                                        small_options({"full", method})));
+  };
+  EXPECT_THAT(notes("quest:budget=2112"),
+              ::testing::Contains(::testing::StartsWith("Attends everything at 2K: quest:budget=2112. ")));
+  EXPECT_THAT(notes("quest:budget=1024"), ::testing::Not(::testing::Contains(::testing::StartsWith("Attends every"))));
+}
+
 TEST(Target, AMethodsFirstTokenDoesNotDependOnTheOthersOfTheList) {
   const Model shape = load_shape("llama-3.2-1b");
   const HardwareProfile hardware = load_profile("fluxion-a100");
