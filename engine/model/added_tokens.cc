@@ -1,190 +1,214 @@
 #include "engine/model/added_tokens.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <unordered_map>
+#include <utf8proc.h>
 
 #include "engine/common/error.h"
-#include "engine/model/json_fields.h"
-#include "engine/model/json_file.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string text_of(const Json& token) {
-  if (token.is_string()) return token.get<std::string>();
-  const bool whole = token.is_object() && token.contains("content") && token["content"].is_string();
-  return whole ? token["content"].get<std::string>() : std::string();
+/// The first character of `text`, or with `last` its last one; -1 where there is none.
+std::int32_t character(std::string_view text, bool last) {
+  if (text.empty()) return -1;
+  std::size_t at = last ? text.size() - 1 : 0;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  std::int32_t code = -1;
+  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                   static_cast<utf8proc_ssize_t>(text.size() - at), &code);
+  return code;
 }
 
-/// The texts that settings of tokenizer_config.json or special_tokens_map.json name.
-void collect_names(const Json& settings, std::set<std::string>& names) {
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-    names.insert(named_token(settings, name));
-  for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {
-    if (!settings.contains(name) || !settings[name].is_array()) continue;
-    for (const Json& token : settings[name]) names.insert(text_of(token));
+/// Unicode's White_Space.
+bool is_space(std::int32_t c) {
+  if (c < 0) return false;
+  if ((c >= 0x09 && c <= 0x0D) || c == 0x85) return true;
+  const auto category = utf8proc_category(c);
+  return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
+/// What \w matches: letters, marks, digits, connectors, joiners, and the circled and squared letters.
+bool is_word(std::int32_t c) {
+  if (c < 0) return false;
+  if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
+  if ((c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189)) return true;
+  switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
   }
 }
 
-ListedTokens read_decoder(const std::filesystem::path& folder, const Json& decoder) {
-  ListedTokens listed;
-  listed.file = (folder / "tokenizer_config.json").string();
-  if (!decoder.is_object()) throw_input_error("{}: field 'added_tokens_decoder' must be an object.", listed.file);
-  for (const auto& [id, token] : decoder.items()) {
-    const bool number = !id.empty() && id.size() <= 7 && id.find_first_not_of("0123456789") == std::string::npos;
-    if (!number || std::stoi(id) >= kMostTokens || !token.is_object()) {
-      throw_input_error("{}: field 'added_tokens_decoder' has the entry '{}', which is no token id with an object.",
-                        listed.file, id);
-    }
-    const std::string where = fmt::format("{}, added_tokens_decoder, {}", listed.file, id);
-    refuse_flags(token, where);
-    const JsonFields fields(token, where);
-    const bool special = fields.flag("special", false);
-    listed.tokens.push_back({fields.text("content"), std::stoi(id), special, fields.flag("normalized", !special)});
-  }
-  return listed;
-}
-
-ListedTokens read_added_tokens_json(const std::filesystem::path& file, const std::set<std::string>& names) {
-  ListedTokens listed;
-  listed.file = file.string();
-  listed.says_kinds = false;
-  const Json json = read_json_object(file);  // items() of a temporary would not live long enough
-  for (const auto& [text, id] : json.items()) {
-    if (!id.is_number_integer() || id < 0 || id >= kMostTokens)
-      throw_input_error("{}: token '{}' has no id below {}.", listed.file, text, kMostTokens);
-    const bool special = names.contains(text);
-    listed.tokens.push_back({text, id.get<std::int32_t>(), special, !special});
-  }
-  return listed;
+std::size_t character_bytes(std::string_view text, bool last) {
+  std::size_t n = 1;
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (n < text.size() && continues(last ? text.size() - n : n)) ++n;
+  return n;
 }
 
 }  // namespace
 
-nlohmann::json read_tokenizer_config(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / "tokenizer_config.json";
-  return path_exists(file) ? read_json_object(file) : Json::object();
+bool same_but_id(const AddedToken& a, const AddedToken& b) {
+  AddedToken moved = a;
+  moved.id = b.id;
+  return moved == b;
 }
 
-std::string named_token(const Json& config, const char* name) {
-  return config.contains(name) ? text_of(config[name]) : std::string();
+std::string hash_text(const AddedToken& token) {
+  std::string text = fmt::format("{}:{}:{:d}{:d}", token.id, token.text, token.special, token.normalized);
+  if (token.strips_left || token.strips_right || token.single_word)
+    text += fmt::format(":{:d}{:d}{:d}", token.strips_left, token.strips_right, token.single_word);
+  return text + ";";
 }
 
-ListedTokens read_listed_tokens(const std::filesystem::path& folder, const Json& config) {
-  ListedTokens listed;
-  std::set<std::string> names;
-  collect_names(config, names);
-  if (config.contains("added_tokens_decoder") && !config["added_tokens_decoder"].is_null()) {
-    listed = read_decoder(folder, config["added_tokens_decoder"]);
-  } else {
-    const std::filesystem::path map = folder / "special_tokens_map.json", file = folder / "added_tokens.json";
-    if (path_exists(map)) collect_names(read_json_object(map), names);
-    if (path_exists(file)) listed = read_added_tokens_json(file, names);
-  }
-  names.erase("");
-  listed.named.assign(names.begin(), names.end());
-  if (listed.file.empty()) listed.file = (folder / "tokenizer_config.json").string();
-  std::sort(listed.tokens.begin(), listed.tokens.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  return listed;
+void check_bos(std::int32_t bos, std::uint32_t rows, const std::string& file) {
+  if (bos < 0 || static_cast<std::uint32_t>(bos) < rows) return;
+  throw_input_error(
+      "{}: every text begins with the token {}, but the model has rows for {} tokens (vocab_size in config.json).",
+      file, bos, rows);
 }
 
-void refuse_flags(const Json& token, const std::string& where) {
-  const JsonFields fields(token, where);
-  for (const char* name : {"lstrip", "rstrip", "single_word"}) {
-    if (fields.flag(name, false)) fields.bad(name, token[name], "false");
+std::uint32_t AddedVocabulary::vocab_size(std::size_t base, std::uint32_t rows) const {
+  auto size = static_cast<std::uint32_t>(base);
+  for (const auto& [id, token] : tokens_) {
+    if (static_cast<std::uint32_t>(id) < rows) size = std::max(size, static_cast<std::uint32_t>(id) + 1);
   }
+  return size;
 }
 
-void add_listed_tokens(const ListedTokens& listed, const KnownVocabulary& vocabulary, std::vector<AddedToken>& added) {
-  auto next = static_cast<std::int32_t>(vocabulary.size);
-  std::unordered_map<std::string, AddedToken> by_text;
-  for (const AddedToken& token : added) {
-    next = std::max(next, token.id + 1);
-    by_text.emplace(token.text, token);
+void AddedVocabulary::add(std::span<const AddedToken> tokens, const KnownVocabulary& known) {
+  for (const AddedToken& token : tokens) {
+    if (token.special && !token.text.empty() && special_texts_.insert(token.text).second) special_.push_back(token);
   }
-  const auto add = [&](const AddedToken& token) {
-    next = std::max(next, token.id + 1);
-    by_text.emplace(token.text, token);
-    added.push_back(token);
-  };
-  for (const AddedToken& token : listed.tokens) {
-    if (token.text.empty()) throw_input_error("{}: the added token {} has no text.", listed.file, token.id);
-    const auto same_text = by_text.find(token.text);
-    const bool listed_before = same_text != by_text.end();
-    const std::int32_t known = listed_before ? same_text->second.id : vocabulary.id_of(token.text);
-    if (known >= 0 && known != token.id) {
-      throw_input_error("{}: the added token '{}' has the id {}, but {} has it under {}. Make both say the same.",
-                        listed.file, token.text, token.id, vocabulary.file, known);
-    }
-    if (listed_before) {
-      if (listed.says_kinds && same_text->second != token) {
-        throw_input_error(
-            "{}: the added token '{}' has other values of 'special' or 'normalized' than in {}. Make both say the "
-            "same.",
-            listed.file, token.text, vocabulary.file);
-      }
-      continue;
-    }
-    if (known < 0 && token.id < next) {
-      throw_input_error("{}: the added token '{}' has the id {}, which {} gives to another token, or to none.",
-                        listed.file, token.text, token.id, vocabulary.file);
-    }
-    if (known < 0 && token.id > next) {
-      throw_input_error(
-          "{}: the added token '{}' has the id {}, but {} is the next free one, which transformers would give it. List "
-          "the tokens without a gap.",
-          listed.file, token.text, token.id, next);
-    }
-    add(token);
-  }
-  for (const std::string& name : listed.named) {
-    if (by_text.contains(name)) continue;
-    const std::int32_t id = vocabulary.id_of(name);
+  for (const AddedToken& token : tokens) {
+    std::int32_t id = id_of(token.text);
+    if (token.text.empty() || (id >= 0 && same_but_id(tokens_.at(id), token))) continue;
+    if (id < 0) id = known.id_of(token.text);
     if (id < 0) {
-      throw_input_error(
-          "The settings beside {} name the special token '{}', but no file gives it an id. Add it to "
-          "added_tokens_decoder in tokenizer_config.json with the id that the model was trained with, or remove the "
-          "name.",
-          vocabulary.file, name);
+      id = static_cast<std::int32_t>(known.size);
+      if (!tokens_.empty()) id = std::max(id, tokens_.rbegin()->first + 1);
     }
-    add({name, id});
+    ids_[token.text] = id;
+    AddedToken& entry = tokens_[id] = token;
+    entry.id = id;
+    if (!is_special(token)) others_.push_back(token);
   }
 }
 
-TokenFinder::TokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_first_byte_(256) {
-  std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
-    return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.id < b.id;
-  });
-  for (std::size_t i = 0; i < tokens_.size(); ++i)
-    by_first_byte_[static_cast<unsigned char>(tokens_[i].text.at(0))].push_back(i);
+std::int32_t AddedVocabulary::id_of(std::string_view text) const {
+  const auto found = ids_.find(std::string(text));
+  return found == ids_.end() ? -1 : found->second;
 }
 
-const AddedToken* TokenFinder::at(std::string_view text, bool with_special) const {
+std::vector<AddedToken> AddedVocabulary::sought() const {
+  std::vector<AddedToken> all;
+  for (const auto* list : {&special_, &others_}) {
+    for (const AddedToken& first : *list) {
+      const std::int32_t id = id_of(first.text);
+      AddedToken token = tokens_.at(id);  // its flags of now
+      token.text = first.text;
+      token.normalized = first.normalized;
+      token.special = is_special(token);
+      all.push_back(std::move(token));
+    }
+  }
+  return all;
+}
+
+TokenFinder::Pass::Pass(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_first_byte_(256) {
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.text.size() > b.text.size(); });
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (!tokens_[i].text.empty()) by_first_byte_[static_cast<unsigned char>(tokens_[i].text[0])].push_back(i);
+  }
+}
+
+const AddedToken* TokenFinder::Pass::at(std::string_view text) const {
   for (const std::size_t i : by_first_byte_[static_cast<unsigned char>(text[0])]) {
-    const AddedToken& token = tokens_[i];
-    if ((with_special || !token.special) && text.starts_with(token.text)) return &token;
+    if (text.starts_with(tokens_[i].text)) return &tokens_[i];
   }
   return nullptr;
 }
 
-bool TokenFinder::cut(std::string_view text, bool with_special, const std::function<bool(std::string_view)>& stretch,
-                      const std::function<void(const AddedToken&)>& token) const {
+bool TokenFinder::Pass::cut(std::string_view text, bool with_special,
+                            const std::function<bool(std::string_view, bool)>& stretch,
+                            const std::function<void(const AddedToken&)>& token) const {
   std::size_t done = 0;
   for (std::size_t i = 0; i < text.size();) {
-    const AddedToken* found = at(text.substr(i), with_special);
+    const AddedToken* found = at(text.substr(i));
     if (found == nullptr) {
       ++i;
       continue;
     }
-    if (i > done && !stretch(text.substr(done, i - done))) return false;
+    std::size_t begin = i, end = i + found->text.size();
+    i = end;  // also where the match does not count: what it covers is text then
+    if (found->special && !with_special) continue;
+    if (found->single_word &&
+        (is_word(character(text.substr(0, begin), true)) || is_word(character(text.substr(end), false))))
+      continue;
+    while (found->strips_left && begin > done && is_space(character(text.substr(0, begin), true)))
+      begin -= character_bytes(text.substr(0, begin), true);
+    while (found->strips_right && is_space(character(text.substr(end), false)))
+      end += character_bytes(text.substr(end), false);
+    if (begin > done && !stretch(text.substr(done, begin - done), done == 0)) return false;
     token(*found);
-    done = i += found->text.size();
+    done = end;
   }
-  return done == text.size() || stretch(text.substr(done));
+  return done >= text.size() || stretch(text.substr(done), done == 0);
+}
+
+namespace {
+
+std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normalized, TokenFinder::Normalize normalize) {
+  std::vector<AddedToken> tokens;
+  for (const AddedToken& token : all) {
+    if (token.normalized != normalized) continue;
+    tokens.push_back(token);
+    if (normalized && normalize != nullptr) tokens.back().text = normalize(token.text);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+TokenFinder::TokenFinder(std::vector<AddedToken> sought, Normalize normalize, std::uint32_t rows, std::string file)
+    : raw_(of_kind(sought, false, normalize)),
+      normalized_(of_kind(sought, true, normalize)),
+      normalize_(normalize),
+      rows_(rows),
+      file_(std::move(file)) {}
+
+bool TokenFinder::cut(std::string_view text, bool with_special,
+                      const std::function<bool(std::string_view, bool)>& stretch,
+                      const std::function<void(const AddedToken&)>& token) const {
+  const auto take = [&](const AddedToken& found) {
+    if (static_cast<std::uint32_t>(found.id) >= rows_) {
+      throw_input_error(
+          "The text has the token '{}', to which the files beside {} give the id {}, but the model has rows for {} "
+          "tokens (vocab_size in config.json).",
+          found.text, file_, found.id, rows_);
+    }
+    token(found);
+  };
+  return raw_.cut(
+      text, with_special,
+      [&](std::string_view raw, bool at_start) {
+        const auto inner = [&](std::string_view part, bool first) { return stretch(part, at_start && first); };
+        if (normalize_ == nullptr) return normalized_.cut(raw, with_special, inner, take);
+        return normalized_.cut(normalize_(raw), with_special, inner, take);
+      },
+      take);
 }
 
 }  // namespace tandem

@@ -1,13 +1,15 @@
-// Tokens that a folder's files add to a vocabulary: found in a text before it is cut into words.
+// Tokens that a folder's files add to a vocabulary, and their places in a text. Both by the rules of the tokenizers
+// library: a text is cut at them before its words are.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace tandem {
@@ -18,60 +20,87 @@ inline constexpr std::int32_t kMostTokens = 1 << 22;
 struct AddedToken {
   std::string text;
   std::int32_t id = 0;
-  bool special = true;      // false: matched in every text (Qwen's <tool_call>)
-  bool normalized = false;  // true: sought in normalized text, after the others
+  bool special = true;       // false: matched in every text (Qwen's <tool_call>)
+  bool normalized = false;   // true: sought in normalized text, after the others
+  bool strips_left = false;  // takes the white space before it, or behind it, along
+  bool strips_right = false;
+  bool single_word = false;  // only where no letter or digit touches it
   bool operator==(const AddedToken&) const = default;
 };
 
-/// What one file lists.
-struct ListedTokens {
-  std::string file;
-  std::vector<AddedToken> tokens;
-  bool says_kinds = true;          // false: texts and ids alone (added_tokens.json), so another file may know better
-  std::vector<std::string> named;  // special tokens that settings (bos_token, ...) name, wherever they have their ids
-};
-
-/// tokenizer_config.json of `folder`; an empty object where there is none.
-nlohmann::json read_tokenizer_config(const std::filesystem::path& folder);
-
-/// The text of a field such as bos_token: a text, or an object with its content. Empty where there is none.
-std::string named_token(const nlohmann::json& config, const char* name);
-
-/// What the files beside a tokenizer's own list, as transformers reads them: added_tokens_decoder of `config` (the
-/// folder's tokenizer_config.json), and only without that field added_tokens.json, whose tokens are special where a
-/// setting names them, special_tokens_map.json's included. By id. InputError for damaged entries and for unsupported
-/// flags.
-ListedTokens read_listed_tokens(const std::filesystem::path& folder, const nlohmann::json& config);
-
-/// A flag that lets a token swallow spaces or depend on its neighbours: InputError where one is set.
-void refuse_flags(const nlohmann::json& token, const std::string& where);
+/// Whether two tokens are equal in all but their ids, which a file may state wrongly.
+bool same_but_id(const AddedToken& a, const AddedToken& b);
 
 /// The vocabulary that tokens are added to.
 struct KnownVocabulary {
-  std::string file;
-  std::size_t size = 0;
+  std::size_t size = 0;                                        // number of its tokens
   std::function<std::int32_t(const std::string& text)> id_of;  // -1: it has no such text
 };
 
-/// Appends to `added` what it lacks of `listed`. InputError where the two, or the vocabulary, disagree about a token's
-/// id or kind, and for a gap in the ids or a named token without one: the references then number it themselves.
-void add_listed_tokens(const ListedTokens& listed, const KnownVocabulary& vocabulary, std::vector<AddedToken>& added);
+/// A token's id, text and flags, for a tokenizer's hash.
+std::string hash_text(const AddedToken& token);
+
+/// InputError where the model has no row for the token that every text begins with.
+void check_bos(std::int32_t bos, std::uint32_t rows, const std::string& file);
+
+class AddedVocabulary {
+ public:
+  /// Adds tokens that come together. Each gets the id that its text has, else the next free one; the `id` it comes with
+  /// counts for nothing. A later token replaces the flags of an earlier one with the same text; one that was special
+  /// stays special.
+  void add(std::span<const AddedToken> tokens, const KnownVocabulary& known);
+
+  /// By id, with the flags that the tokens were last given.
+  const std::map<std::int32_t, AddedToken>& tokens() const { return tokens_; }
+  /// -1 where no added token has this text.
+  std::int32_t id_of(std::string_view text) const;
+  /// What is sought in texts, of equal texts the first first: `normalized` as it was when the token was first added.
+  std::vector<AddedToken> sought() const;
+  /// Whether the token counts as text where special tokens do, and gives none when it is decoded.
+  bool is_special(const AddedToken& token) const { return special_texts_.contains(token.text); }
+  /// Ids up to here have a token; those without a row of the model's embedding are left out. `base`: the vocabulary's.
+  std::uint32_t vocab_size(std::size_t base, std::uint32_t rows) const;
+
+ private:
+  std::map<std::int32_t, AddedToken> tokens_;
+  std::unordered_map<std::string, std::int32_t> ids_;
+  std::vector<AddedToken> special_, others_;  // as first added
+  std::set<std::string> special_texts_;
+};
 
 /// Finds added tokens in a text: of two that begin at the same place the longer one.
 class TokenFinder {
  public:
-  explicit TokenFinder(std::vector<AddedToken> tokens);
+  using Normalize = std::string (*)(std::string_view);
 
-  /// Cuts `text` at its tokens, special ones only where `with_special`, as long as `stretch` returns true; empty
-  /// stretches are left out. False where `stretch` returned that.
-  bool cut(std::string_view text, bool with_special, const std::function<bool(std::string_view)>& stretch,
+  /// `sought` as AddedVocabulary has them; `normalize` may be null. `rows`: of the model's embedding.
+  TokenFinder(std::vector<AddedToken> sought, Normalize normalize, std::uint32_t rows, std::string file);
+
+  /// Cuts `text` (valid UTF-8) at its tokens and normalizes what lies between them, as long as `stretch` returns true;
+  /// empty stretches are left out. `at_start`: nothing comes before the stretch. Special tokens count as text unless
+  /// `with_special`. False where `stretch` returned that. InputError for a token that the model has no row for.
+  bool cut(std::string_view text, bool with_special,
+           const std::function<bool(std::string_view, bool at_start)>& stretch,
            const std::function<void(const AddedToken&)>& token) const;
 
  private:
-  const AddedToken* at(std::string_view text, bool with_special) const;
+  class Pass {
+   public:
+    explicit Pass(std::vector<AddedToken> tokens);
+    bool cut(std::string_view text, bool with_special, const std::function<bool(std::string_view, bool)>& stretch,
+             const std::function<void(const AddedToken&)>& token) const;
 
-  std::vector<AddedToken> tokens_;                       // the longest first
-  std::vector<std::vector<std::size_t>> by_first_byte_;  // 256
+   private:
+    const AddedToken* at(std::string_view text) const;
+
+    std::vector<AddedToken> tokens_;                       // the longest first
+    std::vector<std::vector<std::size_t>> by_first_byte_;  // 256
+  };
+
+  Pass raw_, normalized_;
+  Normalize normalize_;
+  std::uint32_t rows_;
+  std::string file_;
 };
 
 }  // namespace tandem

@@ -14,21 +14,16 @@ namespace {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  explicit BpeTokenizer(BpeSpec spec)
+  BpeTokenizer(BpeSpec spec, std::uint32_t rows)
       : pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.drop_unknown, spec.file),
         splitter_(spec.words, spec.file),
-        raw_(of_kind(spec.added, /*normalized=*/false, /*composed=*/false)),
-        normalized_(of_kind(spec.added, /*normalized=*/true, spec.composed)),
-        composed_(spec.composed),
+        added_(std::move(spec.added)),
+        finder_(added_.sought(), spec.composed ? compose_utf8 : nullptr, rows, spec.file),
         bos_(spec.bos),
         add_bos_(spec.add_bos),
-        hash_(std::move(spec.hash)) {
-    vocab_ = static_cast<std::uint32_t>(pairs_.tokens().size());
-    for (AddedToken& token : spec.added) {
-      vocab_ = std::max(vocab_, static_cast<std::uint32_t>(token.id) + 1);
-      ids_.emplace(token.text, token.id);
-      added_.emplace(token.id, std::move(token));
-    }
+        hash_(std::move(spec.hash)),
+        vocab_(added_.vocab_size(pairs_.tokens().size(), rows)) {
+    if (add_bos_) check_bos(bos_, rows, spec.file);
   }
 
   /// As the tokenizers library: first the tokens that are sought in the text as it is, then, in what lies between them
@@ -63,8 +58,8 @@ class BpeTokenizer : public Tokenizer {
 
   std::string bytes_of(std::int32_t token, bool) const override {
     TANDEM_CHECK(token >= 0, "token {}", token);
-    if (const auto added = added_.find(token); added != added_.end())
-      return added->second.special ? std::string() : added->second.text;
+    if (const auto added = added_.tokens().find(token); added != added_.tokens().end())
+      return added_.is_special(added->second) ? std::string() : added->second.text;
     const auto id = static_cast<std::size_t>(token);
     return id < pairs_.tokens().size() ? pairs_.tokens()[id] : std::string();
   }
@@ -80,23 +75,10 @@ class BpeTokenizer : public Tokenizer {
 
   std::uint32_t vocab_size() const override { return vocab_; }
   std::int32_t bos() const override { return bos_; }
-  std::int32_t special(std::string_view text) const override {
-    const auto found = ids_.find(std::string(text));
-    return found == ids_.end() ? -1 : found->second;
-  }
+  std::int32_t special(std::string_view text) const override { return added_.id_of(text); }
   std::string hash() const override { return hash_; }
 
  private:
-  static std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normalized, bool composed) {
-    std::vector<AddedToken> tokens;
-    for (const AddedToken& token : all) {
-      if (token.normalized != normalized) continue;
-      tokens.push_back(token);
-      if (composed) tokens.back().text = compose_utf8(token.text);
-    }
-    return tokens;
-  }
-
   /// Appends to `out`; calls `done` after every word with its bytes. False where `done` returned that.
   bool encode_words(std::string_view text, Specials specials, std::vector<std::int32_t>& out,
                     const std::function<bool(std::size_t bytes)>& done) const {
@@ -106,24 +88,18 @@ class BpeTokenizer : public Tokenizer {
       pairs_.encode(w, out);
       return done(w.size());
     };
-    const auto words = [&](std::string_view stretch) { return splitter_.split(stretch, word); };
-    const auto normalize = [&](std::string_view stretch) {
-      return composed_ ? normalized_.cut(compose_utf8(stretch), parsed, words, token)
-                       : normalized_.cut(stretch, parsed, words, token);
-    };
-    return raw_.cut(repair_utf8(text), parsed, normalize, token);
+    const auto words = [&](std::string_view stretch, bool) { return splitter_.split(stretch, word); };
+    return finder_.cut(repair_utf8(text), parsed, words, token);
   }
 
   BytePairs pairs_;
   WordSplitter splitter_;
-  TokenFinder raw_, normalized_;
-  std::unordered_map<std::int32_t, AddedToken> added_;
-  std::unordered_map<std::string, std::int32_t> ids_;  // of added tokens
-  bool composed_;
+  AddedVocabulary added_;
+  TokenFinder finder_;
   std::int32_t bos_;
   bool add_bos_;
   std::string hash_;
-  std::uint32_t vocab_ = 0;
+  std::uint32_t vocab_;
 };
 
 /// GPT-2's printable characters: bytes that print stand for themselves, the others for U+0100 and up, in order.
@@ -182,25 +158,44 @@ void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
   }
 }
 
-void add_listed(BpeSpec& spec, const Vocabulary& vocabulary, const ListedTokens& listed) {
-  const std::unordered_map<std::string_view, std::int32_t> ids(vocabulary.begin(), vocabulary.end());
-  const auto id_of = [&ids](const std::string& text) {
-    const auto found = ids.find(text);
-    return found == ids.end() ? -1 : found->second;
-  };
-  add_listed_tokens(listed, {spec.file, vocabulary.size(), id_of}, spec.added);
+void apply_class(BpeSpec& spec, TokenizerSettings& settings) {
+  constexpr const char* kEnd = "<|endoftext|>";
+  if (settings.kind == TokenizerClass::qwen2) {
+    spec.words = {kQwen2Words};
+    for (const char* field : {"unk_token", "eos_token", "pad_token"}) settings.name_by_default(field, kEnd);
+  } else if (settings.kind == TokenizerClass::gpt2) {
+    spec.words = {kGpt2Words};
+    for (const char* field : {"unk_token", "bos_token", "eos_token"}) settings.name_by_default(field, kEnd);
+  } else {
+    throw_input_error(
+        "{}: with vocab.json and merges.txt, field 'tokenizer_class' must be Qwen2Tokenizer or GPT2Tokenizer, or be "
+        "missing where the model_type in config.json is qwen2 or qwen3.",
+        settings.file);
+  }
+  spec.composed = settings.kind == TokenizerClass::qwen2;
+  spec.whole_words = false;
+  spec.drop_unknown = true;
+  if (settings.add_prefix_space.value_or(false))
+    throw_input_error("{}: field 'add_prefix_space' is true, but false is needed.", settings.file);
+}
+
+KnownVocabulary known_vocabulary(const Vocabulary& vocabulary) {
+  std::unordered_map<std::string_view, std::int32_t> ids(vocabulary.begin(), vocabulary.end());
+  return {vocabulary.size(), [ids = std::move(ids)](const std::string& text) {
+            const auto found = ids.find(text);
+            return found == ids.end() ? -1 : found->second;
+          }};
 }
 
 void add_to_hash(BpeSpec& spec, std::span<const AddedToken> tokens) {
   if (tokens.empty()) return;
   std::string all = spec.hash;
-  for (const AddedToken& token : tokens)
-    all += fmt::format("{}:{}:{:d}{:d};", token.id, token.text, token.special, token.normalized);
+  for (const AddedToken& token : tokens) all += hash_text(token);
   spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(all))));
 }
 
-std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec) {
-  return std::make_unique<BpeTokenizer>(std::move(spec));
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec, std::uint32_t rows) {
+  return std::make_unique<BpeTokenizer>(std::move(spec), rows);
 }
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include "engine/model/added_tokens.h"
 #include "engine/model/byte_pairs.h"
 #include "engine/model/tokenizer.h"
+#include "engine/model/tokenizer_settings.h"
 
 namespace tandem {
 
@@ -21,7 +22,7 @@ struct BpeSpec {
   std::vector<Merge> merges;        // by rank
   bool whole_words = false;         // see BytePairs
   bool drop_unknown = false;        // see BytePairs
-  std::vector<AddedToken> added;
+  AddedVocabulary added;
   std::vector<std::string> words;  // expressions of WordSplitter
   bool composed = false;           // text is normalized to NFC first
   std::int32_t bos = -1;
@@ -29,13 +30,14 @@ struct BpeSpec {
   std::string hash;
 };
 
-std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec);
+/// `rows`: of the model's embedding.
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec, std::uint32_t rows);
 
 /// Readers of one kind of file each, with the tokens that files beside it add; InputError for anything damaged or not
 /// supported.
-BpeSpec read_tokenizer_json(const std::filesystem::path& folder);  // tokenizer.json
-BpeSpec read_vocab_merges(const std::filesystem::path& folder);    // vocab.json, merges.txt, tokenizer_config.json
-BpeSpec read_tiktoken(const std::filesystem::path& folder);        // tokenizer.model of Llama 3
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& folder, std::uint32_t rows);
+BpeSpec read_vocab_merges(const std::filesystem::path& folder);  // vocab.json, merges.txt, tokenizer_config.json
+BpeSpec read_tiktoken(const std::filesystem::path& folder);      // tokenizer.model of Llama 3
 /// Whether a tokenizer.model begins as a tiktoken file does ("base64 rank").
 bool is_tiktoken(const std::filesystem::path& file);
 
@@ -49,8 +51,12 @@ using Vocabulary = std::vector<std::pair<std::string, std::int32_t>>;
 void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
                     const std::vector<std::pair<std::string, std::string>>& merges);
 
-/// What `listed` adds to a vocabulary and to the tokens that `spec` has beside it; see add_listed_tokens.
-void add_listed(BpeSpec& spec, const Vocabulary& vocabulary, const ListedTokens& listed);
+/// What the tokenizer's class (Qwen2Tokenizer or GPT2Tokenizer) decides: how text is normalized and cut into words, and
+/// the special tokens it names itself. InputError for another class, which needs a tokenizer.json that says so.
+void apply_class(BpeSpec& spec, TokenizerSettings& settings);
+
+/// `vocabulary` as tokens are added to it; refers to its texts.
+KnownVocabulary known_vocabulary(const Vocabulary& vocabulary);
 
 /// Tokens that decide ids and stand in no file that spec.hash was made of. None: the hash stays.
 void add_to_hash(BpeSpec& spec, std::span<const AddedToken> tokens);

@@ -13,7 +13,7 @@ class ProtobufMessage {
   explicit ProtobufMessage(std::string_view bytes) : bytes_(bytes) {}
   struct Field {
     std::uint64_t number = 0;
-    std::uint64_t value = 0;                // of whole numbers; 0 otherwise
+    std::uint64_t value = 0;                // of whole numbers; the bits of a 32-bit float; 0 otherwise
     std::optional<std::string_view> bytes;  // of length-delimited fields
   };
   bool at_end() const { return bytes_.empty(); }
@@ -37,6 +37,8 @@ class ProtobufMessage {
     if (wire == 5) length = 4;
     if (!length || *length > bytes_.size()) return std::nullopt;
     if (wire == 2) field.bytes = bytes_.substr(0, *length);
+    for (std::size_t i = 0; wire == 5 && i < 4; ++i)
+      field.value |= std::uint64_t{static_cast<std::uint8_t>(bytes_[i])} << 8 * i;
     bytes_.remove_prefix(*length);
     return field;
   }

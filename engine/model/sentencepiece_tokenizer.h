@@ -1,16 +1,40 @@
-// tokenizer.model of SentencePiece (Llama 2, and the embedded model).
+// Tokenizers that SentencePiece's library runs: tokenizer.model (Llama 2, and the embedded model).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 
+#include "engine/model/added_tokens.h"
 #include "engine/model/tokenizer.h"
 
 namespace tandem {
 
-/// Reads tokenizer.model, the tokens that files beside it add (see read_listed_tokens; special ones, up to the
-/// embedding's `rows`), and from tokenizer_config.json, where there is one, add_bos_token and add_prefix_space (which
-/// overrides the model's own rule).
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& folder, std::uint32_t rows);
+/// Which stretches of a text between added tokens get a space in front, where the model puts one at all.
+struct PrefixRule {
+  bool first_only = false;        // the one that begins the text
+  bool not_before_space = false;  // none that begins with a space
+};
+
+/// All that decides a tokenizer's ids.
+struct SentencePieceSpec {
+  std::string file;   // for errors
+  std::string model;  // as serialized for the library
+  PrefixRule prefix;
+  TokenFinder::Normalize normalize = nullptr;  // puts the spaces in front itself, and marks all of them
+  AddedVocabulary added;
+  std::int32_t bos = -1;
+  bool add_bos = false;
+  std::string hash;
+};
+
+/// `rows`: of the model's embedding.
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(SentencePieceSpec spec, std::uint32_t rows);
+
+/// tokenizer.model of `folder` with what the files beside it say; InputError for anything damaged or not supported.
+SentencePieceSpec read_tokenizer_model(const std::filesystem::path& folder);
+
+[[noreturn]] void refuse_sentencepiece(const std::string& file);
 
 }  // namespace tandem

@@ -7,7 +7,6 @@
 
 #include "engine/common/error.h"
 #include "engine/model/bpe_tokenizer.h"
-#include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/word_splitter.h"
@@ -93,30 +92,37 @@ std::vector<Merge> merges_of(const std::vector<std::string>& tokens) {
   return merges;
 }
 
-/// The names above are a guess where the folder's files list tokens.
-void add_specials(BpeSpec& spec, ListedTokens listed) {
-  const std::vector<AddedToken> guessed = llama3_specials(static_cast<std::int32_t>(spec.tokens.size()));
-  for (const AddedToken& guess : guessed) {
-    const auto found = std::find_if(listed.tokens.begin(), listed.tokens.end(),
-                                    [&guess](const AddedToken& token) { return token.id == guess.id; });
-    if (found == listed.tokens.end()) {
-      listed.tokens.push_back(guess);
-    } else if (!listed.says_kinds) {
-      *found = {found->text, found->id};
-    }
-  }
-  std::sort(listed.tokens.begin(), listed.tokens.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  const std::unordered_map<std::string_view, std::int32_t> ids = ids_of(spec.tokens);
-  const auto id_of = [&ids](const std::string& text) {
-    const auto found = ids.find(text);
-    return found == ids.end() ? -1 : found->second;
+/// As transformers has it: what added_tokens_decoder and extra_special_tokens list follows the ranks, with names for
+/// the ids between. Where no file lists anything, transformers has no special tokens; then the names above are taken.
+/// Returns what the hash does not know of.
+std::vector<AddedToken> add_specials(BpeSpec& spec, const TokenizerSettings& settings) {
+  const auto first = static_cast<std::int32_t>(spec.tokens.size());
+  std::vector<AddedToken> placed = settings.any ? std::vector<AddedToken>() : llama3_specials(first);
+  const auto place = [&placed](const std::string& text) {
+    AddedToken token;
+    token.text = text;
+    placed.push_back(token);
   };
-  add_listed_tokens(listed, {spec.file, spec.tokens.size(), id_of}, spec.added);
+  const std::int32_t end = settings.listed.empty() ? 0 : settings.listed.rbegin()->first + 1;
+  for (std::int32_t id = first; id < end; ++id) {
+    const auto listed = settings.listed.find(id);
+    place(listed != settings.listed.end() ? listed->second.text : fmt::format("<|reserved_token_{}|>", id));
+  }
+  for (const AddedToken& token : settings.extra.value_or(std::vector<AddedToken>())) place(token.text);
+  const std::unordered_map<std::string_view, std::int32_t> ids = ids_of(spec.tokens);
+  const KnownVocabulary known{spec.tokens.size(), [&ids](const std::string& text) {
+                                std::string bytes;
+                                const auto found = bytes_from_printable(text, bytes) ? ids.find(bytes) : ids.end();
+                                return found == ids.end() ? -1 : found->second;
+                              }};
+  spec.added.add(placed, known);
+  settings.add_to(spec.added, known);
+  spec.bos = spec.added.id_of(settings.any ? settings.bos() : placed.front().text);
   std::vector<AddedToken> unlike;
-  std::copy_if(spec.added.begin(), spec.added.end(), std::back_inserter(unlike), [&guessed](const AddedToken& token) {
-    return std::find(guessed.begin(), guessed.end(), token) == guessed.end();
-  });
-  add_to_hash(spec, unlike);
+  for (const auto& [id, token] : spec.added.tokens()) {
+    if (settings.any) unlike.push_back(token);
+  }
+  return unlike;
 }
 
 }  // namespace
@@ -159,12 +165,32 @@ BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   spec.merges = merges_of(spec.tokens);
   spec.whole_words = true;
   spec.words = {kLlama3Words};
-  const nlohmann::json config = read_tokenizer_config(folder);
-  spec.add_bos = JsonFields(config, (folder / "tokenizer_config.json").string()).flag("add_bos_token", true);
+  TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
+  const std::vector<AddedToken> none;
+  if (settings.kind == TokenizerClass::llama) {
+    for (const auto& [field, name] : kLlamaNames) settings.name_by_default(field, name);
+  } else if (settings.kind != TokenizerClass::backend) {
+    throw_input_error(
+        "{} is a tiktoken file, which Qwen2Tokenizer and GPT2Tokenizer do not read: see 'tokenizer_class' "
+        "in {}, or 'model_type' in config.json.",
+        spec.file, settings.file);
+  }
+  if (settings.any && settings.listed.empty() && settings.named.empty() && settings.extra.value_or(none).empty()) {
+    throw_input_error(
+        "{} is a tiktoken file, which holds no special tokens, and no file beside it lists any: add them to {} as "
+        "added_tokens_decoder.",
+        spec.file, settings.file);
+  }
+  if (settings.extra_has_objects) {
+    throw_input_error(
+        "{}: extra_special_tokens has objects; with a tiktoken file, texts are needed: transformers refuses others.",
+        settings.file);
+  }
+  const std::vector<AddedToken> unlike = add_specials(spec, settings);
+  spec.add_bos = settings.any ? settings.add_bos.value_or(false) && spec.bos >= 0 : true;
   const std::byte rule{spec.add_bos};
   spec.hash = fmt::format("{:016x}", content_hash({&rule, 1}, content_hash(std::as_bytes(std::span(text)))));
-  spec.bos = static_cast<std::int32_t>(spec.tokens.size());  // <|begin_of_text|>
-  add_specials(spec, read_listed_tokens(folder, config));
+  add_to_hash(spec, unlike);
   return spec;
 }
 

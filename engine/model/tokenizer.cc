@@ -9,12 +9,12 @@
 namespace tandem {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, std::uint32_t rows) {
+  if (path_exists(folder / "tokenizer.json")) return load_tokenizer_json(folder, rows);
   if (path_exists(folder / "tokenizer.model")) {
-    return is_tiktoken(folder / "tokenizer.model") ? make_bpe_tokenizer(read_tiktoken(folder))
-                                                   : load_sentencepiece(folder, rows);
+    if (is_tiktoken(folder / "tokenizer.model")) return make_bpe_tokenizer(read_tiktoken(folder), rows);
+    return make_sentencepiece_tokenizer(read_tokenizer_model(folder), rows);
   }
-  if (path_exists(folder / "tokenizer.json")) return make_bpe_tokenizer(read_tokenizer_json(folder));
-  if (path_exists(folder / "vocab.json")) return make_bpe_tokenizer(read_vocab_merges(folder));
+  if (path_exists(folder / "vocab.json")) return make_bpe_tokenizer(read_vocab_merges(folder), rows);
   throw_input_error("{} has no tokenizer: neither tokenizer.model nor tokenizer.json nor vocab.json with merges.txt.",
                     folder.string());
 }

@@ -46,14 +46,12 @@ class Tokenizer {
   virtual std::string hash() const = 0;
 };
 
-/// What `folder` holds, in this order: tokenizer.model (SentencePiece, or a tiktoken file as Meta publishes for Llama
-/// 3), tokenizer.json (byte-level BPE), vocab.json with merges.txt (Qwen2 or GPT-2, as tokenizer_config.json's
-/// tokenizer_class or else config.json's model_type says). To each the tokens are added that tokenizer_config.json's
-/// added_tokens_decoder or else added_tokens.json lists. BOS comes from tokenizer_config.json's add_bos_token
-/// (tokenizer.model, vocab.json) or tokenizer.json's post_processor. add_eos_token is not read: a prompt is to be
-/// continued. InputError, naming file and field, for a folder without a tokenizer, a damaged one, files that contradict
-/// each other, and for whatever would change ids and is not supported. `rows`: of the model's embedding. What
-/// tokenizer.model's folder adds beyond them, as early copies of Llama 2 do with a token for padding, is left out.
+/// What `folder` holds, in transformers' order: tokenizer.json (byte-level BPE, or SentencePiece's pieces),
+/// tokenizer.model (SentencePiece, or a tiktoken file as Meta publishes for Llama 3), vocab.json with merges.txt (Qwen2
+/// or GPT-2). The tokenizer's class, special tokens and BOS come from there and from the files beside it as
+/// docs/model_folder.md says. add_eos_token is not read: a prompt is to be continued. InputError, naming file and
+/// field, for a folder without a tokenizer, a damaged one, what transformers refuses, and for whatever would change ids
+/// and is not supported. `rows`: of the model's embedding; encode() refuses a text with an added token beyond them.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, std::uint32_t rows = ~0u);
 
 /// Tokens one at a time into text, each character as soon as it is complete.

@@ -1,13 +1,15 @@
-// tokenizer.json of Hugging Face, as far as byte-level BPE goes. What is not read and would change ids is refused.
+// tokenizer.json of Hugging Face, as far as byte pair encoding goes: byte-level, or of pieces as SentencePiece's. What
+// is not read and would change ids is refused.
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/bpe_tokenizer.h"
-#include "engine/model/json_fields.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/sentencepiece_json.h"
+#include "engine/model/tokenizer_settings.h"
 #include "engine/model/word_splitter.h"
 
 namespace tandem {
@@ -17,8 +19,7 @@ using Json = nlohmann::json;
 
 class TokenizerJson {
  public:
-  explicit TokenizerJson(const std::filesystem::path& folder)
-      : folder_(folder), path_(folder / "tokenizer.json"), config_(read_tokenizer_config(folder)) {
+  explicit TokenizerJson(const std::filesystem::path& folder) : folder_(folder), path_(folder / "tokenizer.json") {
     const std::string bytes = read_small_file(path_, std::size_t{128} << 20);
     if (nests_deeper(bytes))
       throw_input_error("{}: its brackets are nested deeper than {}.", path_.string(), kJsonNesting);
@@ -26,16 +27,24 @@ class TokenizerJson {
     if (!json_.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", path_.string());
     spec_.file = path_.string();
     spec_.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes))));
+    facts_.byte_level = bytes.find("\"ByteLevel\"") != std::string::npos;
   }
 
-  BpeSpec read() {
+  std::unique_ptr<Tokenizer> read(std::uint32_t rows) {
+    read_own_added_tokens();
+    settings_ = read_tokenizer_settings(folder_, facts_);
     read_model();
-    read_added_tokens();
-    read_normalizer();
-    read_words();
+    if (has_pieces()) return make_sentencepiece_tokenizer(read_pieces(), rows);
+    set_vocabulary(spec_, vocabulary_, merges_);
+    if (settings_.kind == TokenizerClass::backend) {
+      read_normalizer();
+      read_words();
+    } else {
+      apply_class(spec_, settings_);
+    }
+    add_tokens();
     read_post_processor();
-    check_bos_flag();
-    return std::move(spec_);
+    return make_bpe_tokenizer(std::move(spec_), rows);
   }
 
  private:
@@ -71,10 +80,6 @@ class TokenizerJson {
       refuse("model", json_.value("model", Json()), "an object");
     const Json& model = json_["model"];
     if (!absent(model, "type") && model["type"] != "BPE") refuse("model.type", model["type"], "\"BPE\"");
-    if (flag_of(model, "byte_fallback", "model.byte_fallback", false)) {
-      refuse("model.byte_fallback", model["byte_fallback"],
-             "false (a SentencePiece model in this form is read from its tokenizer.model)");
-    }
     for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       if (!absent(model, name) && model[name] != Json("") && model[name] != Json(0))
         refuse(std::string("model.") + name, model[name], "null");
@@ -88,46 +93,107 @@ class TokenizerJson {
     vocabulary_.reserve(model["vocab"].size());
     for (const auto& [text, id] : model["vocab"].items())
       vocabulary_.emplace_back(text, id_of(id, "model.vocab." + text));
-    std::vector<std::pair<std::string, std::string>> merges;
-    merges.reserve(model["merges"].size());
+    merges_.reserve(model["merges"].size());
     for (const Json& merge : model["merges"]) {
       if (merge.is_string()) {  // older files: "a b"
         const std::string& pair = merge.get_ref<const std::string&>();
         const std::size_t space = pair.find(' ');
         if (space == std::string::npos) refuse("model.merges", merge, "two tokens with a space between them");
-        merges.emplace_back(pair.substr(0, space), pair.substr(space + 1));
+        merges_.emplace_back(pair.substr(0, space), pair.substr(space + 1));
       } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-        merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+        merges_.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
       } else {
         refuse("model.merges", merge, "a pair of tokens");
       }
     }
-    set_vocabulary(spec_, vocabulary_, merges);
   }
 
-  void read_added_tokens() {
-    add_listed(spec_, vocabulary_, own_added_tokens());
-    const std::size_t own = spec_.added.size();
-    add_listed(spec_, vocabulary_, read_listed_tokens(folder_, config_));
-    add_to_hash(spec_, std::span(spec_.added).subspan(own));
+  /// A SentencePiece model in this form: characters and, for those that have no token, bytes.
+  bool has_pieces() const {
+    return settings_.kind == TokenizerClass::llama ||
+           (settings_.kind == TokenizerClass::backend && json_["model"].value("byte_fallback", Json()) == true);
   }
 
-  ListedTokens own_added_tokens() {
-    ListedTokens own;
-    own.file = path_.string();
-    if (absent(json_, "added_tokens")) return own;
+  SentencePieceSpec read_pieces() {
+    SentencePieceSpec pieces;
+    const Json& model = json_["model"];
+    bool prefix = true;
+    if (settings_.kind == TokenizerClass::llama) {  // whatever the file says about spaces
+      prefix = settings_.add_prefix_space.value_or(true);
+      pieces.prefix = {.first_only = !settings_.legacy.value_or(false), .not_before_space = true};
+      for (const auto& [field, name] : kLlamaNames) settings_.name_by_default(field, name);
+    } else {
+      if (spec_.whole_words) refuse("model.ignore_merges", model["ignore_merges"], "false beside byte_fallback");
+      prefix = absent(json_, "normalizer") ? read_metaspace(pieces) : read_space_marks(pieces);
+    }
+    const std::string unknown = absent(model, "unk_token") ? "<unk>" : text_of(model, "unk_token", "model.unk_token");
+    pieces.model = sentencepiece_of(vocabulary_, merges_, unknown, prefix, spec_.file);
+    add_tokens();
+    read_post_processor();
+    pieces.file = spec_.file;
+    pieces.added = std::move(spec_.added);
+    pieces.bos = spec_.bos;
+    pieces.add_bos = spec_.add_bos;
+    const std::string all =
+        fmt::format("{}:{:d}{:d}{:d}", spec_.hash, prefix, pieces.prefix.first_only, pieces.prefix.not_before_space);
+    pieces.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(all))));
+    return pieces;
+  }
+
+  /// Whether there are spaces in front at all; `pieces` gets the rule.
+  bool read_metaspace(SentencePieceSpec& pieces) const {
+    if (absent(json_, "pre_tokenizer") || json_["pre_tokenizer"].value("type", Json()) != "Metaspace")
+      refuse("pre_tokenizer", json_.value("pre_tokenizer", Json()),
+             "a Metaspace beside byte_fallback without a normalizer");
+    const Json& part = json_["pre_tokenizer"];
+    if (part.value("replacement", Json()) != kSpaceMark)
+      refuse("pre_tokenizer.replacement", part.value("replacement", Json()), "U+2581");
+    if (flag_of(part, "split", "pre_tokenizer.split", true))
+      refuse("pre_tokenizer.split", part.value("split", Json()), "false");
+    const Json scheme = part.value("prepend_scheme", Json("always"));
+    if (scheme != "always" && scheme != "first" && scheme != "never")
+      refuse("pre_tokenizer.prepend_scheme", scheme, "\"always\", \"first\" or \"never\"");
+    pieces.prefix = {.first_only = scheme == "first", .not_before_space = true};
+    return scheme != "never";
+  }
+
+  /// The same with a normalizer, as older files have it: Replace of spaces, perhaps behind a Prepend.
+  bool read_space_marks(SentencePieceSpec& pieces) const {
+    const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
+    const Json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMark}};
+    const Json &whole = json_["normalizer"], parts = whole.is_object() ? whole.value("normalizers", Json()) : Json();
+    const bool prefix = parts == Json::array({prepend, replace});
+    if (!prefix && whole != replace && parts != Json::array({replace}))
+      refuse("normalizer", whole,
+             "a Replace of spaces by U+2581, alone or behind a Prepend of it, beside byte_fallback");
+    if (!absent(json_, "pre_tokenizer"))
+      refuse("pre_tokenizer", json_["pre_tokenizer"], "null beside such a normalizer");
+    pieces.normalize = prefix ? mark_spaces_and_prepend : mark_spaces;
+    return prefix;
+  }
+
+  void read_own_added_tokens() {
+    if (!json_.contains("added_tokens")) return;
     if (!json_["added_tokens"].is_array()) refuse("added_tokens", json_["added_tokens"], "a list of objects");
     for (const Json& token : json_["added_tokens"]) {
       if (!token.is_object() || absent(token, "id")) refuse("added_tokens", token, "an object with an id");
-      AddedToken added;
-      added.text = text_of(token, "content", "added_tokens.content");
+      AddedToken added = read_added_token(nlohmann::ordered_json(token), path_.string() + ": field 'added_tokens'");
       added.id = id_of(token["id"], "added_tokens.id");
-      added.special = flag_of(token, "special", "added_tokens.special", false);
-      added.normalized = flag_of(token, "normalized", "added_tokens.normalized", !added.special);
-      refuse_flags(token, fmt::format("{}, added_tokens '{}'", own.file, added.text));
-      own.tokens.push_back(std::move(added));
+      facts_.added.push_back(std::move(added));
     }
-    return own;
+  }
+
+  /// Its own tokens first, where the class takes them from here at all.
+  void add_tokens() {
+    const KnownVocabulary known = known_vocabulary(vocabulary_);
+    if (settings_.kind == TokenizerClass::backend) spec_.added.add(facts_.added, known);
+    const std::map<std::int32_t, AddedToken> own = spec_.added.tokens();
+    settings_.add_to(spec_.added, known);
+    std::vector<AddedToken> changed;
+    for (const auto& [id, token] : spec_.added.tokens()) {
+      if (const auto before = own.find(id); before == own.end() || before->second != token) changed.push_back(token);
+    }
+    add_to_hash(spec_, changed);
   }
 
   void read_normalizer() {
@@ -199,48 +265,31 @@ class TokenizerJson {
       if (spec_.add_bos) refuse("post_processor.single", single, "one token before the sequence at most");
       if (!step["SpecialToken"].is_object()) refuse("post_processor.single", step, "a SpecialToken with an id");
       const std::string text = text_of(step["SpecialToken"], "id", "post_processor.single.SpecialToken.id");
-      for (const AddedToken& token : spec_.added) {
-        if (token.text == text) spec_.bos = token.id;
-      }
-      if (spec_.bos < 0) refuse("post_processor.single.SpecialToken.id", step, "one of added_tokens");
       const Json listed = part.value("special_tokens", Json());
       const Json ids = listed.is_object() && listed.contains(text) && listed[text].is_object()
                            ? listed[text].value("ids", Json())
                            : Json();
-      if (!ids.is_null() && ids != Json::array({spec_.bos})) {
-        refuse(fmt::format("post_processor.special_tokens.{}.ids", text), ids,
-               fmt::format("the token's id in added_tokens, [{}],", spec_.bos));
-      }
+      const std::string where = fmt::format("post_processor.special_tokens.{}.ids", text);
+      if (!ids.is_array() || ids.size() != 1) refuse(where, ids, "a list of one token id");
+      spec_.bos = id_of(ids[0], where);
       spec_.add_bos = true;
     }
   }
 
-  /// transformers 4 rebuilds the template of a Llama class from this flag, transformers 5 leaves the template.
-  void check_bos_flag() const {
-    const std::string file = (folder_ / "tokenizer_config.json").string();
-    const JsonFields fields(config_, file);
-    if (!fields.has("tokenizer_class") || !fields.has("add_bos_token")) return;
-    const std::string kind = fields.text("tokenizer_class");
-    if (kind != "LlamaTokenizer" && kind != "LlamaTokenizerFast") return;
-    if (fields.flag("add_bos_token", false) == spec_.add_bos) return;
-    throw_input_error(
-        "{}: field 'add_bos_token' is {}, but the post_processor of {} {} a token before the text; versions of "
-        "transformers differ in whom they follow. Make both say the same, or remove the field.",
-        file, !spec_.add_bos, path_.string(), spec_.add_bos ? "puts" : "does not put");
-  }
-
   std::filesystem::path folder_;
   std::filesystem::path path_;
-  Json config_;  // tokenizer_config.json
   Json json_;
+  TokenizerJsonFacts facts_;
+  TokenizerSettings settings_;
   Vocabulary vocabulary_;
+  std::vector<std::pair<std::string, std::string>> merges_;
   BpeSpec spec_;
 };
 
 }  // namespace
 
-BpeSpec read_tokenizer_json(const std::filesystem::path& folder) {
-  return TokenizerJson(folder).read();
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& folder, std::uint32_t rows) {
+  return TokenizerJson(folder).read(rows);
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/common/json.h"
+#include "engine/model/json_file.h"
 #include "engine/model/tokenizer.h"
 #include "tests/engine/model/model_folder.h"
 
@@ -81,55 +82,128 @@ TEST_F(AddedTokens, OfVocabAndMergesComeFromAddedTokensJson) {
   EXPECT_EQ(parsed("<tool_call>"), Ids{703});
 }
 
-TEST_F(AddedTokens, OfTiktokenFilesReplaceTheGuessedNames) {
+TEST_F(AddedTokens, OfTiktokenFilesAreGuessedOnlyWhereNoFileSaysAnything) {
   copy("small_tiktoken");
   const auto guessed = load();
   const std::int32_t first = guessed->bos();
   ASSERT_EQ(guessed->special("<|finetune_right_pad_id|>"), first + 4);
   write("tokenizer_config.json",
         {{"added_tokens_decoder",
-          {{std::to_string(first + 4), token("<pad>", true)}, {std::to_string(first + 256), token("<new>", false)}}}});
-  EXPECT_EQ(load()->special("<pad>"), first + 4);
-  EXPECT_EQ(load()->special("<|finetune_right_pad_id|>"), -1);
-  EXPECT_EQ(load()->encode("<new>", false), Ids{first + 256});
-  EXPECT_EQ(load()->special("<|eot_id|>"), first + 9);
-  EXPECT_NE(load()->hash(), guessed->hash());
-  write("tokenizer_config.json", {{"added_tokens_decoder", {{std::to_string(first + 9), token("<|eot_id|>", true)}}}});
-  EXPECT_EQ(load()->hash(), guessed->hash());
-  write("tokenizer_config.json", {{"added_tokens_decoder", {{std::to_string(first + 4), token("<|eot_id|>", true)}}}});
-  EXPECT_THAT(sentence(), HasSubstr("'<|eot_id|>'")) << "two ids for one text";
+          {{std::to_string(first + 4), token("<pad>", true)}, {std::to_string(first + 6), token("<new>", false)}}},
+         {"extra_special_tokens", {"<more>"}}});
+  const auto listed = load();
+  EXPECT_EQ(listed->special("<pad>"), first + 4);
+  EXPECT_EQ(listed->special("<|finetune_right_pad_id|>"), -1);
+  EXPECT_EQ(listed->special("<|reserved_token_" + std::to_string(first) + "|>"), first)
+      << "transformers' name for a gap";
+  EXPECT_EQ(listed->special("<more>"), first + 7);
+  EXPECT_NE(listed->encode("<new>", false), Ids{first + 6}) << "all of them were special when they were added";
+  EXPECT_EQ(listed->encode("x", true), listed->encode("x", false)) << "add_bos_token is missing";
+  EXPECT_NE(listed->hash(), guessed->hash());
+  write("tokenizer_config.json", {{"bos_token", "<s>"}, {"add_bos_token", true}});
+  EXPECT_EQ(load()->encode("", true), Ids{first});
+  EXPECT_EQ(load()->special("<|eot_id|>"), -1);
+  write("tokenizer_config.json", {{"extra_special_tokens", {{{"__type", "AddedToken"}, {"content", "<x>"}}}}});
+  EXPECT_THAT(sentence(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("extra_special_tokens")));
 }
 
-TEST_F(AddedTokens, FilesThatDisagreeAreRefusedByName) {
+// A listed id decides the order alone: a token has the id of its text, or else the next free one.
+TEST_F(AddedTokens, GetTheIdsThatTransformersGivesThem) {
   copy("small_llama3");
   struct Case {
     const char* id;
     Json added;
-    const char* says;
+    std::int32_t wanted;
   };
-  for (const Case& c : std::vector<Case>{{"704", token("<other>", true), "'<other>'"},
-                                         {"705", token("<|eot_id|>", true), "under 704"},
-                                         {"704", token("<|eot_id|>", false), "'special'"},
-                                         {"704", token("<|eot_id|>", true, true), "'normalized'"},
-                                         {"300", token("<extra>", true), "another token"},
-                                         {"705", token("lo", true), "under 538"},
-                                         {"709", token("<extra>", true), "705 is the next free one"},
-                                         {"705", token("", true), "no text"},
-                                         {"x", token("<extra>", true), "'x'"}}) {
+  for (const Case& c : std::vector<Case>{{"704", token("<other>", true), 705},
+                                         {"705", token("<|eot_id|>", true), 704},
+                                         {"704", token("<|eot_id|>", false), 704},
+                                         {"704", token("<|eot_id|>", true, true), 704},
+                                         {"300", token("<extra>", true), 705},
+                                         {"705", token("lo", true), 538},
+                                         {"709", token("<extra>", true), 705},
+                                         {"705", token("", true), -1}}) {
     write("tokenizer_config.json", {{"added_tokens_decoder", {{c.id, c.added}}}});
-    EXPECT_THAT(sentence(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr(c.says)));
+    EXPECT_EQ(load()->special(c.added["content"].get<std::string>()), c.wanted) << c.id << ' ' << c.added;
   }
-  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-    Json added = token("<extra>", true);
-    added[flag] = true;
-    write("tokenizer_config.json", {{"added_tokens_decoder", {{"705", added}}}});
-    EXPECT_THAT(sentence(), HasSubstr(flag));
-  }
+  write("tokenizer_config.json", {{"added_tokens_decoder", {{"x", token("<extra>", true)}}}});
+  EXPECT_THAT(sentence(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'x'")));
   write("tokenizer_config.json", {{"pad_token", "<none>"}});
-  EXPECT_THAT(sentence(), AllOf(HasSubstr("'<none>'"), HasSubstr("no file gives it an id")));
+  EXPECT_EQ(parsed("<none>"), Ids{705});
   write("tokenizer_config.json", Json::object());
   change("tokenizer.json", [](Json& j) { j["added_tokens"].back()["id"] = 709; });
-  EXPECT_THAT(sentence(), HasSubstr("704 is the next free one"));
+  EXPECT_EQ(parsed("<|eot_id|>"), Ids{704});
+}
+
+// Every place and form that names a special token gives the same one.
+TEST_F(AddedTokens, EveryFormGivesOneId) {
+  const Json object = {{"__type", "AddedToken"}, {"content", "<image>"}, {"special", true}};
+  const Json plain = {{"content", "<image>"}, {"normalized", false}};
+  for (const char* tokenizer : {"small_llama3", "small_qwen2", "small_qwen2_files"}) {
+    copy(tokenizer);
+    const Json own = path_exists(path("tokenizer_config.json"))
+                         ? parse_json(read_bytes(path("tokenizer_config.json")), "JSON")
+                         : Json::object();
+    for (const Json& form : std::vector<Json>{{{"extra_special_tokens", {"<image>"}}},
+                                              {{"extra_special_tokens", {object}}},
+                                              {{"extra_special_tokens", {{"image_token", "<image>"}}}},
+                                              {{"extra_special_tokens", {{"image_token", object}}}},
+                                              {{"additional_special_tokens", {"<image>"}}},
+                                              {{"additional_special_tokens", {object}}},
+                                              {{"model_specific_special_tokens", {{"image_token", "<image>"}}}},
+                                              {{"image_token", "<image>"}},
+                                              {{"image_token", object}},
+                                              {{"pad_token", "<image>"}},
+                                              {{"pad_token", object}}}) {
+      Json config = own;
+      config.update(form);
+      write("tokenizer_config.json", config);
+      const Ids ids = parsed("a<image>b");
+      ASSERT_EQ(ids.size(), 3u) << tokenizer << ' ' << form;
+      EXPECT_EQ(ids[1], load()->special("<image>"));
+      EXPECT_NE(load()->encode("a<image>b", false), ids) << "it is special";
+      EXPECT_EQ(load()->decode(ids), "ab");
+    }
+    Json config = own;
+    config.erase("added_tokens_decoder");
+    write("tokenizer_config.json", config);
+    for (const Json& map : std::vector<Json>{{{"pad_token", "<image>"}},
+                                             {{"pad_token", plain}},
+                                             {{"image_token", plain}},
+                                             {{"extra_special_tokens", {plain}}},
+                                             {{"additional_special_tokens", {"<image>"}}}}) {
+      write("special_tokens_map.json", map);
+      EXPECT_EQ(parsed("a<image>b").size(), 3u) << tokenizer << ' ' << map;
+    }
+    write("tokenizer_config.json", own);
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) fs::remove(entry.path(), ignored);
+  }
+}
+
+// lstrip, rstrip and single_word.
+TEST_F(AddedTokens, FlagsTakeSpacesAlongAndLookAtNeighbours) {
+  copy("small_llama3");
+  const auto with = [this](const char* flag) {
+    Json added = token("<tool>", false);
+    added[flag] = true;
+    write("tokenizer_config.json", {{"added_tokens_decoder", {{"705", added}}}});
+    return load();
+  };
+  const Ids a = load()->encode("a", false), b = load()->encode("b", false), space_b = load()->encode(" b", false);
+  const auto joined = [](const Ids& before, const Ids& after) {
+    Ids ids = before;
+    ids.push_back(705);
+    ids.insert(ids.end(), after.begin(), after.end());
+    return ids;
+  };
+  EXPECT_EQ(with("lstrip")->encode("a \n\u2003<tool> b", false), joined(a, space_b));
+  EXPECT_EQ(with("rstrip")->encode("a<tool>\u00a0\t b", false), joined(a, b));
+  const auto single = with("single_word");
+  EXPECT_EQ(single->encode("<tool> b", false), joined({}, space_b));
+  for (const char* text : {"a<tool> b", "<tool>b", "<tool>_", "\u00e9<tool>", "<tool>\u0301", "1<tool>"})
+    EXPECT_THAT(single->encode(text, false), ::testing::Not(::testing::Contains(705))) << text;
+  EXPECT_THAT(single->encode("(<tool>)", false), ::testing::Contains(705));
 }
 
 TEST_F(AddedTokens, NormalizedOnesAreSoughtInWhatTheOthersLeave) {

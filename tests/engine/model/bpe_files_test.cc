@@ -42,7 +42,7 @@ TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
   const Case cases[] = {
       {[](Json& j) { j.erase("model"); }, "'model'"},
       {[](Json& j) { j["model"]["type"] = "Unigram"; }, "'model.type' is \"Unigram\""},
-      {[](Json& j) { j["model"]["byte_fallback"] = true; }, "'model.byte_fallback'"},
+      {[](Json& j) { j["model"]["byte_fallback"] = true; }, "'model.ignore_merges'"},
       {[](Json& j) { j["model"]["dropout"] = 0.1; }, "'model.dropout'"},
       {[](Json& j) { j["model"]["vocab"] = Json::array(); }, "'model.vocab'"},
       {[](Json& j) { j["model"]["vocab"]["a"] = -1; }, "'model.vocab.a' is -1"},
@@ -53,9 +53,9 @@ TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
          j["model"]["merges"][0] = {"zzzz", "q"};
        },
        "the merge 'zzzz q'"},
-      {[](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "lstrip"},
+      {[](Json& j) { j["added_tokens"][0]["lstrip"] = 1; }, "lstrip"},
       {[](Json& j) { j["added_tokens"][0].erase("id"); }, "'added_tokens'"},
-      {[](Json& j) { j["added_tokens"][1]["content"] = ""; }, "has no text"},
+      {[](Json& j) { j["added_tokens"][1].erase("content"); }, "'content'"},
       {[](Json& j) {
          j["normalizer"] = {{"type", "Lowercase"}};
        },
@@ -72,7 +72,8 @@ TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
          j["post_processor"] = {{"type", "BertProcessing"}};
        },
        "'post_processor'"},
-      {[](Json& j) { j["post_processor"]["single"][0]["SpecialToken"]["id"] = "<none>"; }, "one of added_tokens"},
+      {[](Json& j) { j["post_processor"]["single"][0]["SpecialToken"]["id"] = "<none>"; },
+       "'post_processor.special_tokens.<none>.ids'"},
       {[](Json& j) {
          Json& single = j["post_processor"]["single"];
          single.insert(single.begin(), single[0]);
@@ -82,8 +83,10 @@ TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
          j["post_processor"] = {{"type", "Sequence"}, {"processors", {j["post_processor"], j["post_processor"]}}};
        },
        "one TemplateProcessing"},
-      {[](Json& j) { j["post_processor"]["special_tokens"]["<|begin_of_text|>"]["ids"] = {5}; },
-       "'post_processor.special_tokens.<|begin_of_text|>.ids' is [5]"},
+      {[](Json& j) {
+         j["post_processor"]["special_tokens"]["<|begin_of_text|>"]["ids"] = {5, 6};
+       },
+       "'post_processor.special_tokens.<|begin_of_text|>.ids' is [5,6]"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(said_of_json("small_llama3", "tokenizer.json", c.change),
@@ -112,21 +115,23 @@ TEST_F(BpeFiles, VocabAndMergesNameTheLine) {
               HasSubstr("'99999999999'"));
 }
 
-// transformers 4 follows the flag, transformers 5 the template.
-TEST_F(BpeFiles, ALlamaFlagThatContradictsTheTemplateIsRefused) {
+// As transformers 5; transformers 4 followed the flag.
+TEST_F(BpeFiles, TheTemplateOfTokenizerJsonDecidesBos) {
   const TemporaryFolder folder;
-  fs::copy_file(golden_folder() / "tokenizers" / "small_llama3" / "tokenizer.json", folder.path() / "tokenizer.json");
-  const auto with = [&](const Json& config) {
+  Json json = parse_json(read_bytes(golden_folder() / "tokenizers" / "small_llama3" / "tokenizer.json"), "JSON");
+  write_bytes(folder.path() / "tokenizer.json", json_text(json));
+  const auto first = [&](const Json& config) {
     write_bytes(folder.path() / "tokenizer_config.json", json_text(config));
-    return sentence_of([&] { load_tokenizer(folder.path()); });
+    return load_tokenizer(folder.path())->encode("x", true).front();
   };
-  for (const char* kind : {"LlamaTokenizer", "LlamaTokenizerFast"}) {
-    EXPECT_THAT(with({{"tokenizer_class", kind}, {"add_bos_token", false}}),
-                AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'add_bos_token' is false")));
-    EXPECT_EQ(with({{"tokenizer_class", kind}, {"add_bos_token", true}}), "");
-    EXPECT_EQ(with({{"tokenizer_class", kind}}), "");
-  }
-  EXPECT_EQ(with({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_bos_token", false}}), "");
+  for (const char* kind : {"LlamaTokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast"})
+    EXPECT_EQ(first({{"tokenizer_class", kind}, {"add_bos_token", false}}), 700);
+  json["post_processor"]["special_tokens"]["<|begin_of_text|>"]["ids"] = {5};
+  write_bytes(folder.path() / "tokenizer.json", json_text(json));
+  EXPECT_EQ(first(Json::object()), 5) << "as that template says";
+  json["post_processor"] = nullptr;
+  write_bytes(folder.path() / "tokenizer.json", json_text(json));
+  EXPECT_EQ(first({{"bos_token", "<|begin_of_text|>"}, {"add_bos_token", true}}), 87);
 }
 
 // Both kinds have the same files; only a class says which expression cuts the words.
@@ -138,7 +143,7 @@ TEST_F(BpeFiles, TheClassOfVocabAndMergesIsNeverGuessed) {
     return load_tokenizer(folder.path())->encode("I'LL go\n\n  to (see) it!!\n e\u0301 12", false);
   };
   const auto says = [&] { return sentence_of(words); };
-  const auto refused = AllOf(HasSubstr("'tokenizer_class'"), HasSubstr("Qwen2Tokenizer and GPT2Tokenizer"));
+  const auto refused = AllOf(HasSubstr("'tokenizer_class'"), HasSubstr("Qwen2Tokenizer or GPT2Tokenizer"));
   EXPECT_THAT(says(), refused);
   write_bytes(folder.path() / "config.json", R"({"model_type": "llama"})");
   EXPECT_THAT(says(), refused);
@@ -154,7 +159,7 @@ TEST_F(BpeFiles, TheClassOfVocabAndMergesIsNeverGuessed) {
   }
   write_bytes(folder.path() / "config.json", R"({"model_type": "qwen2"})");
   write_bytes(folder.path() / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
-  EXPECT_THAT(says(), HasSubstr("'tokenizer_class' is \"GPT2Tokenizer\""));
+  EXPECT_EQ(words(), qwen2) << "transformers takes the model's";
   write_bytes(folder.path() / "tokenizer_config.json", R"({"add_prefix_space": true})");
   EXPECT_THAT(says(), HasSubstr("'add_prefix_space' is true"));
 }

@@ -129,6 +129,9 @@ TEST(LoadModel, ATokenizerMustFitTheModel) {
   EXPECT_EQ(load_model(name, false).tokenizer, nullptr);
   EXPECT_THAT(sentence_of([&] { load_model(name); }), HasSubstr("has no tokenizer: neither tokenizer.model"));
   fs::copy_file(data_path("models/seed") / "tokenizer.model", folder.path() / "tokenizer.model");
+  EXPECT_THAT(sentence_of([&] { load_model(name); }), AllOf(HasSubstr("tokenizer.model"), HasSubstr("LlamaTokenizer")))
+      << "transformers would read it as Qwen2Tokenizer";
+  write_bytes(folder.path() / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer"})");
   EXPECT_THAT(sentence_of([&] { load_model(name); }), AllOf(HasSubstr("2048 pieces"), HasSubstr("128")));
 }
 

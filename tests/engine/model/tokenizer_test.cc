@@ -1,6 +1,7 @@
 #include "engine/model/tokenizer.h"
 
 #include <random>
+#include <set>
 #include <vector>
 
 #include "engine/common/json.h"
@@ -11,6 +12,7 @@
 namespace tandem::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Ids = std::vector<std::int32_t>;
 
@@ -83,23 +85,24 @@ TEST_F(SentencePiece, IdsBeyondTheVocabularyHaveNoText) {
 }
 
 // As in early copies of Llama 2: a token for padding behind the last row of the embedding.
-TEST_F(SentencePiece, AddedTokensBeyondTheModelsRowsAreLeftOut) {
+TEST_F(SentencePiece, AddedTokensBeyondTheModelsRowsMayStandInNoText) {
   write_bytes(folder_.path() / "added_tokens.json", R"({"<pad>": 2048})");
-  EXPECT_THAT(sentence(sound_), HasSubstr("is not special")) << "no setting names it";
+  EXPECT_EQ(load_tokenizer(folder_.path())->encode("<pad>", false), Ids{2048}) << "no setting names it: not special";
   write_bytes(folder_.path() / "special_tokens_map.json", R"({"pad_token": {"content": "<pad>"}})");
-  EXPECT_EQ(load_tokenizer(folder_.path())->special("<pad>"), 2048);
+  EXPECT_THAT(load_tokenizer(folder_.path())->encode("<pad>", false), ::testing::Each(::testing::Lt(2048)));
   const auto tokenizer = load_tokenizer(folder_.path(), 2048);
   EXPECT_EQ(tokenizer->vocab_size(), 2048u);
-  EXPECT_EQ(tokenizer->special("<pad>"), -1);
-  EXPECT_THAT(tokenizer->encode("<pad>", false, Specials::parsed), ::testing::Each(::testing::Lt(2048)));
+  EXPECT_EQ(tokenizer->special("<pad>"), 2048);
+  EXPECT_THAT(sentence_of([&] { tokenizer->encode("a<pad>", false, Specials::parsed); }),
+              AllOf(HasSubstr("'<pad>'"), HasSubstr("2048"), HasSubstr("vocab_size")));
 }
 
-TEST_F(SentencePiece, TokensThatFilesBesideItAddAreSpecial) {
-  const std::string plain = load()->hash();
+TEST_F(SentencePiece, TokensThatFilesBesideItAddAreFound) {
+  const std::string plain = load("{}")->hash();
   const auto tokenizer = load(R"({"added_tokens_decoder": {
       "2": {"content": "</s>", "special": true}, "2048": {"content": "<|im_end|>", "special": true},
-      "2049": {"content": "<|im_end|>!", "special": true}}})");
-  EXPECT_EQ(tokenizer->vocab_size(), 2050u);
+      "2049": {"content": "<|im_end|>!", "special": true}, "2050": {"content": "<tool>"}}})");
+  EXPECT_EQ(tokenizer->vocab_size(), 2051u);
   EXPECT_EQ(tokenizer->special("<|im_end|>"), 2048);
   EXPECT_EQ(tokenizer->special("</s>"), 2);
   EXPECT_NE(tokenizer->hash(), plain);
@@ -112,55 +115,72 @@ TEST_F(SentencePiece, TokensThatFilesBesideItAddAreSpecial) {
   expected.insert(expected.end(), {2049, 2});
   EXPECT_EQ(parsed, expected);
   EXPECT_EQ(tokenizer->decode(Ids{2048, 2049}), "");
+  Ids plain_token = tokenizer->encode("one", false);
+  plain_token.push_back(2050);
+  EXPECT_EQ(tokenizer->encode("one<tool>", false), plain_token) << "no special one: found in every text";
+  EXPECT_EQ(tokenizer->decode(plain_token), "one<tool>");
+  EXPECT_EQ(tokenizer->bytes_of(2050, false), "<tool>");
+  Ids parts;
+  tokenizer->encode_parts("one<tool>two", 1, [&](std::span<const std::int32_t> part) {
+    parts.insert(parts.end(), part.begin(), part.end());
+    return true;
+  });
+  EXPECT_EQ(parts, tokenizer->encode("one<tool>two", false));
   for (const char* bad :
-       {R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": false}}})",
-        R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": true, "rstrip": true}}})",
-        R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": true, "lstrip": true}}})",
-        R"({"added_tokens_decoder": {"2048": {"content": "<x>", "special": true, "single_word": true}}})",
-        R"({"added_tokens_decoder": {"2": {"content": "<x>", "special": true}}})",
-        R"({"added_tokens_decoder": {"2049": {"content": "<x>", "special": true}}})",
-        R"({"added_tokens_decoder": {"-1": {"content": "<x>", "special": true}}})",
-        R"({"added_tokens_decoder": {"2049": {"special": true}}})", R"({"added_tokens_decoder": [1]})"}) {
-    try {
-      load(bad);
-      FAIL() << bad;
-    } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("tokenizer_config.json")) << bad;
-    }
+       {R"({"added_tokens_decoder": {"-1": {"content": "<x>", "special": true}}})",
+        R"({"added_tokens_decoder": {"2049": {"content": "<x>", "special": 1}}})",
+        R"({"added_tokens_decoder": {"2049": {"content": "<x>", "size": true}}})",
+        R"({"added_tokens_decoder": {"2049": {"special": true}}})", R"({"added_tokens_decoder": [1]})",
+        R"({"added_tokens_decoder": null})", R"({"unk_token": {"content": "<unk>"}})", R"({"bos_token": 1})"}) {
+    EXPECT_THAT(sentence_of([&] { load(bad); }), HasSubstr("tokenizer_config.json")) << bad;
   }
 }
 
 // As transformers: a text that is rendered from a chat's turns can hold it.
-TEST_F(SentencePiece, TheUnknownPieceIsParsedWhereFilesNameIt) {
-  EXPECT_THAT(load()->encode("a<unk>b", false, Specials::parsed), ::testing::Not(::testing::Contains(0)));
-  for (const char* config : {R"({"unk_token": "<unk>"})", R"({"unk_token": {"content": "<unk>"}})",
-                             R"({"added_tokens_decoder": {"0": {"content": "<unk>", "special": true}}})"}) {
+TEST_F(SentencePiece, TheUnknownPieceIsParsedUnlessItsNameIsNull) {
+  for (const char* config :
+       {"{}", R"({"unk_token": "<unk>"})", R"({"unk_token": {"__type": "AddedToken", "content": "<unk>"}})",
+        R"({"unk_token": null, "added_tokens_decoder": {"0": {"content": "<unk>", "special": true}}})"}) {
     const auto tokenizer = load(config);
     EXPECT_THAT(tokenizer->encode("a<unk>b", false, Specials::parsed), ::testing::Contains(0)) << config;
     EXPECT_THAT(tokenizer->encode("a<unk>b", false), ::testing::Not(::testing::Contains(0))) << config;
   }
+  EXPECT_THAT(load(R"({"unk_token": null})")->encode("a<unk>b", false, Specials::parsed),
+              ::testing::Not(::testing::Contains(0)));
 }
 
 TEST_F(SentencePiece, TokenizerConfigDecidesBosAndPrefixSpace) {
   const auto plain = load();
-  EXPECT_EQ(plain->encode("word", true).front(), 1);  // without the file, BOS is given
-  const std::string hash = plain->hash();
-  EXPECT_EQ(load("{}")->hash(), hash);
-
-  const auto no_bos = load(R"({"add_bos_token": false})");
+  EXPECT_EQ(plain->encode("word", true).front(), 1);  // in a folder of Meta's, without any such file, BOS is given
+  const auto no_bos = load("{}");
   EXPECT_EQ(no_bos->encode("word", true), plain->encode("word", false));
-  EXPECT_NE(no_bos->hash(), hash);  // other ids, another tokenizer
+  EXPECT_NE(no_bos->hash(), plain->hash());  // other ids, another tokenizer
+  EXPECT_EQ(load(R"({"add_bos_token": false})")->hash(), no_bos->hash());
+  EXPECT_EQ(load(R"({"add_bos_token": true})")->hash(), plain->hash());
+  EXPECT_EQ(load(R"({"add_bos_token": true, "bos_token": null})")->encode("word", true), no_bos->encode("word", true));
 
-  // The embedded model adds no space by itself; told to, it encodes as if the text began with one.
-  const auto spaced = load(R"({"add_prefix_space": true})");
+  // The embedded model adds no space by itself. LlamaTokenizer adds one unless it is told not to, in front of the text
+  // alone and not before another space; with "legacy" behind every added token too.
+  const auto with = [this](const char* more) {
+    return load(R"({"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>")" + std::string(more) + "}");
+  };
+  const auto bare = with(R"(, "add_prefix_space": false)"), spaced = with(""), legacy = with(R"(, "legacy": true)");
+  EXPECT_EQ(bare->encode("word", false), plain->encode("word", false));
   EXPECT_NE(plain->encode("word", false), plain->encode(" word", false));
-  EXPECT_EQ(spaced->encode("word", true), plain->encode(" word", true));
+  EXPECT_EQ(spaced->encode("word", false), plain->encode(" word", false));
+  EXPECT_EQ(spaced->encode(" word", false), plain->encode(" word", false));
   EXPECT_EQ(spaced->decode(spaced->encode("word", false)), "word");
-  EXPECT_NE(spaced->hash(), hash);
-  const auto unspaced = load(R"({"add_prefix_space": false, "add_bos_token": null})");
-  EXPECT_EQ(unspaced->encode("word", true), plain->encode("word", true));
+  const auto parsed = [](const Tokenizer& tokenizer) { return tokenizer.encode("</s>word", false, Specials::parsed); };
+  const auto behind_end = [](Ids ids) {
+    ids.insert(ids.begin(), 2);
+    return ids;
+  };
+  EXPECT_EQ(parsed(*spaced), behind_end(plain->encode("word", false)));
+  EXPECT_EQ(parsed(*legacy), behind_end(plain->encode(" word", false)));
+  EXPECT_EQ(std::set<std::string>({bare->hash(), spaced->hash(), legacy->hash()}).size(), 3u);
 
-  for (const char* config : {"[]", "{", R"({"add_bos_token": "yes"})", R"({"add_prefix_space": 1})"}) {
+  for (const char* config :
+       {"[]", "{", R"({"add_bos_token": "yes"})", R"({"add_prefix_space": 1})", R"({"legacy": 1})"}) {
     EXPECT_THAT(sentence_of([&] { load(config); }), HasSubstr("tokenizer_config.json")) << config;
   }
 }
@@ -175,6 +195,7 @@ TEST_F(SentencePiece, DamagedFilesAreSentences) {
   EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("has no tokenizer: neither tokenizer.model"));
   write_bytes(folder_.path() / "tokenizer.json", "{}");
   EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("tokenizer.json: field 'model'"));
+  std::filesystem::remove(folder_.path() / "tokenizer.json");
   std::filesystem::create_directory(file_);
   EXPECT_THAT(sentence_of([&] { load(); }), HasSubstr("not a regular file"));
 }

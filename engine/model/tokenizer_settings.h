@@ -1,0 +1,63 @@
+// What the files beside a vocabulary say about its tokenizer: its class and its special tokens, in the places where
+// Hugging Face folders state them. docs/model_folder.md lists the places and which of them counts.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/added_tokens.h"
+
+namespace tandem {
+
+/// How transformers builds the tokenizer: `backend` takes tokenizer.json (or tokenizer.model) as it is, the others take
+/// vocabulary and merges from there and have rules of their own for the rest.
+enum class TokenizerClass { backend, llama, qwen2, gpt2 };
+
+/// What tokenizer.json says that decides how the other files are read.
+struct TokenizerJsonFacts {
+  bool byte_level = false;
+  std::vector<AddedToken> added;
+};
+
+struct TokenizerSettings {
+  struct Named {
+    std::string field;  // bos_token, image_token, ...
+    AddedToken token;
+  };
+
+  std::string file;  // tokenizer_config.json, for messages
+  bool any = false;  // false: no such file is there, as in a folder that Meta published, which transformers cannot read
+  TokenizerClass kind = TokenizerClass::backend;
+  std::optional<bool> add_bos, add_prefix_space, legacy;
+  std::map<std::int32_t, AddedToken> listed;     // added_tokens_decoder, or else what the files with ids list
+  std::vector<Named> named;                      // in transformers' order
+  std::set<std::string> unset;                   // fields that are null: the class's own name does not count
+  std::optional<std::vector<AddedToken>> extra;  // extra_special_tokens; nothing where the field is missing
+  bool extra_from_map = false;                   // as special_tokens_map.json's additional_special_tokens
+  bool extra_has_objects = false;
+
+  /// Names a special token where no file does, as the tokenizer's class has it.
+  void name_by_default(const std::string& field, const std::string& text);
+  /// The text of bos_token; empty where there is none.
+  std::string bos() const;
+  /// Adds what the settings list and name, in transformers' order. An id in `listed` decides the order alone.
+  void add_to(AddedVocabulary& added, const KnownVocabulary& known) const;
+};
+
+/// Special tokens that LlamaTokenizer names where no file does.
+inline constexpr std::pair<const char*, const char*> kLlamaNames[] = {
+    {"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}};
+
+/// Reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json of `folder`; each may be
+/// missing. InputError naming file and field where transformers refuses them, and for a class that is not supported.
+TokenizerSettings read_tokenizer_settings(const std::filesystem::path& folder,
+                                          const std::optional<TokenizerJsonFacts>& tokenizer_json);
+
+/// A token as an object of tokenizer_config.json or tokenizer.json. `where`: file and field, for messages.
+AddedToken read_added_token(const nlohmann::ordered_json& token, const std::string& where);
+
+}  // namespace tandem
