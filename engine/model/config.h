@@ -1,4 +1,5 @@
-// Shape of a model, read from a Hugging Face folder's config.json (and generation_config.json for stop tokens).
+// Shape of a model, read from a Hugging Face folder's config.json (and generation_config.json for stop tokens) as
+// transformers reads it, defaults included. docs/model_folder.md lists what the files state twice.
 #pragma once
 
 #include <cstdint>

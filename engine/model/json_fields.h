@@ -19,6 +19,7 @@ class JsonFields {
 
   JsonFields(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
 
+  const Json& json() const { return json_; }
   bool has(const char* name) const { return json_.contains(name) && !json_[name].is_null(); }
 
   std::uint32_t size(const char* name, std::uint32_t most) const {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <optional>
+#include <utility>
 
 #include "engine/model/json_fields.h"
 
@@ -14,25 +14,28 @@ using Json = nlohmann::json;
 
 constexpr double kMostFactor = 4096;
 
-double optional_number(const JsonFields& fields, const char* name, double otherwise, double most) {
-  return fields.has(name) ? fields.number(name, 0, most) : otherwise;
+/// 0 and null count as nothing.
+double optional_number(const JsonFields& fields, const Json& group, const char* name, double otherwise, double most) {
+  return fields.has(name) && group[name] != 0 ? fields.number(name, 0, most) : otherwise;
 }
 
+/// rope_type, or else its older name.
 RopeScaling::Type read_type(const JsonFields& fields, const Json& group) {
-  RopeScaling::Type type = RopeScaling::Type::none;
-  for (const char* name : {"type", "rope_type"}) {  // the newer name has the last word, as in transformers
-    if (!fields.has(name)) continue;
-    if (group[name] == "default") {
-      type = RopeScaling::Type::none;
-    } else if (group[name] == "llama3") {
-      type = RopeScaling::Type::llama3;
-    } else if (group[name] == "yarn") {
-      type = RopeScaling::Type::yarn;
-    } else {
-      fields.bad(name, group[name], "\"default\", \"llama3\" or \"yarn\"");
-    }
+  const char* name = group.contains("rope_type") ? "rope_type" : "type";
+  if (!group.contains(name)) return RopeScaling::Type::none;
+  const std::pair<const char*, RopeScaling::Type> types[] = {{"default", RopeScaling::Type::none},
+                                                             {"dynamic", RopeScaling::Type::none},
+                                                             {"linear", RopeScaling::Type::linear},
+                                                             {"llama3", RopeScaling::Type::llama3},
+                                                             {"yarn", RopeScaling::Type::yarn}};
+  for (const auto& [text, type] : types) {
+    if (group[name] == text) return type;
   }
-  return type;
+  fields.bad(name, group[name], "\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"");
+}
+
+bool is_dynamic(const Json& group) {
+  return group.value("rope_type", group.value("type", Json())) == "dynamic";
 }
 
 /// Yarn's growth of attention with the stretch: 0.1 m ln(factor) + 1.
@@ -47,12 +50,10 @@ std::uint32_t original_positions(const JsonFields& beside, const JsonFields& fie
   return fields.has(kName) ? fields.size(kName, 1u << 24) : max_positions;
 }
 
-/// What YaRN multiplies cosine and sine by. A magnitude of 0 counts as none.
+/// What YaRN multiplies cosine and sine by.
 double attention_factor(const JsonFields& fields, const Json& group, double factor) {
   if (fields.has("attention_factor")) return fields.number("attention_factor", 0, 1e3);
-  const auto magnitude = [&](const char* name) {
-    return fields.has(name) && group[name] != 0 ? fields.number(name, 0, 1e3) : 0;
-  };
+  const auto magnitude = [&](const char* name) { return optional_number(fields, group, name, 0, 1e3); };
   const double scale = magnitude("mscale"), all_dimensions = magnitude("mscale_all_dim");
   if (scale == 0 || all_dimensions == 0) return yarn_magnitude(factor, 1);
   return yarn_magnitude(factor, scale) / yarn_magnitude(factor, all_dimensions);
@@ -64,8 +65,21 @@ RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, con
   RopeScaling s;
   s.type = read_type(fields, group);
   if (s.type == RopeScaling::Type::none) {
-    if (fields.has("factor") && group["factor"] != 1)
+    if (is_dynamic(group)) {
+      fields.number("factor", 0, kMostFactor);
+    } else if (fields.has("factor") && group["factor"] != 1) {
       fields.bad("factor", group["factor"], "no factor other than 1 where the type is \"default\"");
+    }
+    return s;
+  }
+  // Only where nothing is stretched does transformers turn every dimension whatever this says.
+  constexpr const char* kPart = "partial_rotary_factor";
+  const JsonFields& place = group.contains(kPart) ? fields : beside;
+  if ((group.contains(kPart) || beside.has(kPart)) && place.number(kPart, 0, 1) != 1)
+    place.bad(kPart, place.json()[kPart], "1");
+  if (s.type == RopeScaling::Type::linear) {
+    s.factor = fields.number("factor", 0, kMostFactor);
+    if (s.factor < 1) fields.bad("factor", group["factor"], "a number from 1 to 4096");
     return s;
   }
   s.original_positions = original_positions(beside, fields, max_positions);
@@ -82,8 +96,8 @@ RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, con
       fields.bad("high_freq_factor", group["high_freq_factor"], "a number above low_freq_factor");
     return s;
   }
-  s.beta_fast = optional_number(fields, "beta_fast", 32, 1e6);
-  s.beta_slow = optional_number(fields, "beta_slow", 1, 1e6);
+  s.beta_fast = optional_number(fields, group, "beta_fast", 32, 1e6);
+  s.beta_slow = optional_number(fields, group, "beta_slow", 1, 1e6);
   s.truncate = fields.flag("truncate", true);
   s.attention_factor = attention_factor(fields, group, s.factor);
   return s;
@@ -103,36 +117,26 @@ double yarn_dimension(double turns, std::uint32_t head_dim, double theta, const 
 }  // namespace
 
 RopeConfig read_rope(const Json& config, const std::string& file, std::uint32_t max_positions) {
+  constexpr double kDefaultTheta = 10000, kMostTheta = 1e12;
   const JsonFields fields(config, file);
-  RopeConfig plain;
-  if (fields.has("rope_theta")) plain.theta = fields.number("rope_theta", 1, 1e12);
-  std::optional<RopeConfig> stretched;
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    if (!fields.has(name)) continue;
-    const Json& group = config[name];
-    if (!group.is_object()) fields.bad(name, group, "an object or null");
-    if (group.empty()) continue;
-    const JsonFields inner(group, fmt::format("{}, {}", file, name));
-    if (inner.has("partial_rotary_factor") && inner.number("partial_rotary_factor", 0, 1) != 1)
-      inner.bad("partial_rotary_factor", group["partial_rotary_factor"], "1");
-    RopeConfig rope = plain;
-    if (inner.has("rope_theta")) rope.theta = inner.number("rope_theta", 1, 1e12);
-    if (fields.has("rope_theta") && rope.theta != plain.theta)
-      inner.bad("rope_theta", group["rope_theta"],
-                fmt::format("the {} that is beside the group (or nothing in one of the two places)", plain.theta));
-    rope.scaling = read_scaling(fields, inner, group, max_positions);
-    if (stretched.has_value() && *stretched != rope) {
-      throw_input_error(
-          "{}: the fields 'rope_scaling' and 'rope_parameters' say different things of the model's positions. Remove "
-          "the one that is not meant (transformers reads 'rope_scaling' and leaves the other), or make both say the "
-          "same, with their rope_theta.",
-          file);
-    }
-    stretched = rope;
+  const char* name = "rope_parameters";
+  for (const char* group : {"rope_scaling", "rope_parameters"}) {
+    if (fields.has(group) && !config[group].is_object()) fields.bad(group, config[group], "an object or null");
+    if (!fields.has(group) || config[group].empty()) continue;
+    name = group;
+    break;
   }
-  if (fields.has("partial_rotary_factor") && fields.number("partial_rotary_factor", 0, 1) != 1)
-    fields.bad("partial_rotary_factor", config["partial_rotary_factor"], "1");
-  return stretched.value_or(plain);
+  const Json group = fields.has(name) ? config[name] : Json::object();
+  const JsonFields inner(group, fmt::format("{}, {}", file, name));
+  for (const char* type : {"full_attention", "sliding_attention"}) {
+    if (group.contains(type))
+      inner.bad(type, group[type], "one group for all layers (transformers reads no other for these families)");
+  }
+  RopeConfig rope;
+  const JsonFields& place = group.contains("rope_theta") ? inner : fields;
+  rope.theta = place.json().contains("rope_theta") ? place.number("rope_theta", 1, kMostTheta) : kDefaultTheta;
+  rope.scaling = read_scaling(fields, inner, group, max_positions);
+  return rope;
 }
 
 RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope) {
@@ -153,7 +157,7 @@ RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope) {
   }
   for (std::size_t i = 0; i < table.inverse_frequency.size(); ++i) {
     double& frequency = table.inverse_frequency[i];
-    double share = 0;
+    double share = s.type == RopeScaling::Type::linear ? 1 : 0;
     if (s.type == RopeScaling::Type::llama3) share = llama3_share(frequency, s);
     if (s.type == RopeScaling::Type::yarn) share = std::clamp((double(i) - low) / (high - low), 0.0, 1.0);
     frequency *= (1 - share) + share / s.factor;

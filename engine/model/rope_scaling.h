@@ -1,4 +1,4 @@
-// Rotary frequencies of a model: plain RoPE and the two ways in which Llama and Qwen models stretch it beyond the
+// Rotary frequencies of a model: plain RoPE and the ways in which Llama and Qwen models stretch it beyond the
 // context they were trained on.
 #pragma once
 
@@ -13,6 +13,7 @@ namespace tandem {
 struct RopeScaling {
   enum class Type {
     none,
+    linear,  // every frequency divided by `factor`
     llama3,  // Llama 3.1, 3.2: long wavelengths divided by `factor`, short ones kept, a linear blend between
     yarn,    // Qwen2.5 (Peng et al. 2023): the same by dimension, and every rotation scaled by `attention_factor`
   };
@@ -32,10 +33,11 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
-/// From config.json: older writers have rope_theta and rope_scaling, newer ones both inside rope_parameters. InputError
-/// for any other kind of scaling and for two that differ: a model whose positions are read wrongly runs and answers
-/// nonsense. The original context is config.json's own original_max_position_embeddings, else the scaling's, else
-/// `max_positions`, as in transformers.
+/// From config.json, as transformers reads it: rope_scaling of older writers where it says anything, otherwise
+/// rope_parameters; rope_theta from there or else from beside it, 10000 where it is nowhere. The original context is
+/// config.json's own original_max_position_embeddings, else the group's, else `max_positions`. "dynamic" changes
+/// nothing up to `max_positions`, where every context ends. InputError for other kinds, and for what transformers
+/// refuses or warns about: a model whose positions are read wrongly runs and answers nonsense.
 RopeConfig read_rope(const nlohmann::json& config, const std::string& file, std::uint32_t max_positions);
 
 RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope);

@@ -94,7 +94,9 @@ void check_all_used(const TensorFiles& files, const std::vector<WeightSlot>& slo
   std::string first;
   std::size_t unused = 0;
   for (const auto& [name, tensor] : files.tensors()) {
-    if (!name.starts_with("model.layers.") || used.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    const bool of_layer = name.starts_with("model.layers.") || name.starts_with("layers.");
+    if (!of_layer || used.contains(name) || used.contains("model." + name) || name.ends_with("rotary_emb.inv_freq"))
+      continue;
     if (unused++ == 0) first = name;
   }
   if (unused > 0)
@@ -103,6 +105,35 @@ void check_all_used(const TensorFiles& files, const std::vector<WeightSlot>& slo
         "configuration are of two models.",
         files.source(), first, unused > 1 ? fmt::format(" and {} more", unused - 1) : "", config.architecture,
         config.layers);
+}
+
+constexpr const char *kEmbedding = "model.embed_tokens.weight", *kHead = "lm_head.weight";
+
+/// By its name, or as files have it that hold the inner model alone: without "model.". Null where there is none.
+const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name) {
+  auto found = files.tensors().find(name);
+  if (found == files.tensors().end() && name.starts_with("model.")) found = files.tensors().find(name.substr(6));
+  return found == files.tensors().end() ? nullptr : &found->second;
+}
+
+/// A head of its own beside tied embeddings must hold the same numbers: transformers warns about others and takes them.
+void check_tied(const TensorFiles& files, const ModelConfig& config, const MatrixView& embedding) {
+  const TensorInfo* head = find_tensor(files, kHead);
+  if (head == nullptr || find_tensor(files, kEmbedding) == nullptr) return;
+  LoadedStorage storage;
+  MatrixView view = view_of(*head, {kHead, nullptr, config.vocab, config.hidden});
+  align(view, storage);
+  std::vector<float> a(config.hidden), b(config.hidden);
+  for (std::size_t row = 0; row < config.vocab; ++row) {
+    to_f32(embedding.data, embedding.type, row * config.hidden, config.hidden, a.data());
+    to_f32(view.data, view.type, row * config.hidden, config.hidden, b.data());
+    if (a == b) continue;
+    throw_input_error(
+        "{}: tensor '{}' differs from '{}' in row {}, but field 'tie_word_embeddings' in config.json is true. Write "
+        "false "
+        "there if the head is the model's, or remove the tensor.",
+        files.source(), kHead, kEmbedding, row);
+  }
 }
 
 }  // namespace
@@ -126,18 +157,22 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
   w.layers.resize(config.layers);
   const std::vector<WeightSlot> slots = weight_slots(config, w);
   for (const WeightSlot& slot : slots) {
-    const auto found = files.tensors().find(slot.name);
-    if (found == files.tensors().end()) {
+    const TensorInfo* found = find_tensor(files, slot.name);
+    if (found == nullptr && config.tied_embeddings && slot.name == kEmbedding) found = find_tensor(files, kHead);
+    if (found == nullptr) {
       throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", files.source(), slot.name,
                         config.layers);
     }
-    *slot.view = view_of(found->second, slot);
-    check_finite(*slot.view, found->second, slot.name);
+    *slot.view = view_of(*found, slot);
+    check_finite(*slot.view, *found, slot.name);
     align(*slot.view, *storage);
     if (slot.is_bias) widen(*slot.view, *storage);
   }
   check_all_used(files, slots, config);
-  if (config.tied_embeddings) w.lm_head = w.embedding;
+  if (config.tied_embeddings) {
+    check_tied(files, config, w.embedding);
+    w.lm_head = w.embedding;
+  }
   w.storage = storage;
   w.hash = files.hash();
   return w;

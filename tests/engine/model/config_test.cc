@@ -89,7 +89,6 @@ TEST_F(Config, EveryBadValueIsNamedWithFileAndField) {
   std::vector<BadField> cases = {{"model_type", "mamba"},
                                  {"model_type", 7},
                                  {"model_type", nullptr},
-                                 {"architectures", {"LlamaForCausalLM"}},
                                  {"head_dim", 15},
                                  {"head_dim", 2000},
                                  {"num_key_value_heads", 4},
@@ -99,15 +98,12 @@ TEST_F(Config, EveryBadValueIsNamedWithFileAndField) {
                                  {"rms_norm_eps", 2},
                                  {"rms_norm_eps", "1e-6"},
                                  {"rms_norm_eps", nullptr},
-                                 {"rope_theta", 0},
-                                 {"rope_theta", "big"},
-                                 {"rope_theta", 1e300},
                                  {"rope_parameters", 3},
                                  {"rope_scaling", "yarn"},
                                  {"attention_bias", true},
                                  {"attention_bias", 1},
-                                 {"mlp_bias", true},
-                                 {"use_sliding_window", true},
+                                 {"torch_dtype", "float31"},
+                                 {"dtype", 32},
                                  {"hidden_act", "gelu"},
                                  {"hidden_act", 1},
                                  {"eos_token_id", 128},
@@ -117,8 +113,10 @@ TEST_F(Config, EveryBadValueIsNamedWithFileAndField) {
                                  {"bos_token_id", 128},
                                  {"tie_word_embeddings", "yes"},
                                  {"quantization_config", {{"bits", 4}}},
-                                 {"partial_rotary_factor", 0.5},
-                                 {"layer_types", {"full_attention", "sliding_attention"}}};
+                                 {"tie_word_embeddings", nullptr},
+                                 {"layer_types", {"full_attention", "sliding_attention"}},
+                                 {"layer_types", {"full_attention"}},
+                                 {"layer_types", "full_attention"}};
   // Every size: missing, not a number, not whole, none, negative, absurd, beyond 64 bits.
   for (const char* size : {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size",
                            "max_position_embeddings"}) {
@@ -139,27 +137,80 @@ TEST_F(Config, EveryBadValueIsNamedWithFileAndField) {
   EXPECT_EQ(sentence(sound_config()), "");  // what the cases above started from
 }
 
-TEST_F(Config, AMissingFieldIsNamed) {
-  for (const char* name : {"model_type", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
-                           "vocab_size", "max_position_embeddings", "rms_norm_eps"}) {
-    Json json = sound_config();
-    json.erase(name);
-    EXPECT_THAT(sentence(json), AllOf(HasSubstr(std::string("'") + name + "'"), HasSubstr("missing")));
-  }
+TEST_F(Config, MissingFieldsAreTransformersDefaults) {
+  Json json = sound_config();
+  json.erase("model_type");
+  EXPECT_THAT(sentence(json), AllOf(HasSubstr("'model_type'"), HasSubstr("missing")));
+  const auto shape = [this](const char* type) {
+    const ModelConfig c = load({{"model_type", type}});
+    EXPECT_FLOAT_EQ(c.rms_eps, 1e-6f);
+    EXPECT_EQ(c.rope, RopeConfig());
+    EXPECT_FALSE(c.tied_embeddings);
+    return std::vector<std::uint32_t>{c.layers,   c.hidden,   c.intermediate, c.q_heads,
+                                      c.kv_heads, c.head_dim, c.vocab,        c.max_positions};
+  };
+  EXPECT_EQ(shape("llama"), (std::vector<std::uint32_t>{32, 4096, 11008, 32, 32, 128, 32000, 2048}));
+  EXPECT_EQ(shape("qwen2"), (std::vector<std::uint32_t>{32, 4096, 22016, 32, 32, 128, 151936, 32768}));
+  EXPECT_EQ(shape("qwen3"), (std::vector<std::uint32_t>{32, 4096, 22016, 32, 32, 128, 151936, 32768}));
 }
 
-TEST_F(Config, StopTokensComeFromBothFiles) {
+TEST_F(Config, HeadsAreMissingOrNullInTheirOwnWays) {
+  Json json = sound_config();  // 6 heads, 3 for keys and values, of 16 dimensions
+  json.erase("num_key_value_heads");
+  EXPECT_THAT(sentence(json), HasSubstr("'num_key_value_heads' is 32"));
+  json["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(load(json).kv_heads, 6u);
+  json.erase("head_dim");
+  EXPECT_EQ(load(json).head_dim, 128u);
+  json["head_dim"] = nullptr;
+  EXPECT_THAT(sentence(json), HasSubstr("head_dim"));
+  json["model_type"] = "llama";
+  EXPECT_EQ(load(json).head_dim, 8u);
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(load(json).kv_heads, 6u);
+  json["head_dim"] = 16;
+  json["num_attention_heads"] = 5;
+  EXPECT_THAT(sentence(json), AllOf(HasSubstr("'hidden_size' is 48"), HasSubstr("'num_attention_heads', 5")));
+}
+
+TEST_F(Config, FieldsCountOnlyInTheFamiliesThatHaveThem) {
+  Json json = sound_config();
+  json.erase("layer_types");
+  json.erase("sliding_window");
+  json["mlp_bias"] = true;
+  json["architectures"] = {"LlamaForCausalLM"};
+  json["partial_rotary_factor"] = 0.5;  // plain RoPE turns all dimensions
+  EXPECT_EQ(sentence(json), "");
+  json["use_sliding_window"] = true;
+  EXPECT_EQ(sentence(json), "") << "windows begin at layer 28";
+  json["max_window_layers"] = 1;
+  EXPECT_THAT(sentence(json), AllOf(HasSubstr("'use_sliding_window'"), HasSubstr("'max_window_layers'")));
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(sentence(json), "");
+  json["sliding_window"] = 8;
+  json["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(sentence(json), "") << "layer_types has the last word";
+  json.erase("layer_types");
+  json["model_type"] = "llama";
+  EXPECT_THAT(sentence(json), HasSubstr("mlp_bias"));
+  json.erase("mlp_bias");
+  EXPECT_EQ(sentence(json), "");
+}
+
+TEST_F(Config, GenerationConfigDecidesAloneWhatStops) {
   Json json = sound_config();
   json["eos_token_id"] = {2, 5};
+  EXPECT_EQ(load(json).stop_tokens, (std::vector<std::int32_t>{2, 5}));
   const auto generation = folder_.path() / "generation_config.json";
   write_bytes(generation, R"({"eos_token_id": [5, 9]})");
-  EXPECT_EQ(load(json).stop_tokens, (std::vector<std::int32_t>{2, 5, 9}));
+  EXPECT_EQ(load(json).stop_tokens, (std::vector<std::int32_t>{5, 9}));
   write_bytes(generation, R"({"eos_token_id": 7})");
-  EXPECT_EQ(load(json).stop_tokens, (std::vector<std::int32_t>{2, 5, 7}));
-  json.erase("eos_token_id");
-  write_bytes(generation, "{}");
-  EXPECT_THAT(load(json).stop_tokens, ::testing::IsEmpty());
-  for (const char* text : {R"({"eos_token_id": [5, "x"]})", R"({"eos_token_id": 128})", "[", ""}) {
+  EXPECT_EQ(load(json).stop_tokens, std::vector<std::int32_t>{7});
+  for (const char* nothing : {"{}", R"({"eos_token_id": null, "temperature": 0.5})"}) {
+    write_bytes(generation, nothing);
+    EXPECT_THAT(load(json).stop_tokens, ::testing::IsEmpty());
+  }
+  for (const char* text : {R"({"eos_token_id": [5, "x"]})", R"({"eos_token_id": -1})", "[", ""}) {
     write_bytes(generation, text);
     EXPECT_THAT(sentence(json), HasSubstr("generation_config.json")) << text;
   }

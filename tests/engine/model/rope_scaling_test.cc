@@ -83,22 +83,34 @@ TEST(RopeScaling, OlderAndNewerFilesMeanTheSame) {
       77);
 }
 
-// transformers takes rope_scaling where both say something; newer files hold everything in rope_parameters.
-TEST(RopeScaling, TwoGroupsThatDifferAreRefusedByName) {
-  const auto refused = ::testing::AllOf(HasSubstr("'rope_scaling'"), HasSubstr("'rope_parameters'"));
+TEST(RopeScaling, TheOlderGroupAndTheInnerBaseComeFirst) {
   Json same = kYarn;
   same["rope_theta"] = 1e6;
-  const Json plain = {{"rope_type", "default"}, {"rope_theta", 1e6}};
-  EXPECT_THAT(sentence({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", plain}}), refused);
-  EXPECT_THAT(sentence({{"rope_scaling", plain}, {"rope_parameters", same}}), refused);
-  EXPECT_THAT(sentence({{"rope_scaling", kYarn}, {"rope_parameters", same}}), refused) << "one has another base";
-  EXPECT_THAT(sentence({{"rope_theta", 5e5}, {"rope_parameters", same}}),
-              AllOf(HasSubstr("'rope_theta' is 1000000"), HasSubstr("but the 500000 that is beside")));
-  EXPECT_EQ(sentence({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", same}}), "");
+  const Json plain = {{"rope_type", "default"}, {"rope_theta", 1e5}};
+  const RopeConfig yarn = read({{"rope_scaling", same}});
+  EXPECT_EQ(yarn.theta, 1e6);
+  EXPECT_EQ(read({{"rope_theta", 5e5}, {"rope_scaling", same}, {"rope_parameters", plain}}), yarn);
+  EXPECT_EQ(read({{"rope_theta", 1e6}, {"rope_scaling", kYarn}, {"rope_parameters", plain}}), yarn);
+  EXPECT_EQ(read({{"rope_theta", 5e5}, {"rope_parameters", plain}}).theta, 1e5);
+  EXPECT_EQ(read({{"rope_scaling", kYarn}, {"rope_parameters", plain}}).theta, 10000);
   for (const Json& none : {Json(nullptr), Json::object()}) {
-    EXPECT_EQ(read({{"rope_scaling", same}, {"rope_parameters", none}}), read({{"rope_scaling", same}}));
-    EXPECT_EQ(read({{"rope_scaling", none}, {"rope_parameters", same}}), read({{"rope_scaling", same}}));
+    EXPECT_EQ(read({{"rope_scaling", same}, {"rope_parameters", none}}), yarn);
+    EXPECT_EQ(read({{"rope_scaling", none}, {"rope_parameters", same}}), yarn);
   }
+  for (const Json& bad : {Json(nullptr), Json(0), Json("big"), Json(1e300)}) {
+    EXPECT_THAT(sentence({{"rope_theta", bad}}), HasSubstr("rope_theta"));
+    EXPECT_THAT(sentence({{"rope_theta", 5e5}, {"rope_parameters", {{"rope_theta", bad}}}}), HasSubstr("rope_theta"));
+  }
+  EXPECT_THAT(sentence({{"rope_parameters", {{"full_attention", plain}}}}),
+              ::testing::AllOf(HasSubstr("rope_parameters"), HasSubstr("'full_attention'")));
+}
+
+TEST(RopeScaling, LinearDividesEveryFrequency) {
+  const RopeTable plain(16, 1e4),
+      table = make_rope_table(16, read({{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}));
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_DOUBLE_EQ(table.inverse_frequency[i], plain.inverse_frequency[i] / 4);
+  EXPECT_EQ(read({{"rope_scaling", {{"type", "dynamic"}, {"factor", 4}}}}), RopeConfig())
+      << "up to the model's context";
 }
 
 TEST(RopeScaling, TheContextBesideTheGroupHasTheLastWord) {
@@ -153,10 +165,11 @@ TEST(RopeScaling, WhatIsNotUnderstoodIsRefusedByName) {
   for (const char* group : {"rope_scaling", "rope_parameters"}) {
     for (const Case& c : std::vector<Case>{{kLlama3, "rope_type", "longrope"},
                                            {kLlama3, "rope_type", 3},
-                                           {kYarn, "type", "dynamic"},
-                                           {kYarn, "type", "linear"},
+                                           {kYarn, "type", "spiral"},
+                                           {{{"type", "dynamic"}}, "factor", nullptr},
+                                           {{{"type", "linear"}}, "factor", 0.5},
+                                           {kYarn, "partial_rotary_factor", 0.25},
                                            {{{"rope_type", "default"}}, "factor", 4.0},
-                                           {{{"rope_type", "default"}}, "partial_rotary_factor", 0.25},
                                            {kLlama3, "factor", nullptr},
                                            {kYarn, "mscale", -1},
                                            {kYarn, "mscale_all_dim", "x"},

@@ -163,6 +163,39 @@ TEST_P(Weights, TensorsOfLayersThatTheConfigurationDoesNotHaveAreRefused) {
   EXPECT_THAT(sentence(), HasSubstr("self_attn.unknown.weight' has no place"));
 }
 
+TEST_P(Weights, AHeadBesideTiedEmbeddingsIsTheSameOrRefused) {
+  if (!config_.tied_embeddings) return;  // a head of its own is what these have
+  constexpr const char *kEmbedding = "model.embed_tokens.weight", *kHead = "lm_head.weight";
+  const ModelWeights plain = load();
+  const Json entry = header_[kEmbedding];
+  const auto begin = entry["data_offsets"][0].get<std::size_t>(), end = entry["data_offsets"][1].get<std::size_t>();
+  const std::string bytes = body_.substr(begin, end - begin);
+  header_[kHead] = entry;
+  header_[kHead]["data_offsets"] = {body_.size(), body_.size() + bytes.size()};
+  body_ += bytes;
+  expect_equal(plain, load());
+  body_.back() = static_cast<char>(body_.back() ^ 1);
+  EXPECT_THAT(sentence(),
+              AllOf(HasSubstr(kHead), HasSubstr(kEmbedding), HasSubstr("'tie_word_embeddings'"), HasSubstr("row 127")));
+  header_[kHead]["shape"] = {48, 128};
+  EXPECT_THAT(sentence(), AllOf(HasSubstr(kHead), HasSubstr("[48, 128]")));
+  body_.resize(body_.size() - bytes.size());  // the head alone
+  header_.erase(kEmbedding);
+  header_[kHead] = entry;
+  expect_equal(plain, load());
+}
+
+TEST_P(Weights, NamesMayLackTheModelsPrefix) {
+  const ModelWeights plain = load();
+  Json bare;
+  for (const auto& [name, entry] : header_.items()) bare[name.starts_with("model.") ? name.substr(6) : name] = entry;
+  header_ = bare;
+  expect_equal(plain, load());
+  header_["layers.1.mlp.other.weight"] = header_["layers.1.mlp.up_proj.weight"];
+  header_.erase("layers.1.mlp.up_proj.weight");
+  EXPECT_THAT(sentence(), HasSubstr("up_proj.weight' is missing"));
+}
+
 TEST_P(Weights, WrongShapesAndDtypesAreNamed) {
   header_[kQ]["shape"] = {48, 96};
   EXPECT_THAT(sentence(),
