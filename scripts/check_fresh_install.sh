@@ -54,6 +54,12 @@ mount -t proc proc "$target/proc"
 mounted+=("$target/proc")
 mount -t sysfs -o ro sysfs "$target/sys"
 mounted+=("$target/sys")
+mkdir -p "$target/dev/pts" "$target/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$target/dev/pts"
+mounted+=("$target/dev/pts")
+mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs "$target/dev/shm"
+mounted+=("$target/dev/shm")
+ln -sf pts/ptmx "$target/dev/ptmx"  # this instance's terminals, not the machine's
 
 rm -rf "$target/root/tandem"
 mkdir -p "$target/root/tandem"
