@@ -1,26 +1,36 @@
 #include "cli/chat_format.h"
 
-#include <cstdio>
-#include <fmt/ranges.h>
+#include <algorithm>
+#include <memory>
 
-#include "cli/say.h"
 #include "engine/common/error.h"
+#include "engine/model/folder_template.h"
 
 namespace tandem::cli {
+namespace {
 
-ChatFormat choose_chat_format(const std::string& given, Model& model) {
-  const DetectedFormat chosen =
-      given.empty() ? detect_chat_format(model.folder, model.config) : DetectedFormat{chat_format_by_name(given), ""};
-  const std::int32_t end = model.tokenizer->special(end_of_answer(chosen.format));
-  if (end < 0 && given.empty()) {
+ChatWriter writer_of(const std::string& given, const Model& model) {
+  if (!given.empty()) return chat_format_by_name(given);
+  std::shared_ptr<FolderTemplate> own = FolderTemplate::open(model.folder);
+  if (own == nullptr)
     throw_input_error(
-        "Model '{}' has no chat template, and its tokenizer has no '{}': it may not be an instruct model. Choose a "
-        "format with --chat-format: {}.",
-        model.name, end_of_answer(chosen.format), fmt::join(chat_format_names(), ", "));
-  }
-  if (end >= 0) model.config.stop_tokens.push_back(end);
-  if (given.empty()) say(chosen.assumption);
-  return chosen.format;
+        "Model '{}' has no chat template, so it may not be an instruct model; choose a format with --chat-format: {}.",
+        model.name, join_names(chat_format_names()));
+  return ChatWriter(std::move(own));
+}
+
+}  // namespace
+
+ChatWriter choose_chat_format(const std::string& given, bool no_thinking, Model& model) {
+  ChatWriter writer = writer_of(given, model);
+  const ChatMessage question{"user", "Why?"};
+  if (no_thinking && writer.write({&question, 1}) == writer.write({&question, 1}, {.thinking = false}))
+    throw_input_error("--no-thinking changes nothing for model '{}': its chat format has no reasoning to close.",
+                      model.name);
+  std::vector<std::int32_t>& stops = model.config.stop_tokens;
+  const std::int32_t end = writer.end_of_answer(*model.tokenizer);
+  if (end >= 0 && std::find(stops.begin(), stops.end(), end) == stops.end()) stops.push_back(end);
+  return writer;
 }
 
 }  // namespace tandem::cli

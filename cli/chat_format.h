@@ -1,16 +1,16 @@
-// Which chat format a model is asked in.
+// How a model is asked: in its own chat template or in a format by name.
 #pragma once
 
 #include <string>
 
-#include "engine/model/chat.h"
+#include "engine/model/chat_writer.h"
 #include "engine/model/model.h"
 
 namespace tandem::cli {
 
-/// The format of this name, or where `given` is empty the model's own, which is said on stderr. The token that ends its
-/// answers becomes a stop token of the model. InputError for an unknown name and for a model that seems to have no
-/// format.
-ChatFormat choose_chat_format(const std::string& given, Model& model);
+/// Writes conversations in the format of this name, or where `given` is empty by the template of the model's folder.
+/// The token that ends its answers becomes a stop token of the model. InputError for an unknown name, for a folder
+/// without a template, and for `no_thinking` where that changes nothing.
+ChatWriter choose_chat_format(const std::string& given, bool no_thinking, Model& model);
 
 }  // namespace tandem::cli

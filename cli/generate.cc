@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <optional>
 #include <unistd.h>
 
 #include "cli/chat_format.h"
@@ -12,7 +13,6 @@
 #include "cli/say.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
-#include "engine/model/chat.h"
 #include "engine/model/utf8.h"
 #include "engine/runtime/conversation.h"
 #include "eval/report/table.h"
@@ -131,7 +131,8 @@ std::string answer(const GenerateOptions& options, const Session& session, Conve
   return text;
 }
 
-void chat(const GenerateOptions& options, const Session& session, Conversation& conversation, ChatFormat format) {
+void chat(const GenerateOptions& options, const Session& session, Conversation& conversation,
+          const ChatWriter& writer) {
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   ChatOptions chat_options;
@@ -150,7 +151,7 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   for (bool more = !line.empty() || next_line(); more; more = next_line()) {
     check_text(line, "A turn");
     messages.push_back({"user", line});
-    const std::string text = render_chat(format, messages, chat_options);
+    const std::string text = writer.write(messages, chat_options);
     const std::vector<std::int32_t> tokens = session.model.tokenizer->encode(text, false, Specials::parsed);
     messages.push_back({"assistant", answer(options, session, conversation, tokens)});
   }
@@ -181,8 +182,8 @@ void generate(const GenerateOptions& options) {
   say_hints({&options.method, 1}, options.session);
   Session session = open_session(options.session);
   session.engine.max_batch = 1;
-  ChatFormat format = ChatFormat::llama2;
-  if (options.chat) format = choose_chat_format(options.chat_format, session.model);
+  std::optional<ChatWriter> writer;
+  if (options.chat) writer = choose_chat_format(options.chat_format, options.no_thinking, session.model);
   keep_what_methods_need(session.engine, {&options.method, 1}, session.model);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   if (options.chat && session.device->launches() && method->needs(engine.shape()).single_tokens) {
@@ -193,7 +194,7 @@ void generate(const GenerateOptions& options) {
   }
   Conversation conversation(engine, *method);
   if (options.chat) {
-    chat(options, session, conversation, format);
+    chat(options, session, conversation, *writer);
   } else {
     answer(options, session, conversation, prompt_tokens(*session.model.tokenizer, prompt));
   }
@@ -211,8 +212,9 @@ void add_generate(Command app) {
   command.option("--system", options->system, "With --chat: the system's message");
   command.option("--chat-format", options->chat_format,
                  "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " (default: as the model's chat template)");
-  command.flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
+                     " [the chat template of the model's folder]");
+  command.flag("--no-thinking", options->no_thinking,
+               "With --chat: answer without reasoning first (Qwen3 and others that can)");
   command.option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)").show_default();
   command
       .option("--temperature", options->sampling.temperature,

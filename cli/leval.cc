@@ -87,7 +87,7 @@ void leval(const LEvalCommand& command) {
   check_run_options(command.run);
   check_trained(command.session);
   Session session = open_session(command.session);
-  if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
+  if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LEval benchmark = read(std::move(what), session.model, command.run.quiet);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--max-length");
@@ -120,10 +120,10 @@ void add_leval(Command eval) {
                  "Tokens of a document, of which only the first words are kept where it has more [as many "
                  "as the model has positions for beside answer and longest question]");
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
-  command.flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command.flag("--chat", options->chat, "Put a chat template around prompts");
   command.option("--chat-format", options->chat_format,
                  "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [as the model's chat template looks]");
+                     " [the chat template of the model's folder]");
   add_run_options(command, options->run, "leval");
   add_session_options(command, options->session, Models::trained);
   command.footer(kLevalFooter);

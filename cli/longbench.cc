@@ -75,7 +75,7 @@ void longbench(const LongBenchCommand& command) {
   check_run_options(command.run);
   check_trained(command.session);
   Session session = open_session(command.session);
-  if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
+  if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
@@ -113,10 +113,10 @@ void add_longbench(Command eval) {
                  "of 500 that "
                  "leave 576 positions]");
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
-  command.flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command.flag("--chat", options->chat, "Put a chat template around prompts");
   command.option("--chat-format", options->chat_format,
                  "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [as the model's chat template looks]");
+                     " [the chat template of the model's folder]");
   add_run_options(command, options->run, "longbench");
   add_session_options(command, options->session, Models::trained);
   command.footer(kLongbenchFooter);

@@ -97,10 +97,8 @@ void reasoning(const ReasoningCommand& command) {
   for (const std::string& task : what.tasks) eval::answer_kind_of(task);
   what.max_new_tokens = parse_one_length(command.max_new, "--max-new");
   Session session = open_session(command.session);
-  if (command.chat) what.template_of = choose_chat_format(command.chat_format, session.model);
+  if (command.chat) what.template_of = choose_chat_format(command.chat_format, command.no_thinking, session.model);
   what.thinking = !command.no_thinking;
-  if (command.no_thinking && what.template_of != ChatFormat::qwen3)
-    throw_input_error("--no-thinking belongs to the chat format qwen3: no other closes its reasoning.");
   const eval::Reasoning benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");
@@ -147,11 +145,12 @@ void add_reasoning(Command eval) {
       .show_default();
   command.option("--seed", what.sampling.seed, "Seed of the draws").show_default();
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
-  command.flag("--chat", options->chat, "Put the model's chat template around prompts");
+  command.flag("--chat", options->chat, "Put a chat template around prompts");
   command.option("--chat-format", options->chat_format,
                  "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [as the model's chat template looks]");
-  command.flag("--no-thinking", options->no_thinking, "With --chat and qwen3: answer without reasoning first");
+                     " [the chat template of the model's folder]");
+  command.flag("--no-thinking", options->no_thinking,
+               "With --chat: answer without reasoning first (Qwen3 and others that can)");
   add_run_options(command, options->run, "reasoning");
   add_session_options(command, options->session, Models::trained);
   command.footer(kReasoningFooter);

@@ -1,10 +1,15 @@
 #include "engine/common/python.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -69,6 +74,7 @@ class Beginning {
     posix_spawnattr_init(&attributes_);
     if (input >= 0) posix_spawn_file_actions_adddup2(&files_, input, STDIN_FILENO);
     if (output >= 0) posix_spawn_file_actions_adddup2(&files_, output, STDOUT_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&files_, STDERR_FILENO + 1);  // a run folder's lock, for one
     // An interrupt from the terminal goes to both processes. The script does its work, and the program, which still
     // needs it to keep what is finished, ends after that.
     sigset_t held;
@@ -95,33 +101,44 @@ class Beginning {
   posix_spawnattr_t attributes_{};
 };
 
-}  // namespace
-
-PythonEnd run_python(std::string_view script, std::span<const std::string> arguments, int input, int output) {
+/// Nothing where it runs.
+std::optional<PythonEnd> start(pid_t& child, std::string_view script, std::span<const std::string> arguments, int input,
+                               int output) {
   // By its whole path: called by a bare name, Python takes the packages of the first python3 in PATH for its own.
   std::vector<std::string> words = {"/usr/bin/python3", data_path(script).string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   const Beginning beginning(input, output);
-  pid_t child = -1;
   int refused = beginning.spawn(child, words);
   if (refused == ENOENT || refused == EACCES) {
     words[0] = "python3";
     refused = beginning.spawn(child, words);
   }
-  if (refused == ENOENT || refused == EACCES) return PythonEnd::not_installed;
-  if (refused != 0) return PythonEnd::not_started;
+  if (refused == 0) return std::nullopt;
+  child = -1;
+  return refused == ENOENT || refused == EACCES ? PythonEnd::not_installed : PythonEnd::not_started;
+}
+
+PythonAnswer wait_for_end(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status)) return PythonEnd::failed;
+  if (!WIFEXITED(status)) return {.end = PythonEnd::failed, .out_of_time = WTERMSIG(status) == SIGXCPU};
   switch (WEXITSTATUS(status)) {
     case 0:
-      return PythonEnd::done;
+      return {.end = PythonEnd::done};
     case kNoPackage:
-      return PythonEnd::no_package;
+      return {.end = PythonEnd::no_package};
     default:
-      return PythonEnd::failed;
+      return {.end = PythonEnd::failed};
   }
+}
+
+}  // namespace
+
+PythonEnd run_python(std::string_view script, std::span<const std::string> arguments, int input, int output) {
+  pid_t child = -1;
+  const std::optional<PythonEnd> refused = start(child, script, arguments, input, output);
+  return refused ? *refused : wait_for_end(child).end;
 }
 
 PythonAnswer ask_python(std::string_view script, std::string_view text) {
@@ -129,6 +146,112 @@ PythonAnswer ask_python(std::string_view script, std::string_view text) {
   input.write(text);
   const PythonEnd end = run_python(script, {}, input.descriptor(), output.descriptor());
   return {end, end == PythonEnd::done ? output.read() : ""};
+}
+
+PythonServer::PythonServer(std::string_view script) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    ended_ = {.end = PythonEnd::not_started};
+    return;
+  }
+  socket_ = ends[0];
+  try {
+    if (const std::optional<PythonEnd> refused = start(child_, script, {}, ends[1], ends[1]))
+      ended_ = {.end = *refused};
+  } catch (...) {
+    close(ends[0]);
+    close(ends[1]);
+    throw;
+  }
+  close(ends[1]);
+}
+
+PythonServer::~PythonServer() {
+  stop();
+  if (socket_ >= 0) close(socket_);
+}
+
+PythonAnswer PythonServer::ask(std::string_view request, std::size_t most_bytes, std::chrono::milliseconds limit) {
+  constexpr std::size_t kLongestNumber = 20;
+  if (ended_) return *ended_;
+  const Time until = std::chrono::steady_clock::now() + limit;
+  if (!send_all(fmt::format("{}\n", request.size()), until) || !send_all(request, until)) return stop();
+  std::string answer;
+  std::size_t newline = std::string::npos;
+  while (newline == std::string::npos) {
+    if (answer.size() > kLongestNumber) return stop({.end = PythonEnd::failed});
+    if (!receive(answer, kLongestNumber + 1 + most_bytes, until)) return stop();
+    newline = answer.find('\n');
+  }
+  std::size_t bytes = 0;
+  const char* const end = answer.data() + newline;
+  const auto [read, error] = std::from_chars(answer.data(), end, bytes);
+  if (error != std::errc() || read != end || bytes > most_bytes) return stop({.end = PythonEnd::failed});
+  answer.erase(0, newline + 1);
+  while (answer.size() < bytes) {
+    if (!receive(answer, bytes, until)) return stop();
+  }
+  if (answer.size() > bytes) return stop({.end = PythonEnd::failed});
+  return {PythonEnd::done, std::move(answer)};
+}
+
+bool PythonServer::wait_for(short events, Time until) {
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    if (left <= 0) break;
+    pollfd watched{socket_, events, 0};
+    const int ready = poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) break;
+  }
+  stop({.end = PythonEnd::failed, .out_of_time = true});
+  return false;
+}
+
+bool PythonServer::send_all(std::string_view bytes, Time until) {
+  while (!bytes.empty()) {
+    if (!wait_for(POLLOUT, until)) return false;
+    const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno != EINTR && errno != EAGAIN) {
+      stop();
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Appends what there is, up to `most` bytes in all.
+bool PythonServer::receive(std::string& bytes, std::size_t most, Time until) {
+  constexpr std::size_t kPart = std::size_t{1} << 16;
+  if (!wait_for(POLLIN, until)) return false;
+  const std::size_t before = bytes.size();
+  bytes.resize(std::min(most + 1, before + kPart));  // one more: an answer that is too long is seen
+  const ssize_t got = recv(socket_, bytes.data() + before, bytes.size() - before, MSG_DONTWAIT);
+  bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN))) return true;
+  stop();
+  return false;
+}
+
+/// For what the process's own end tells, where nothing else has: one that ends well has not answered.
+PythonAnswer PythonServer::stop() {
+  PythonAnswer end = {.end = PythonEnd::failed};
+  if (child_ >= 0) {
+    kill(child_, SIGKILL);  // changes nothing where it has ended
+    end = wait_for_end(child_);
+    child_ = -1;
+    if (end.end == PythonEnd::done) end.end = PythonEnd::failed;
+  }
+  if (!ended_) ended_ = std::move(end);
+  return *ended_;
+}
+
+PythonAnswer PythonServer::stop(PythonAnswer why) {
+  ended_ = std::move(why);
+  return stop();
 }
 
 }  // namespace tandem

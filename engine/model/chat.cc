@@ -1,16 +1,16 @@
 #include "engine/model/chat.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <optional>
 
 #include "engine/common/error.h"
-#include "engine/model/json_file.h"
 
 namespace tandem {
 namespace {
 
 using Messages = std::span<const ChatMessage>;
+
+// Stands in every system message of Llama 3.1: the models' own default, so that a prompt is the same every day.
+constexpr const char* kDate = "26 Jul 2024";
 
 struct Name {
   const char* name;
@@ -77,7 +77,7 @@ std::string llama3(Messages messages, const ChatOptions& options, bool with_date
   };
   if (with_date) {
     const bool given = messages[0].role == "system";
-    add("system", fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n{}", options.date,
+    add("system", fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n{}", kDate,
                               given ? trimmed(messages[0].content) : std::string_view()));
     if (given) messages = messages.subspan(1);
   }
@@ -136,39 +136,6 @@ std::string qwen3(Messages messages, const ChatOptions& options) {
   return out;
 }
 
-/// Of a model in memory, which has no folder, and of one without: empty.
-std::string template_of(const std::filesystem::path& folder) {
-  if (folder.empty()) return {};
-  if (path_exists(folder / "chat_template.jinja")) return read_small_file(folder / "chat_template.jinja", 1 << 22);
-  if (!path_exists(folder / "tokenizer_config.json")) return {};
-  const nlohmann::json json = read_json_object(folder / "tokenizer_config.json");
-  if (!json.contains("chat_template") || json["chat_template"].is_null()) return {};
-  const nlohmann::json& found = json["chat_template"];
-  if (found.is_string()) return found.get<std::string>();
-  for (std::size_t i = 0; found.is_array() && i < found.size(); ++i) {  // several by name
-    const nlohmann::json& named = found[i];
-    if (named.is_object() && named.value("name", nlohmann::json()) == "default" &&
-        named.value("template", nlohmann::json()).is_string())
-      return named["template"].get<std::string>();
-  }
-  throw_input_error(
-      "{}: field 'chat_template' must be a text, or a list of templates of which one has the name 'default'.",
-      (folder / "tokenizer_config.json").string());
-}
-
-std::optional<ChatFormat> format_by_marks(std::string_view text) {
-  const auto has = [&text](std::string_view mark) { return text.find(mark) != std::string_view::npos; };
-  if (has("<|start_header_id|>")) return has("Cutting Knowledge Date") ? ChatFormat::llama31 : ChatFormat::llama3;
-  if (has("[INST]") && has("<<SYS>>")) return ChatFormat::llama2;
-  if (has("<|im_start|>")) {
-    if (has("enable_thinking")) return ChatFormat::qwen3;
-    if (has("You are Qwen, created by Alibaba Cloud")) return ChatFormat::qwen25;
-    if (has("You are a helpful AI assistant named SmolLM")) return ChatFormat::smollm2;
-    if (has("You are a helpful assistant.")) return ChatFormat::qwen2;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::vector<std::string> chat_format_names() {
@@ -189,44 +156,6 @@ ChatFormat chat_format_by_name(std::string_view name) {
   const std::vector<std::string> names = chat_format_names();
   throw_input_error("There is no chat format '{}'.{} There are {}.", name, did_you_mean(name, names),
                     join_names(names));
-}
-
-std::string_view end_of_answer(ChatFormat format) {
-  switch (format) {
-    case ChatFormat::llama2:
-      return "</s>";
-    case ChatFormat::llama3:
-    case ChatFormat::llama31:
-      return "<|eot_id|>";
-    case ChatFormat::qwen2:
-    case ChatFormat::qwen25:
-    case ChatFormat::qwen3:
-    case ChatFormat::smollm2:
-      return "<|im_end|>";
-  }
-  return {};
-}
-
-DetectedFormat detect_chat_format(const std::filesystem::path& folder, const ModelConfig& config) {
-  const std::string text = template_of(folder), formats = join_names(chat_format_names());
-  if (const std::optional<ChatFormat> format = format_by_marks(text)) {
-    return {*format,
-            fmt::format("The chat template of {} is not run: it looks like {}'s, and that is the format that is "
-                        "used. If it is another one, choose with --chat-format: {}.",
-                        folder.string(), to_string(*format), formats)};
-  }
-  if (!text.empty()) {
-    throw_input_error("{}: its chat template is none of the known ones; choose the nearest with --chat-format: {}.",
-                      folder.string(), formats);
-  }
-  if (config.architecture == "qwen3") {
-    return {ChatFormat::qwen3,
-            fmt::format("The model has no chat template; because it is a qwen3 model, qwen3's format is "
-                        "used. Choose another with --chat-format: {}.",
-                        formats)};
-  }
-  throw_input_error("{} has no chat template, so it may not be an instruct model; choose one with --chat-format: {}.",
-                    folder.string(), formats);
 }
 
 std::string render_chat(ChatFormat format, Messages messages, const ChatOptions& options) {

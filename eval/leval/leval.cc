@@ -310,8 +310,8 @@ void LEval::fill_manifest(const std::vector<std::string>& methods, Manifest& man
   manifest.protocol_id = fmt::format(
       "leval/v1+data:{:016x}+tok:{}+template:{}+length:first-words-{}+score:upstream+budget:{}+query:aware+question:"
       "in-prefill+eos:stops",
-      hash, manifest.tokenizer_hash, options_.template_of ? to_string(*options_.template_of) : "none",
-      options_.max_length, budget_meanings(manifest.methods));
+      hash, manifest.tokenizer_hash, options_.template_of ? options_.template_of->name() : "none", options_.max_length,
+      budget_meanings(manifest.methods));
 }
 
 }  // namespace tandem::eval

@@ -12,8 +12,9 @@
 // message.
 //
 // What is left to say so that two scores can be compared is in the protocol id:
-//   leval/v1+data:<hash>+tok:<hash>+template:<none, or a chat format>+length:first-words-<max_length>+score:upstream
-//   +budget:<as ruler's>+query:aware+question:in-prefill+eos:stops
+//   leval/v1+data:<hash>+tok:<hash>+template:<none, a chat format, or
+//   folder-<hash>>+length:first-words-<max_length>+score:upstream +budget:<as
+//   ruler's>+query:aware+question:in-prefill+eos:stops
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/chat.h"
+#include "engine/model/chat_writer.h"
 #include "engine/model/model.h"
 #include "eval/report/schema.h"
 #include "eval/run/benchmark.h"
@@ -58,7 +59,7 @@ struct LEvalOptions {
   std::vector<std::string> tasks;  // data sets; none: all that are there
   std::uint32_t samples = 0;       // of each task, its first questions; 0: all
   std::uint32_t max_length = 0;    // tokens of a document; 0: as many as leave room for question, instruction, answer
-  std::optional<ChatFormat> template_of = {};
+  std::optional<ChatWriter> template_of = {};
   std::function<void(std::uint64_t, std::uint64_t)> progress = {};  // documents cut, of those that are asked about
   std::function<bool()> interrupted = {};  // polled while files are read and cut; true ends that with Interrupted
 };
@@ -112,6 +113,6 @@ class LEval final : public Benchmark {
 /// The prompt of a question whose document is cut already, its begin token included.
 std::vector<std::int32_t> leval_tokens(const Tokenizer& tokenizer, const LEvalDataset& dataset,
                                        const std::string& document, const LEvalQuestion& question,
-                                       std::optional<ChatFormat> template_of);
+                                       const std::optional<ChatWriter>& template_of);
 
 }  // namespace tandem::eval

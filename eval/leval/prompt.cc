@@ -81,13 +81,13 @@ std::string context_of(const LEvalDataset& dataset, const std::string& document,
 
 std::vector<std::int32_t> leval_tokens(const Tokenizer& tokenizer, const LEvalDataset& dataset,
                                        const std::string& document, const LEvalQuestion& question,
-                                       std::optional<ChatFormat> template_of) {
+                                       const std::optional<ChatWriter>& template_of) {
   const std::string instruction = instruction_of(dataset), context = context_of(dataset, document, question);
   const bool begun = dataset.closed && !is_bare(dataset);  // the answer
   const auto whole = [&](const std::string& text) {
     return is_bare(dataset) ? python_format(text, document, question.instruction) : text;
   };
-  if (!template_of || *template_of == ChatFormat::llama2) {
+  if (!template_of || template_of->is(ChatFormat::llama2)) {
     std::string text =
         template_of ? "[INST]<<SYS>>\n" + instruction + "\n<</SYS>>\n\n" + context : instruction + context;
     // Upstream leaves the turn open where the model is to go on with examples or with a program.
@@ -97,7 +97,7 @@ std::vector<std::int32_t> leval_tokens(const Tokenizer& tokenizer, const LEvalDa
     return tokenizer.encode(whole(text), /*add_bos=*/true);
   }
   const std::vector<ChatMessage> messages = {{"system", instruction}, {"user", whole(context)}};
-  std::string text = render_chat(*template_of, messages, {.thinking = false});
+  std::string text = template_of->write(messages, {.thinking = false});
   if (begun) text += "Answer:";
   return tokenizer.encode(text, /*add_bos=*/false, Specials::parsed);
 }

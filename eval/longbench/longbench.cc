@@ -12,13 +12,23 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::uint32_t kRoom = 64;            // tokens that a chat template and encoding anew may add
+constexpr std::uint32_t kRoom = 64;            // tokens that encoding anew and a usual chat template may add
 constexpr std::uint32_t kLongestAnswer = 512;  // tokens, of upstream's data sets
 
 /// Lists and programs that the model is to continue.
 bool takes_template(std::string_view dataset) {
   constexpr std::array<std::string_view, 6> kWithout = {"trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"};
   return std::find(kWithout.begin(), kWithout.end(), dataset) == kWithout.end();
+}
+
+/// Tokens that a prompt may have beyond --max-length.
+std::uint32_t room_for(const std::optional<ChatWriter>& template_of, const Tokenizer& tokenizer) {
+  constexpr std::size_t kAnew = 16;  // tokens that encoding anew may add
+  if (!template_of) return kRoom;
+  const ChatMessage empty{"user", ""};
+  const std::string text = template_of->write({&empty, 1}, {.thinking = false});
+  const std::size_t tokens = tokenizer.encode(text, /*add_bos=*/false, Specials::parsed).size();
+  return std::max(kRoom, static_cast<std::uint32_t>(tokens + kAnew));
 }
 
 std::string cut_middle(const Tokenizer& tokenizer, std::string text, std::uint32_t max_length) {
@@ -40,25 +50,25 @@ std::uint32_t default_max_length(const ModelConfig& config) {
 
 std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const LongBenchFile& file,
                                            const LongBenchRecord& record, std::uint32_t max_length,
-                                           std::optional<ChatFormat> template_of) {
+                                           const std::optional<ChatWriter>& template_of) {
   std::string text = cut_middle(tokenizer, longbench_prompt(file.prompt, record), max_length);
   if (!template_of || !takes_template(file.dataset->name)) return tokenizer.encode(text, /*add_bos=*/true);
   const ChatMessage message{"user", std::move(text)};
-  return tokenizer.encode(render_chat(*template_of, {&message, 1}, {.thinking = false}), /*add_bos=*/false,
-                          Specials::parsed);
+  return tokenizer.encode(template_of->write({&message, 1}, {.thinking = false}), /*add_bos=*/false, Specials::parsed);
 }
 
 LongBench::LongBench(LongBenchOptions options, const Model& model) : options_(std::move(options)), model_(model) {
   if (options_.max_length == 0) options_.max_length = default_max_length(model.config);
   if (options_.max_length < 2) throw_input_error("--max-length is {}: give at least 2 tokens.", options_.max_length);
   files_ = read_longbench(options_.data, options_.tasks);
+  room_ = room_for(options_.template_of, *model.tokenizer);
   for (const auto& [task, file] : files_) {
-    const std::uint64_t positions = std::uint64_t{options_.max_length} + kRoom + file.max_new_tokens;
+    const std::uint64_t positions = std::uint64_t{options_.max_length} + room_ + file.max_new_tokens;
     if (positions > model.config.max_positions) {
       throw_input_error(
           "--max-length {} leaves no room for the {} tokens that are generated in {} and the {} that a chat template "
           "and encoding anew may add: model '{}' has {} positions.",
-          options_.max_length, file.max_new_tokens, task, kRoom, model.name, model.config.max_positions);
+          options_.max_length, file.max_new_tokens, task, room_, model.name, model.config.max_positions);
     }
   }
   // Now, and not after hours of decoding.
@@ -121,7 +131,7 @@ void LongBench::fill_manifest(const std::vector<std::string>& methods, Manifest&
   manifest.protocol_id = fmt::format(
       "longbench/v1+data:{}+tok:{}+template:{}+length:cut-middle-{}+score:upstream+budget:{}+query:aware+"
       "question:in-prefill+eos:stops",
-      hash(), manifest.tokenizer_hash, options_.template_of ? to_string(*options_.template_of) : "none",
+      hash(), manifest.tokenizer_hash, options_.template_of ? options_.template_of->name() : "none",
       options_.max_length, budget_meanings(manifest.methods));
 }
 

@@ -7,8 +7,9 @@
 // forbids a first token that ends them, where here an empty first line is text and an end token ends the answer.
 //
 // What is left to say so that two scores can be compared is in the protocol id:
-//   longbench/v1+data:<hash>+tok:<hash>+template:<none, or a chat format>+length:cut-middle-<max_length>+score:upstream
-//   +budget:<as ruler's>+query:aware+question:in-prefill+eos:stops
+//   longbench/v1+data:<hash>+tok:<hash>+template:<none, a chat format, or
+//   folder-<hash>>+length:cut-middle-<max_length>+score:upstream +budget:<as
+//   ruler's>+query:aware+question:in-prefill+eos:stops
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/chat.h"
+#include "engine/model/chat_writer.h"
 #include "engine/model/model.h"
 #include "eval/longbench/files.h"
 #include "eval/report/schema.h"
@@ -31,7 +32,7 @@ struct LongBenchOptions {
   std::vector<std::string> tasks;  // "qasper", "qasper_e"; none: as read_longbench() has it
   std::uint32_t samples = 0;       // of each task, its first ones; 0: all
   std::uint32_t max_length = 0;    // tokens of a prompt; 0: default_max_length()
-  std::optional<ChatFormat> template_of = {};
+  std::optional<ChatWriter> template_of = {};
 };
 
 /// What upstream has: 3500 for 4096 positions, 7500 for 8192, 15500 for 16384, 31500 for 32768. For others multiples of
@@ -42,7 +43,7 @@ std::uint32_t default_max_length(const ModelConfig& config);
 /// The prompt of a record as the model is given it, its begin token included.
 std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const LongBenchFile& file,
                                            const LongBenchRecord& record, std::uint32_t max_length,
-                                           std::optional<ChatFormat> template_of);
+                                           const std::optional<ChatWriter>& template_of);
 
 class LongBench final : public Benchmark {
  public:
@@ -73,6 +74,7 @@ class LongBench final : public Benchmark {
   LongBenchOptions options_;
   const Model& model_;
   std::map<std::string, LongBenchFile> files_;
+  std::uint32_t room_ = 0;  // tokens that a prompt may have beyond max_length
 };
 
 }  // namespace tandem::eval

@@ -60,7 +60,7 @@ std::vector<std::int32_t> Reasoning::prompt_of(const ReasoningProblem& problem) 
   const ChatMessage message{"user", problem.prompt};
   ChatOptions chat;
   chat.thinking = options_.thinking;
-  return model_.tokenizer->encode(render_chat(*options_.template_of, {&message, 1}, chat), /*add_bos=*/false,
+  return model_.tokenizer->encode(options_.template_of->write({&message, 1}, chat), /*add_bos=*/false,
                                   Specials::parsed);
 }
 
@@ -111,7 +111,7 @@ void Reasoning::fill_manifest(const std::vector<std::string>& methods, Manifest&
   answers.reserve(options_.tasks.size());
   for (const std::string& task : options_.tasks) answers.push_back(problems_of(task) * options_.repeats);
   manifest.set_samples(std::move(answers));
-  std::string chat = options_.template_of ? to_string(*options_.template_of) : "none";
+  std::string chat = options_.template_of ? options_.template_of->name() : "none";
   if (!options_.thinking) chat += "-no-thinking";
   manifest.protocol_id = fmt::format(
       "reasoning/v1+data:{}+tok:{}+template:{}+draw:{}+answers:{}+max-new:{}+score:{}+budget:{}+query:aware+"

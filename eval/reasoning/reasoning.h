@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/kernels/sampling.h"
-#include "engine/model/chat.h"
+#include "engine/model/chat_writer.h"
 #include "engine/model/model.h"
 #include "eval/reasoning/files.h"
 #include "eval/report/schema.h"
@@ -33,8 +33,8 @@ struct ReasoningOptions {
   std::uint32_t repeats = 1;       // answers to each problem
   std::uint32_t max_new_tokens = 4096;
   Sampling sampling = {};  // temperature 0: greedy, one answer
-  std::optional<ChatFormat> template_of = {};
-  bool thinking = true;  // qwen3: false closes the reasoning before it begins
+  std::optional<ChatWriter> template_of = {};
+  bool thinking = true;  // ChatOptions::thinking
 };
 
 /// The seed of one answer's draws.

@@ -49,6 +49,31 @@ TEST(GenerateProgram, AConversationPrefillsOnlyWhatIsNew) {
   EXPECT_EQ(std::count(text.text.begin(), text.text.end(), '\n') >= 2, true) << text.text;
 }
 
+TEST(GenerateProgram, AFoldersOwnTemplateIsRun) {
+  const TemporaryFolder folder;
+  const std::string model = (folder / "model").string();
+  std::filesystem::copy(source_folder() / "models/tiny", model, std::filesystem::copy_options::recursive);
+  const auto chat = [&](const std::string& text, const std::string& more) {
+    write_bytes(folder / "model/chat_template.jinja", text);
+    return cli::run("generate --chat --max-new 2 --model '" + model + "' --prompt 'One two' " + more, cli::kOnlyErrors);
+  };
+  const auto prefilled = [](const cli::Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    return std::atoi(outcome.text.substr(outcome.text.find("prefill of ") + 11).c_str());
+  };
+  const std::string text = "{{ bos_token }}{{ messages[-1].content }}{% if enable_thinking is false %} no{% endif %}";
+  const int plain = prefilled(chat(text, ""));
+  EXPECT_GT(prefilled(chat(text, "--no-thinking")), plain);
+  EXPECT_GT(prefilled(chat("{{ messages[0].content }}" + text, "--system 'be brief'")), plain);
+  const cli::Outcome nothing = chat("{{ messages[-1].content }}", "--no-thinking");
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.text, HasSubstr("--no-thinking changes nothing"));
+  const cli::Outcome refused = chat("{{ raise_exception('only questions') }}", "");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text, HasSubstr(model + "/chat_template.jinja: the chat template refuses this conversation: "
+                                              "only questions."));
+}
+
 TEST(GenerateProgram, ASeedIsATextAndTemperatureZeroIsGreedy) {
   const auto say = [](const std::string& options) {
     const cli::Outcome outcome = cli::run("generate --prompt 'Some words' --max-new 12 " + options, cli::kOnlyOutput);

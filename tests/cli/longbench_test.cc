@@ -111,6 +111,29 @@ TEST_F(LongBenchProgram, ResumeMakesWhatIsMissingAndTheSameBytes) {
   EXPECT_THAT(other.text, HasSubstr("another protocol"));
 }
 
+TEST_F(LongBenchProgram, AFoldersOwnTemplateIsNamedInTheProtocol) {
+  data.add("qasper", 1);
+  const std::filesystem::path model = root_ / "model";
+  std::filesystem::copy(source_folder() / "models/tiny", model, std::filesystem::copy_options::recursive);
+  const auto protocol = [&](const std::string& text, const char* run) {
+    write_bytes(model / "chat_template.jinja", text);
+    const cli::Outcome done = cli::run("eval longbench --quiet --no-plot --methods full --chat --model '" +
+                                       model.string() + "' --data '" + data.path().string() + "' --out " + folder(run));
+    EXPECT_EQ(done.code, 0) << done.text;
+    const Json manifest = parse_json(bytes(run, "manifest.json"), "manifest");
+    return manifest.at("protocol_id").get<std::string>();
+  };
+  const std::string first = protocol("{{ bos_token }}{{ messages[0].content }}", "first");
+  EXPECT_THAT(first, ::testing::ContainsRegex("[+]template:folder-[0-9a-f]{16}[+]"));
+  EXPECT_NE(protocol("{{ bos_token }}{{ messages[0].content }} ", "second"), first);
+  write_bytes(model / "chat_template.jinja", "{{ messages[0].content }}" + std::string(4000, 'x'));
+  EXPECT_THAT(cli::run("eval longbench --quiet --methods full --chat --model '" + model.string() + "' --data '" +
+                       data.path().string() + "'")
+                  .text,
+              HasSubstr("leaves no room"))
+      << "a template that writes much leaves less room";
+}
+
 TEST_F(LongBenchProgram, BadInputIsASentence) {
   data.add("qasper", 1);
   const auto refused = [&](const std::string& more) {

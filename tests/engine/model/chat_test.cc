@@ -6,7 +6,6 @@
 namespace tandem::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::vector<ChatMessage> messages_of(const Json& list) {
@@ -42,44 +41,7 @@ TEST(Chat, RolesOutOfPlaceAreSentences) {
   EXPECT_THAT(said(ChatFormat::llama2, {{"assistant", "x"}}), HasSubstr("take turns"));
 }
 
-TEST(Chat, TheFormatIsFoundByItsMarks) {
-  const TemporaryFolder folder;
-  ModelConfig config;
-  config.architecture = "llama";
-  const auto detect = [&](const std::string& text) {
-    write_bytes(folder.path() / "tokenizer_config.json", Json{{"chat_template", text}}.dump());
-    return detect_chat_format(folder.path(), config).format;
-  };
-  EXPECT_EQ(detect("<|start_header_id|>"), ChatFormat::llama3);
-  EXPECT_EQ(detect("<|start_header_id|> Cutting Knowledge Date: "), ChatFormat::llama31);
-  EXPECT_EQ(detect("[INST] <<SYS>>"), ChatFormat::llama2);
-  EXPECT_EQ(detect("<|im_start|> You are a helpful assistant."), ChatFormat::qwen2);
-  EXPECT_EQ(detect("<|im_start|> You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
-            ChatFormat::qwen25);
-  EXPECT_EQ(detect("<|im_start|> enable_thinking"), ChatFormat::qwen3);
-  EXPECT_EQ(detect("<|im_start|> You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
-            ChatFormat::smollm2);
-  EXPECT_THAT(sentence_of([&] { detect("<start_of_turn>"); }),
-              AllOf(HasSubstr("none of the known"), HasSubstr("llama-3.1")));
-  EXPECT_THAT(sentence_of([&] { detect(""); }), HasSubstr("no chat template"));
-  const auto list = [&](const std::string& templates) {
-    write_bytes(folder.path() / "tokenizer_config.json", "{\"chat_template\": " + templates + "}");
-    return detect_chat_format(folder.path(), config).format;
-  };
-  EXPECT_EQ(list(R"([{"name": "tool_use", "template": "<|im_start|> enable_thinking"},
-                     {"name": "default", "template": "[INST] <<SYS>>"}])"),
-            ChatFormat::llama2);
-  for (const char* none : {"[]", "7", R"([{"name": "tool_use", "template": "x"}])"})
-    EXPECT_THAT(sentence_of([&] { list(none); }), HasSubstr("'chat_template'")) << none;
-  config.architecture = "qwen3";
-  EXPECT_EQ(detect(""), ChatFormat::qwen3);
-  EXPECT_EQ(detect_chat_format("", config).format, ChatFormat::qwen3)
-      << "a model in memory has no files, here or elsewhere";
-  write_bytes(folder.path() / "chat_template.jinja", "<|start_header_id|>");  // newer files keep it here
-  EXPECT_EQ(detect("[INST] <<SYS>>"), ChatFormat::llama3);
-  EXPECT_THAT(detect_chat_format(folder.path(), config).assumption,
-              AllOf(HasSubstr(folder.path().string()), HasSubstr("looks like llama-3's"), HasSubstr("--chat-format")));
-  EXPECT_THAT(detect_chat_format("", config).assumption, AllOf(HasSubstr("qwen3"), HasSubstr("--chat-format")));
+TEST(Chat, AWrongNameIsASentence) {
   EXPECT_THAT(sentence_of([] { chat_format_by_name("lama-3"); }), HasSubstr("Did you mean 'llama-3'?"));
 }
 
