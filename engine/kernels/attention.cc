@@ -24,20 +24,28 @@ void check(const AttentionShape& shape) {
 }  // namespace
 
 void partial_attention(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o, float* lse) {
+  const std::size_t end = spans.size();
+  partial_attention_of_parts(q, spans, {&end, 1}, shape, o, lse);
+}
+
+void partial_attention_of_parts(const float* q, std::span<const KvSpan> spans, std::span<const std::size_t> ends,
+                                AttentionShape shape, float* o, float* lse, float* scores, std::size_t stride) {
   check(shape);
-  kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, nullptr, 0,
+  TANDEM_CHECK(!ends.empty() && ends.back() == spans.size() && std::is_sorted(ends.begin(), ends.end()),
+               "{} parts of {} spans", ends.size(), spans.size());
+  const std::uint32_t all = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
+  if (scores != nullptr)
+    for (const KvSpan& span : spans)
+      TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
+  kernels().partial_attention(q, spans.data(), ends.data(), ends.size(), shape, o, lse, scores,
+                              scores != nullptr && stride == 0 ? token_count(spans) : stride,
                               aligned_scratch<AttentionScratch>(partial_scratch_floats(shape.group, shape.dim)));
 }
 
 void partial_attention_with_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* o,
                                    float* lse, float* scores, std::size_t stride) {
-  check(shape);
-  const std::uint32_t all = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
-  for (const KvSpan& span : spans)
-    TANDEM_CHECK((span.head_mask & all) == all, "Scores of a span that only heads {:#x} attend.", span.head_mask);
-  kernels().partial_attention(q, spans.data(), spans.size(), shape, o, lse, scores,
-                              stride == 0 ? token_count(spans) : stride,
-                              aligned_scratch<AttentionScratch>(partial_scratch_floats(shape.group, shape.dim)));
+  const std::size_t end = spans.size();
+  partial_attention_of_parts(q, spans, {&end, 1}, shape, o, lse, scores, stride);
 }
 
 void token_scores(const float* q, std::span<const KvSpan> spans, AttentionShape shape, float* scores) {

@@ -29,6 +29,14 @@ void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<cons
                                    float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][stride]*/,
                                    std::size_t stride = 0);
 
+/// The same for parts of the spans that follow each other, each with a result of its own, bit for bit that of its own
+/// call: part i ends before span ends[i], the last one with the last span. One call reads memory without a pause
+/// between parts. `scores`: of all spans, or nullptr.
+void partial_attention_of_parts(const float* q /*[group][D]*/, std::span<const KvSpan> spans,
+                                std::span<const std::size_t> ends /*[parts]*/, AttentionShape shape,
+                                float* o /*[parts][group][D]*/, float* lse /*[parts][group]*/,
+                                float* scores /*[group][stride]*/ = nullptr, std::size_t stride = 0);
+
 /// The scores alone, bit for bit those of partial_attention_with_scores; head masks are not looked at. Reads no V.
 void token_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                   float* scores /*[group][tokens]*/);

@@ -46,7 +46,12 @@ class Runs {
         buffers_(scratch, group_, dim_),
         tiles_(shapes(group_)) {
     prepare_query_tiles(q, group_, dim_, buffers_.queries);
+  }
+
+  // A part, which finish() ends.
+  void begin() {
     __builtin_memset(buffers_.sums, 0, size_t{group_} * dim_ * sizeof(float));
+    waiting_ = 0;
     for (uint32_t h = 0; h < group_; ++h) {
       heads_[h].reference = -kInfinity;
       heads_[h].tokens = 0;
@@ -299,28 +304,41 @@ class Runs {
   size_t token_bytes_;
   vf scale_;
   RunBuffers buffers_;
-  uint32_t waiting_ = 0;  // heads with tokens in no run yet
+  uint32_t waiting_;  // heads with tokens in no run yet
   RunHead heads_[kMaxGroup];
   alignas(64) float products_[kMaxGroup / kTileRows][2 * kTileFloats];
   const Tiles tiles_;
   const FlushSubnormals flush_;
 };
 
-void attend_in_runs(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
-                    float* scores, size_t score_stride, float* scratch) {
+void attend_in_runs(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape,
+                    float* o, float* lse, float* scores, size_t score_stride, float* scratch) {
   const uint32_t all_heads = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
-  Cursor cursor{spans, spans + span_count, 0, all_heads, shape.dim * size_t{2}, kTile, kTile};
+  Cursor cursor{spans, spans, 0, all_heads, shape.dim * size_t{2}, kTile, kTile};
   Runs runs(q, shape, scratch);
   Tile tiles[2];
-  next_tile(cursor, tiles[0]);
-  for (int now = 0; tiles[now].count > 0; now ^= 1) {
-    const Tile& tile = tiles[now];
-    Tile& following = tiles[now ^ 1];
-    next_tile(cursor, following);
-    runs.take(tile, following.count > 0 ? following : tile, scores, score_stride);
-    if (scores != nullptr) scores += tile.count;
+  int now = 0;
+  size_t reached = 0;  // parts that the cursor goes through
+  const auto reach = [&](Tile& tile) {
+    cursor.end = spans + ends[reached++];
+    next_tile(cursor, tile);
+  };
+  for (size_t part = 0; part < parts; ++part) {
+    runs.begin();
+    if (reached == part) reach(tiles[now]);
+    for (bool more = tiles[now].count > 0; more; now ^= 1) {
+      const Tile& tile = tiles[now];
+      Tile& following = tiles[now ^ 1];
+      next_tile(cursor, following);
+      more = following.count > 0;
+      if (!more && reached < parts) reach(following);
+      runs.take(tile, following.count > 0 ? following : tile, scores, score_stride);
+      if (scores != nullptr) scores += tile.count;
+    }
+    runs.finish(o, lse);
+    o += size_t{shape.group} * shape.dim;
+    lse += shape.group;
   }
-  runs.finish(o, lse);
 }
 
 }  // namespace

@@ -212,12 +212,18 @@ void accumulate(Attending& at, uint32_t first, const char* const* v, uint32_t to
 // Sums times `factor`, in the order of the dimensions.
 template <class Values>
 void store_sums(const float* sums, float factor, uint32_t dim, float* out) {
-  vi low, high;
-  for (int i = 0; i < kWidth; ++i) {
-    low[i] = static_cast<int32_t>(Values::place(static_cast<uint32_t>(i)));
-    high[i] = static_cast<int32_t>(Values::place(static_cast<uint32_t>(i + kWidth)));
-  }
   constexpr uint32_t kPair = 2 * kWidth;
+  struct Places {
+    int32_t at[kPair];
+  };
+  static constexpr Places kPlaces = [] {
+    Places places{};
+    for (uint32_t i = 0; i < kPair; ++i) places.at[i] = static_cast<int32_t>(Values::place(i));
+    return places;
+  }();
+  vi low, high;
+  __builtin_memcpy(&low, kPlaces.at, sizeof low);
+  __builtin_memcpy(&high, kPlaces.at + kWidth, sizeof high);
   for (uint32_t d = 0; d < dim; d += kPair) {
     const vf a = load(sums + d) * splat(factor), b = load(sums + d + kWidth) * splat(factor);
     const vf ordered[2] = {choose_lanes(a, b, low), choose_lanes(a, b, high)};

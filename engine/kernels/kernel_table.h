@@ -109,10 +109,11 @@ struct KernelTable {
   // average = keep * average + share * exp(scores - lse)
   // lse is above -infinity.
   void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
-  // scratch: partial_scratch_floats(group, dim), aligned to 64 bytes. scores: [group][score_stride] or nullptr; with
-  // scores, all heads attend all spans.
-  void (*partial_attention)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
-                            float* lse, float* scores, size_t score_stride, float* scratch);
+  // ends: [parts], the number of spans up to the end of each. o: [parts][group][dim]; lse: [parts][group]. scratch:
+  // partial_scratch_floats(group, dim), aligned to 64 bytes. scores: [group][score_stride] or nullptr; with scores, all
+  // heads attend all spans.
+  void (*partial_attention)(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape,
+                            float* o, float* lse, float* scores, size_t score_stride, float* scratch);
   // scratch: partial_scratch_floats(group, dim), aligned to 64 bytes. Head masks are not looked at.
   void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
                        size_t score_stride, float* scratch);

@@ -23,8 +23,8 @@ void add(float* x, const float* y, size_t n);
 float largest(const float* x, uint32_t n);
 float exp_sum(const float* x, float reference, size_t n);
 void blend_weights(const float* scores, float lse, size_t n, float keep, float share, float* average);
-void partial_attention(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
-                       float* lse, float* scores, size_t score_stride, float* scratch);
+void partial_attention(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape,
+                       float* o, float* lse, float* scores, size_t score_stride, float* scratch);
 void token_scores(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
                   size_t score_stride, float* scratch);
 void prefill_tile(const PrefillTile& tile);

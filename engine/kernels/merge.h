@@ -10,8 +10,8 @@
 namespace tandem {
 
 /// out = sum_i exp(lse_i - lse) o_i with lse = ln sum_i exp(lse_i), row by row, parts in the order given. A part with
-/// lse = -infinity is ignored whatever its o; where all are, out = 0 and out_lse = -infinity. out may be one of the
-/// inputs' o, and out_lse one of the inputs' lse.
+/// lse = -infinity is ignored whatever its o; where all are, out = 0 and out_lse = -infinity. Where one part is left,
+/// out and out_lse are that part's, bit for bit. out may be one of the inputs' o, and out_lse one of the inputs' lse.
 void merge_partials(const float* const* o /*[parts] -> [rows][D]*/, const float* const* lse /*[parts] -> [rows]*/,
                     std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
                     float* out_lse /*[rows] or nullptr*/);

@@ -16,7 +16,8 @@ constexpr unsigned kMergeWidth = kMergeColumns * kWarp;
 
 /// out = sum_i exp(lse_i - lse) o_i of `parts` parts; see merge_partials. parts.o(i) and parts.lse(i): part i's row and
 /// its lse. Warps take every fourth part and their sums are added in order, so the bits depend on the parts alone. out
-/// may be one of the parts' rows, and out_lse one of their lse: all is read before it is written.
+/// may be one of the parts' rows, and out_lse one of their lse: all is read before it is written. Sums begin at -0, so
+/// that a part which is alone stays as it is, zeros of either sign too.
 template <class Parts>
 __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t count, std::uint32_t dim, float* out,
                                           float* out_lse) {
@@ -49,7 +50,9 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
   const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
 
   for (std::uint32_t begin = 0; begin < dim; begin += kMergeWidth) {
-    float sum[kMergeColumns] = {};
+    float sum[kMergeColumns];
+#pragma unroll
+    for (unsigned c = 0; c < kMergeColumns; ++c) sum[c] = -0.0f;
     for (std::uint32_t first = warp; first < count; first += kMergeTogether * kMergeWarps) {
       float share[kMergeTogether];
       const float* o[kMergeTogether];
@@ -64,7 +67,7 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
         const unsigned d = c * kWarp + lane;
         float values[kMergeTogether];
 #pragma unroll
-        for (unsigned i = 0; i < kMergeTogether; ++i) values[i] = o[i] != nullptr && begin + d < dim ? o[i][d] : 0.0f;
+        for (unsigned i = 0; i < kMergeTogether; ++i) values[i] = o[i] != nullptr && begin + d < dim ? o[i][d] : -0.0f;
 #pragma unroll
         for (unsigned i = 0; i < kMergeTogether; ++i) sum[c] += share[i] * values[i];
       }
@@ -73,7 +76,8 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
     for (unsigned c = 0; c < kMergeColumns; ++c) sums[warp * kMergeWidth + c * kWarp + lane] = sum[c];
     __syncthreads();
     for (unsigned d = threadIdx.x; d < kMergeWidth && begin + d < dim; d += kMergeThreads) {
-      out[begin + d] = ((sums[d] + sums[kMergeWidth + d]) + sums[2 * kMergeWidth + d]) + sums[3 * kMergeWidth + d];
+      const float all = ((sums[d] + sums[kMergeWidth + d]) + sums[2 * kMergeWidth + d]) + sums[3 * kMergeWidth + d];
+      out[begin + d] = total == 0.0f ? 0.0f : all;
     }
     __syncthreads();
   }

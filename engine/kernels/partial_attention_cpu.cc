@@ -222,8 +222,8 @@ void add_mixed(Attending& at, const Tile& tile, uint32_t dim, Fetch& next) {
 }
 
 template <class Dot, class Values>
-void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o, float* lse,
-            float* scores, size_t score_stride, float* scratch) {
+void attend(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape, float* o,
+            float* lse, float* scores, size_t score_stride, float* scratch) {
   typedef typename Dot::Type Type;
   const uint32_t group = shape.group, dim = shape.dim;
   const size_t padded = padded_dim(dim);
@@ -232,68 +232,76 @@ void attend(const float* q, const KvSpan* spans, size_t span_count, AttentionSha
   prepare_queries<Dot>(q, group, dim, queries);
   const float scale = score_scale<Dot>(dim);
   Head heads[kMaxGroup];
-  __builtin_memset(sums, 0, (group + 1) * padded * sizeof(float));
-  for (uint32_t h = 0; h < group; ++h)
-    heads[h] = {-kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
-
   Cursor cursor{spans,
-                spans + span_count,
+                spans,
                 0,
                 group == 32 ? ~0u : (1u << group) - 1,
                 dim * Type::kBytes,
                 kTile * 2 * dim * Type::kBytes <= kTileBytes ? kTile : kSlots,
                 kSlots};
-  Head spare{0.0f, 0, vf{}, vf{}, sums + group * padded, heads[0].query};
+  Head spare{0.0f, 0, vf{}, vf{}, sums + group * padded, reinterpret_cast<const char*>(queries)};
+  __builtin_memset(spare.o, 0, padded * sizeof(float));
   Attending at;
   at.spare = &spare;
   Tile tiles[2];
-  next_tile(cursor, tiles[0], nullptr);
-  size_t first = 0;  // token of the tile
-  for (int now = 0; tiles[now].count > 0; first += tiles[now].count, now ^= 1) {
-    const Tile& tile = tiles[now];
-    Tile& following = tiles[now ^ 1];
-    next_tile(cursor, following, &tile);
-    Fetch next = fetch_of(following);
+  int now = 0;
+  size_t first = 0, reached = 0;  // token of the tile; parts that the cursor goes through
+  const auto reach = [&](Tile& tile, const Tile* before) {
+    cursor.end = spans + ends[reached++];
+    next_tile(cursor, tile, before);
+  };
+  for (size_t part = 0; part < parts; ++part) {
+    __builtin_memset(sums, 0, group * padded * sizeof(float));
+    for (uint32_t h = 0; h < group; ++h)
+      heads[h] = {-kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
+    if (reached == part) reach(tiles[now], nullptr);
+    for (bool more = tiles[now].count > 0; more; first += tiles[now].count, now ^= 1) {
+      const Tile& tile = tiles[now];
+      Tile& following = tiles[now ^ 1];
+      next_tile(cursor, following, &tile);
+      more = following.count > 0;
+      if (!more && reached < parts) reach(following, &tile);
+      Fetch next = fetch_of(following);
 
-    at.count = 0;
-    for (uint32_t left = tile.any; left != 0; left &= left - 1) at.heads[at.count++] = heads + __builtin_ctz(left);
-    score_tile<Dot>(at, tile, dim, scale, next);
-    if (scores != nullptr)  // every head attends
-      for (uint32_t h = 0; h < group; ++h)
-        __builtin_memcpy(scores + h * score_stride + first, at.p[h], tile.count * sizeof(float));
+      at.count = 0;
+      for (uint32_t left = tile.any; left != 0; left &= left - 1) at.heads[at.count++] = heads + __builtin_ctz(left);
+      score_tile<Dot>(at, tile, dim, scale, next);
+      if (scores != nullptr)  // every head attends
+        for (uint32_t h = 0; h < group; ++h)
+          __builtin_memcpy(scores + h * score_stride + first, at.p[h], tile.count * sizeof(float));
 
-    if (!tile.alike()) {
-      add_mixed<Values>(at, tile, dim, next);
-      while (!next.done()) fetch_piece(next);
-      continue;
+      if (!tile.alike()) {
+        add_mixed<Values>(at, tile, dim, next);
+        while (!next.done()) fetch_piece(next);
+        continue;
+      }
+      uint32_t steady = 0;  // heads whose reference stays
+      const float* scores_of[kMaxGroup];
+      for (uint32_t i = 0; i < at.count; ++i) {
+        vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
+        for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
+        Head& head = *at.heads[i];
+        at.heads[steady] = &head;
+        // A move at the first token, as in the first tile, leaves the tile whole.
+        if (at.p[i][0] > head.reference + kSlack) move_reference(head, at.p[i][0], dim);
+        if (any_above(most, splat(head.reference + kSlack)))
+          add_alone<Values>(at, steady, at.p[i], tile.v, tile.count, dim, next);
+        else
+          scores_of[steady++] = at.p[i];
+      }
+      at.count = steady;
+      for (uint32_t i = 0; i < steady; ++i) weigh<Values>(*at.heads[i], scores_of[i], tile.count, at.weights[i]);
+      accumulate_tile<Values>(at, tile, dim, next);
+      while (!next.done()) fetch_piece(next);  // what moving references and odd dimensions left
     }
-    uint32_t steady = 0;  // heads whose reference stays
-    const float* scores_of[kMaxGroup];
-    for (uint32_t i = 0; i < at.count; ++i) {
-      vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
-      for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
-      Head& head = *at.heads[i];
-      at.heads[steady] = &head;
-      // A move at the first token, as in the first tile, leaves the tile whole.
-      if (at.p[i][0] > head.reference + kSlack) move_reference(head, at.p[i][0], dim);
-      if (any_above(most, splat(head.reference + kSlack)))
-        add_alone<Values>(at, steady, at.p[i], tile.v, tile.count, dim, next);
-      else
-        scores_of[steady++] = at.p[i];
+    for (uint32_t h = 0; h < group; ++h, ++lse, o += dim) {
+      const Head& head = heads[h];
+      const float total = sum(head.total);
+      const bool empty = total == 0.0f;
+      const float inverse = empty ? 0.0f : 1.0f / (Values::kRounds ? sum(head.kept_total) : total);
+      store_sums<Values>(head.o, inverse, dim, o);
+      *lse = empty ? -kInfinity : head.reference + __builtin_logf(total);
     }
-    at.count = steady;
-    for (uint32_t i = 0; i < steady; ++i) weigh<Values>(*at.heads[i], scores_of[i], tile.count, at.weights[i]);
-    accumulate_tile<Values>(at, tile, dim, next);
-    while (!next.done()) fetch_piece(next);  // what moving references and odd dimensions left
-  }
-
-  for (uint32_t h = 0; h < group; ++h) {
-    const Head& head = heads[h];
-    const float total = sum(head.total);
-    const bool empty = total == 0.0f;
-    const float inverse = empty ? 0.0f : 1.0f / (Values::kRounds ? sum(head.kept_total) : total);
-    store_sums<Values>(head.o, inverse, dim, o + size_t{dim} * h);
-    lse[h] = empty ? -kInfinity : head.reference + __builtin_logf(total);
   }
 }
 
@@ -327,19 +335,19 @@ void scores_alone(const float* q, const KvSpan* spans, size_t span_count, Attent
 
 }  // namespace
 
-void partial_attention(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* o,
-                       float* lse, float* scores, size_t score_stride, float* scratch) {
+void partial_attention(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape,
+                       float* o, float* lse, float* scores, size_t score_stride, float* scratch) {
   switch (shape.kv) {
     case DType::f32:
-      return attend<DotF32, WidenedValues<F32>>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+      return attend<DotF32, WidenedValues<F32>>(q, spans, ends, parts, shape, o, lse, scores, score_stride, scratch);
     case DType::f16:
-      return attend<DotF16, WidenedValues<F16>>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+      return attend<DotF16, WidenedValues<F16>>(q, spans, ends, parts, shape, o, lse, scores, score_stride, scratch);
     case DType::bf16:
 #if defined(__AMX_BF16__)
       if (shape.dim % kTileDims == 0)
-        return attend_in_runs(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+        return attend_in_runs(q, spans, ends, parts, shape, o, lse, scores, score_stride, scratch);
 #endif
-      return attend<DotBF16, ValuesBF16>(q, spans, span_count, shape, o, lse, scores, score_stride, scratch);
+      return attend<DotBF16, ValuesBF16>(q, spans, ends, parts, shape, o, lse, scores, score_stride, scratch);
   }
 }
 

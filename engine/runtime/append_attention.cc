@@ -127,12 +127,15 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     float* lse = ctx.write<float>(device_lse_);
     const std::uint32_t group = shape.group(), dim = shape.head_dim;
     const AttentionShape attention{group, dim, kv_.shape().type};
-    const auto spans_of = [&](std::uint32_t kv_head, std::uint32_t position) {
+    // Whole pages of before are attended apart, as the host attends them where they are there.
+    const std::uint32_t older = tokens_.begin / kPageTokens * kPageTokens;
+    const auto spans_of = [&](std::uint32_t kv_head, Range of) {
       std::vector<KvSpan> spans;
       for (const Piece& piece : pieces) {
-        if (piece.begin > position) break;
+        if (piece.begin >= of.end) break;
+        if (piece.begin < of.begin) continue;
         spans.push_back({pages + kv_.k_offset(piece.slot, kv_head), pages + kv_.v_offset(piece.slot, kv_head),
-                         std::min(piece.tokens, position + 1 - piece.begin), ~0u});
+                         std::min(piece.tokens, of.end - piece.begin), ~0u});
       }
       return spans;
     };
@@ -140,7 +143,12 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
       const auto row = static_cast<std::uint32_t>(task / shape.kv_heads);
       const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
       const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
-      partial_attention(query + at * dim, spans_of(kv_head, first + row), attention, o + at * dim, lse + at);
+      std::vector<float> before(std::size_t{group} * dim), before_lse(group);
+      partial_attention(query + at * dim, spans_of(kv_head, {0, older}), attention, before.data(), before_lse.data());
+      partial_attention(query + at * dim, spans_of(kv_head, {older, first + row + 1}), attention, o + at * dim,
+                        lse + at);
+      const float *parts[] = {before.data(), o + at * dim}, *sums[] = {before_lse.data(), lse + at};
+      merge_partials(parts, sums, 2, group, dim, o + at * dim, lse + at);
     });
   };
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));

@@ -14,10 +14,6 @@
 namespace tandem {
 namespace {
 constexpr std::size_t kNoScores = ~std::size_t{0};
-
-/// Tokens of a KV head that one thread attends. A few heads of a long context are work for more threads than they are
-/// themselves; how many there are changes no bit. The host's shorter parts balance it with what else is there.
-constexpr std::uint32_t kDevicePartTokens = 2048;
 }  // namespace
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
@@ -230,9 +226,9 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
       own.scores = ctx.write<float>(scores) + score_offset[own.row] + own.kv_head * shape.group() * tokens;
     }
     std::vector<float> discarded(lse ? 0 : std::size_t{rows} * shape.q_heads);
-    attend_in_parts(pool_, shape, kv_.shape().type, spans,
-                    cut_parts(spans, kv_.shape().vector_bytes(), kDevicePartTokens), ctx.read<float>(forward_.q()),
-                    ctx.write<float>(out), lse ? ctx.write<float>(lse) : discarded.data());
+    attend_in_parts(pool_, shape, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes()),
+                    ctx.read<float>(forward_.q()), ctx.write<float>(out),
+                    lse ? ctx.write<float>(lse) : discarded.data());
   };
   const Event done = device_.submit(compute_, std::move(op));
   for (const AttendItem* item : items) {

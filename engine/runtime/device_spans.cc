@@ -41,27 +41,12 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
   ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
 }
 
-/// Spans of every row and KV head: pages known before, then fetched and resident ones, then what was chosen.
+/// Spans of every row and KV head: whole pages that were fetched, which are older than those that stay, so that what
+/// attends everything does so in the order of positions; the store's pages; then what was chosen and what is packed.
 std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
                                                        const DeviceWork& work) {
   std::vector<HeadSpans> spans(work.fixed.size() * shape.kv_heads);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const bool any =
-      std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.pages.empty(); });
-  const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
-  pool_.parallel_for(spans.size(), [&](std::size_t i) {
-    const auto row = static_cast<std::uint32_t>(i / shape.kv_heads),
-               head = static_cast<std::uint32_t>(i % shape.kv_heads);
-    const std::vector<PageRun>& runs = work.fixed[row].pages.runs(head);
-    spans[i].row = row;
-    spans[i].kv_head = head;
-    spans[i].spans.reserve(runs.size());
-    for (const PageRun& run : runs) {
-      const std::size_t at = run.first * vector_bytes;
-      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head) + at, pages + kv_.v_offset(run.slot, head) + at,
-                                run.tokens, run.head_mask});
-    }
-  });
   for (const DeviceFetched& f : work.fetched) {
     const char* from = ctx.read<char>(f.staging.values);
     for (std::uint32_t g = f.heads.begin; g < f.heads.end; ++g) {
@@ -71,6 +56,22 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
       }
     }
   }
+  const bool any =
+      std::any_of(work.fixed.begin(), work.fixed.end(), [](const DeviceRow& row) { return !row.pages.empty(); });
+  const char* pages = any ? ctx.read<char>(kv_.device_buffer()) : nullptr;
+  pool_.parallel_for(spans.size(), [&](std::size_t i) {
+    const auto row = static_cast<std::uint32_t>(i / shape.kv_heads),
+               head = static_cast<std::uint32_t>(i % shape.kv_heads);
+    const std::vector<PageRun>& runs = work.fixed[row].pages.runs(head);
+    spans[i].row = row;
+    spans[i].kv_head = head;
+    spans[i].spans.reserve(spans[i].spans.size() + runs.size());
+    for (const PageRun& run : runs) {
+      const std::size_t at = run.first * vector_bytes;
+      spans[i].spans.push_back({pages + kv_.k_offset(run.slot, head) + at, pages + kv_.v_offset(run.slot, head) + at,
+                                run.tokens, run.head_mask});
+    }
+  });
   for (const DeviceHeavy& h : work.heavy) {
     if (h.held == 0) continue;
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {

@@ -1,6 +1,6 @@
 // Partial attention on the CPU's threads, the host's part of a step or that of a device which is the CPU, cut into
-// equal parts that all threads share, whatever row and head they belong to. Fixed sizes and a fixed order of merging:
-// results do not depend on the threads.
+// equal parts that all threads share, whatever row and head they belong to. Parts have one size and are merged in
+// order, on either side: results depend neither on the threads nor on where KV lies.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,9 @@
 
 namespace tandem {
 
-inline constexpr std::uint32_t kPartTokens = 512;  // work of one thread at a time
+/// Work of one thread at a time. Sums are rounded at the end of each part, so the device's parts are the host's: a
+/// context that one side attends whole has the same bits on the other.
+inline constexpr std::uint32_t kPartTokens = 512;
 
 struct HeadSpans {  // what the query heads of one row and KV head attend
   std::uint32_t row = 0, kv_head = 0;
@@ -21,10 +23,15 @@ struct HeadSpans {  // what the query heads of one row and KV head attend
   float* scores = nullptr;  // [group][tokens of the spans]: where the scores go; null: nobody wants them
 };
 
-struct HeadPart {  // of a HeadSpans, for one thread
-  std::size_t entry = 0;
-  std::size_t first = 0;  // tokens of the entry before it
+/// Some HeadSpans, cut.
+struct HeadParts {
+  struct Part {
+    std::size_t entry = 0;
+    std::size_t first = 0;           // tokens of the entry before it
+    std::size_t begin = 0, end = 0;  // its spans
+  };
   std::vector<KvSpan> spans;
+  std::vector<Part> parts;
 };
 
 /// What the host attended of one row and layer; summed over KV heads.
@@ -58,12 +65,13 @@ constexpr std::uint64_t packed_contiguous(std::uint64_t tokens, std::size_t vect
 }
 /// Parts of `part_tokens` tokens, of one entry each, in order; parts_of(tokens) of each entry by default.
 /// `vector_bytes`: of K or V of a token and head.
-std::vector<HeadPart> cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes,
-                                std::uint32_t part_tokens = kPartTokens);
+HeadParts cut_parts(const std::vector<HeadSpans>& work, std::size_t vector_bytes,
+                    std::uint32_t part_tokens = kPartTokens);
 
-/// Partial attention of every entry, one part a task, into the rows of `o` and `lse`, and its scores.
+/// Partial attention of every entry into the rows of `o` and `lse`, and its scores. A task is a part, or several in a
+/// row where there are many.
 void attend_in_parts(ThreadPool& pool, const ModelShape& shape, DType kv, const std::vector<HeadSpans>& work,
-                     const std::vector<HeadPart>& parts, const float* query /*[row][Hq][D]*/, float* o /*[row][Hq][D]*/,
+                     const HeadParts& cut, const float* query /*[row][Hq][D]*/, float* o /*[row][Hq][D]*/,
                      float* lse /*[row][Hq]*/);
 
 }  // namespace tandem

@@ -165,9 +165,9 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
     LinkPieces pieces;
     std::uint64_t tokens = 0;
     const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
-    const std::vector<HeadPart> parts = cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens);
+    const HeadParts cut = cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens);
     if (attends) {
-      attend_in_parts(*pool, s, kv_.shape().type, spans, parts, ctx.read<float>(room.query),
+      attend_in_parts(*pool, s, kv_.shape().type, spans, cut, ctx.read<float>(room.query),
                       ctx.write<float>(room.host_part), ctx.write<float>(room.host_lse));
     }
     ctx.write<std::uint64_t>(host_tokens_)[counted] = tokens;
@@ -177,7 +177,7 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
     cost.context = tokens * per_token;
     cost.dram = small + cost.context;
     cost.flops = tokens * flops;
-    cost.tasks = static_cast<std::uint32_t>(parts.size());
+    cost.tasks = static_cast<std::uint32_t>(cut.parts.size());
     cost.threads = threads;
     cost.pieces = runs;
     ctx.settle(cost, std::move(access));

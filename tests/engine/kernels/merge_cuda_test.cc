@@ -77,6 +77,29 @@ TEST_F(MergeCudaTest, TheLastPartCountsWhereItsBitSays) {
   expect_agrees({out.values(), out_lse.values()}, alone, 1e-5);
 }
 
+TEST_F(MergeCudaTest, EmptyIsTheIdentityBitForBit) {
+  Random random(14);
+  const std::uint32_t rows = 3, dim = 300;
+  auto o = random.normals(rows * dim);
+  const std::vector<float> odd = {-0.0f, 3e38f, kInfinity, 0.0f};
+  std::copy(odd.begin(), odd.end(), o.begin());
+  const std::vector<float> lse = {-87.3f, 12.5f, 0.1f};
+  const OnDevice<float> some(o), some_lse(lse), none(std::vector<float>(rows * dim, std::nanf(""))),
+      none_lse(std::vector<float>(rows, -kInfinity)), out(rows * dim), out_lse(rows);
+  for (std::uint32_t parts = 1; parts <= 7; ++parts)
+    for (std::uint32_t place = 0; place <= parts; ++place) {  // parts: nowhere
+      std::vector<const float*> o_at(parts, none.data()), lse_at(parts, none_lse.data());
+      if (place < parts) {
+        o_at[place] = some.data();
+        lse_at[place] = some_lse.data();
+      }
+      const OnDevice<const float*> o_list(o_at), lse_list(lse_at);
+      merge_partials_cuda(o_list.data(), lse_list.data(), parts, rows, dim, out.data(), out_lse.data(), {});
+      EXPECT_TRUE(same_bits(out.values(), place < parts ? o : std::vector<float>(rows * dim, 0.0f)));
+      EXPECT_TRUE(same_bits(out_lse.values(), place < parts ? lse : std::vector<float>(rows, -kInfinity)));
+    }
+}
+
 TEST_F(MergeCudaTest, PartsFarApartAndPinnedMemory) {
   const std::uint32_t dim = 128;
   PinnedMemory pinned((dim + 1) * sizeof(float));

@@ -59,17 +59,32 @@ TEST(Merge, IsCommutativeAndAssociative) {
   }
 }
 
-TEST(Merge, EmptyIsTheIdentity) {
+void expect_same_part(const Part& a, const Part& b) {
+  EXPECT_TRUE(same_bits(a.o, b.o));
+  EXPECT_TRUE(same_bits(a.lse, b.lse));
+}
+
+TEST(Merge, EmptyIsTheIdentityBitForBit) {
   Random random(2);
-  const Part a = random_part(random, 9), empty = empty_part(9);
-  expect_same(merge({a, empty}), a, 0);
-  expect_same(merge({empty, a}), a, 0);
-  expect_same(merge({a}), a, 0);
-  expect_same(merge({empty, empty}), empty, 0);
+  Part a = random_part(random, 9);
+  const Part empty = empty_part(9);
+  const std::vector<float> odd = {-0.0f, 1e-42f, -1e-42f, 3e38f, kInfinity, 0.0f};
+  std::copy(odd.begin(), odd.end(), a.o.begin());
+  a.lse[0] = -87.3f;
   Part garbage = empty;
   std::fill(garbage.o.begin(), garbage.o.end(), std::numeric_limits<float>::quiet_NaN());
-  expect_same(merge({garbage, a, garbage}), a, 0);
-  expect_same(merge({garbage}), empty, 0);
+  for (const Part& none : {empty, garbage}) {
+    expect_same_part(merge({a, none}), a);
+    expect_same_part(merge({none, a}), a);
+    expect_same_part(merge({none, none, a, none}), a);
+    expect_same_part(merge({none, none}), empty);
+    expect_same_part(merge({none}), empty);
+  }
+  expect_same_part(merge({a}), a);
+  // Beside other parts, too.
+  const Part b = random_part(random, 9);
+  expect_same_part(merge({a, garbage, b}), merge({a, b}));
+  expect_same_part(merge({garbage, a, b, empty}), merge({a, b}));
 }
 
 TEST(Merge, NoPartsGiveZeroAndMinusInfinity) {

@@ -106,6 +106,44 @@ class PartialAttentionTest : public IsaAndTypeTest {
 };
 TANDEM_EACH_ISA_AND_TYPE(PartialAttentionTest);
 
+TEST_P(PartialAttentionTest, PartsInOneCallHaveTheBitsOfTheirOwn) {
+  Random random(21);
+  const std::uint32_t tokens = 500;
+  for (const std::uint32_t dim : {24u, 64u, 128u}) {
+    for (const std::uint32_t group : {1u, 4u, 7u, 17u}) {
+      const Kv kv(random, type(), tokens, dim, 3);
+      const auto q = random.normals(group * dim);
+      for (const bool mixed : {false, true}) {
+        Spans spans = cut(random, kv, tokens, 40);
+        for (KvSpan& span : spans)  // some that no head attends
+          if (mixed) span.head_mask = random.below(3) == 0 ? 0 : random.below(1u << 17);
+        std::vector<std::size_t> ends;
+        for (std::size_t end = 0; end < spans.size();) {
+          end = std::min(spans.size(), end + random.below(9));  // some parts are empty
+          ends.push_back(end);
+        }
+        ends.push_back(spans.size());
+        const std::size_t parts = ends.size();
+        std::vector<float> scores(std::size_t{group} * tokens), expected_scores(scores.size());
+        Result all{std::vector<float>(parts * group * dim, 99), std::vector<float>(parts * group, 99)}, expected;
+        partial_attention_of_parts(q.data(), spans, ends, {group, dim, type()}, all.o.data(), all.lse.data(),
+                                   mixed ? nullptr : scores.data());
+        for (std::size_t part = 0; part < parts; ++part) {
+          const std::size_t begin = part == 0 ? 0 : ends[part - 1];
+          const Result own = fast(
+              q, Spans(spans.begin() + std::ptrdiff_t(begin), spans.begin() + std::ptrdiff_t(ends[part])), group, dim);
+          expected.o.insert(expected.o.end(), own.o.begin(), own.o.end());
+          expected.lse.insert(expected.lse.end(), own.lse.begin(), own.lse.end());
+        }
+        EXPECT_EQ(all, expected) << "groups of " << group << ", D " << dim << (mixed ? ", mixed" : "");
+        if (mixed) continue;
+        token_scores(q.data(), spans, {group, dim, type()}, expected_scores.data());
+        EXPECT_EQ(scores, expected_scores);
+      }
+    }
+  }
+}
+
 TEST_P(PartialAttentionTest, AgreesWithFloat64) {
   Random random(1);
   for (const std::uint32_t dim : {8u, 24u, 64u, 80u, 96u, 128u, 256u, 12u}) {
