@@ -21,7 +21,6 @@
 #include "engine/model/presets.h"
 #include "eval/plan/plan.h"
 #include "eval/report/schema.h"
-#include "hardware/probe/machine.h"
 
 namespace tandem::cli {
 namespace {
@@ -66,7 +65,7 @@ void print_machine() {
   row("cores", fmt::format("{}, {} usable here; CPU quota: {}", machine.cores, usable_threads(),
                            std::isfinite(quota) ? fmt::format("{:g}", quota) : "none"));
   row("memory", fmt::format("{}, {} available", bytes_text(static_cast<double>(machine.memory_bytes)),
-                            bytes_text(static_cast<double>(probe::available_memory()))));
+                            bytes_text(static_cast<double>(available_memory()))));
   if (!cuda_missing().empty()) {
     row("GPU", cuda_missing());
     return;

@@ -1,15 +1,20 @@
 #include "cli/input.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "cli/interrupt.h"
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 
 namespace tandem::cli {
 namespace {
@@ -27,11 +32,25 @@ Got append(int descriptor, std::vector<char>& piece, std::string& text) {
   }
 }
 
+/// What was open before it was named: standard input as /dev/stdin, or a shell's <(command), which is a pipe without a
+/// place in any folder. A pipe in a folder may have no writer, ever.
+bool is_open_stream(int descriptor) {
+  struct stat status {};
+  struct statfs system {};
+  if (fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode))
+    return fstatfs(descriptor, &system) == 0 && system.f_type == PIPEFS_MAGIC;
+  return isatty(descriptor) != 0;
+}
+
 }  // namespace
 
 std::string read_text(const std::string& file, const std::string& what, std::size_t most) {
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw_input_error("{} cannot be read ({}).", what, std::strerror(errno));
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0 || !is_open_stream(descriptor)) {
+    if (descriptor >= 0) close(descriptor);
+    return read_file(file, most, what);
+  }
+  most = std::min(most, kLongestStream);
   std::string text;
   std::vector<char> piece(std::size_t{1} << 20);
   Got got = Got::bytes;
@@ -40,7 +59,8 @@ std::string read_text(const std::string& file, const std::string& what, std::siz
   close(descriptor);
   if (got == Got::interrupted) throw Interrupted();
   if (got == Got::error) throw_input_error("{} cannot be read ({}).", what, std::strerror(error));
-  if (text.size() > most) throw_input_error("{} is longer than {} bytes, which is the most that is read.", what, most);
+  if (text.size() > most)
+    throw_input_error("{} is longer than {} bytes, which is the most that is read from a pipe.", what, most);
   return text;
 }
 
@@ -53,7 +73,7 @@ bool InputLines::next(std::string& line) {
       return true;
     }
     searched = text_.size();
-    if (searched > kLongestText) throw_input_error("A line of the input is longer than {} bytes.", kLongestText);
+    if (searched > kLongestStream) throw_input_error("A line of the input is longer than {} bytes.", kLongestStream);
     const Got got = ended_ ? Got::end : append(STDIN_FILENO, piece, text_);
     if (got == Got::bytes) continue;
     if (got == Got::interrupted) return false;

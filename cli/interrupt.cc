@@ -1,6 +1,5 @@
 #include "cli/interrupt.h"
 
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
@@ -8,18 +7,16 @@
 #include <unistd.h>
 
 #include "cli/exit_code.h"
+#include "engine/common/interrupt.h"
 
 namespace tandem::cli {
 namespace {
-
-std::atomic<bool> flag{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch nothing else");
 
 /// A byte in it is the flag for poll(), whichever thread has run the handler: no signal is lost before a wait.
 int wake_pipe[2] = {-1, -1};
 
 extern "C" void on_signal(int) {
-  if (flag.exchange(true)) _exit(kRunFailed);
+  if (interrupt()) _exit(kRunFailed);
   const int before = errno;
   constexpr char kText[] = "\nStopping; once more stops at once.\n";
   [[maybe_unused]] auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
@@ -43,10 +40,6 @@ void handle_interrupts() {
   }
   // Past a limit on the size of files, a write is to fail like any other and become a sentence.
   std::signal(SIGXFSZ, SIG_IGN);
-}
-
-bool interrupted() {
-  return flag.load(std::memory_order_relaxed);
 }
 
 bool wait_for_input(int descriptor) {

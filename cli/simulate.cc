@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/machines.h"
 #include "cli/output.h"
@@ -17,6 +16,7 @@
 #include "cli/session.h"
 #include "cli/workload.h"
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 #include "engine/common/version.h"
 #include "eval/report/folder_lock.h"
 #include "eval/report/line_file.h"
@@ -254,7 +254,7 @@ void simulate(const SimulateArguments& a) {
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
     const std::string file = (fs::path(a.out) / eval::kSweepFile).string();
-    const std::string text = read_text(file, "--resume: '" + file + "'");
+    const std::string text = read_file(file, kMostOfData, "--resume: '" + file + "'");
     known = eval::known_points(text, file, eval::empty_sweep(shape, options, workload), program_text());
     if (!options.answers && eval::holds_answers(text, file))
       say("What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.");

@@ -78,6 +78,21 @@ CgroupMemory memory_of(const std::string& folder) {
 
 }  // namespace
 
+std::size_t meminfo(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key + ":")) return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+std::size_t available_memory() {
+  std::size_t bytes = meminfo("MemAvailable");
+  if (bytes == 0) bytes = meminfo("MemTotal") / 2;
+  if (bytes == 0) bytes = std::size_t{1} << 30;
+  return std::min(bytes, cgroup_memory().room);
+}
+
 double cgroup_cpus(const std::string& root, const std::string& membership) {
   double cpus = INFINITY;
   visit_cgroups(root, membership, "cpu", [&](const std::string& folder) { cpus = std::min(cpus, quota_of(folder)); });

@@ -1,4 +1,4 @@
-// What a container or a service manager lets a process have of the machine. tandem-probe compiles this, too, on
+// What the machine, a container or a service manager lets a process have. tandem-probe compiles this, too, on
 // machines without any library: the standard library only.
 #pragma once
 
@@ -22,5 +22,12 @@ struct CgroupMemory {
 /// The same for memory, in bytes (cgroup v2's memory.max, v1's memory.limit_in_bytes).
 CgroupMemory cgroup_memory(const std::string& root = "/sys/fs/cgroup",
                            const std::string& membership = "/proc/self/cgroup");
+
+/// A figure of /proc/meminfo in bytes, such as "MemTotal"; 0 where it is not there.
+std::size_t meminfo(const std::string& key);
+
+/// Bytes that the process can still take: what the machine has free, its cache of files included, or less where a
+/// cgroup leaves less. Half of the machine's memory, or 1 GiB, where the system does not say.
+std::size_t available_memory();
 
 }  // namespace tandem

@@ -5,18 +5,27 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::size_t kExcerpt = 60;  // bytes
 
+/// The library takes a zero byte for the end of the text, and would not see what follows it.
+std::size_t zero_byte(std::string_view text) {
+  return text.find('\0');
+}
+
 template <class Json>
 Json parse(std::string_view text, const std::string& where) {
   if (nests_deeper(text)) throw_input_error("{}: its brackets are nested more than {} deep.", where, kJsonNesting);
+  if (const std::size_t zero = zero_byte(text); zero != text.npos)
+    throw_input_error("{}: not valid JSON from byte {} of {} on.", where, zero + 1, text.size());
   std::vector<std::set<std::string>> names;
   std::string repeated;
   const auto watch = [&](int, typename Json::parse_event_t event, Json& parsed) {
+    stop_if_interrupted();
     if (event == Json::parse_event_t::object_start) names.emplace_back();
     if (event == Json::parse_event_t::object_end) names.pop_back();
     if (event == Json::parse_event_t::key && !names.back().insert(parsed.template get<std::string>()).second)
@@ -83,7 +92,8 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
 
 nlohmann::json json_or_discarded(std::string_view text) {
   using Json = nlohmann::json;
-  return nests_deeper(text) ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (nests_deeper(text) || zero_byte(text) != text.npos) return Json::value_t::discarded;
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 std::string json_text(const nlohmann::json& json, int indent) {

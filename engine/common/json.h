@@ -16,13 +16,13 @@ inline constexpr int kJsonNesting = 32;
 /// Whether brackets in JSON text nest deeper than `most`.
 bool nests_deeper(std::string_view json, int most = kJsonNesting);
 
-/// InputError, in a sentence that begins with `where`, for what is no JSON, nests deeper than kJsonNesting, or has a
-/// name twice in one object (of which the library would keep one).
+/// InputError, in a sentence that begins with `where`, for what is no JSON, has a zero byte or anything else behind
+/// it, nests deeper than kJsonNesting, or has a name twice in one object (of which the library would keep one).
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where);
 
-/// For callers with a sentence of their own: a discarded value for what is no JSON or nests deeper. Of names that occur
-/// twice the last one counts.
+/// For callers with a sentence of their own: a discarded value for what is no JSON, has a zero byte or nests deeper. Of
+/// names that occur twice the last one counts.
 nlohmann::json json_or_discarded(std::string_view text);
 
 /// `indent` below 0: one line. What is no UTF-8 becomes U+FFFD, so that no name of a file, which may be any bytes, can

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <type_traits>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
+#include "engine/common/read_file.h"
 
 namespace tandem {
 namespace {
@@ -270,14 +269,8 @@ HardwareProfile load_profile(std::string_view name_or_path) {
     }
     path = data_path("hardware/profiles") / (given + ".json");
   }
-  std::error_code ignored;
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    throw_input_error("The hardware profile {} cannot be read. Check the path and its permissions.", path.string());
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  return parse_profile(text.str(), path.stem().string(), path.string());
+  const std::string text = read_file(path, kMostOfAFile, fmt::format("The hardware profile {}", path.string()));
+  return parse_profile(text, path.stem().string(), path.string());
 }
 
 }  // namespace tandem

@@ -159,19 +159,17 @@ void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
 }
 
 void apply_class(BpeSpec& spec, TokenizerSettings& settings) {
-  constexpr const char* kEnd = "<|endoftext|>";
   if (settings.kind == TokenizerClass::qwen2) {
     spec.words = {kQwen2Words};
-    for (const char* field : {"unk_token", "eos_token", "pad_token"}) settings.name_by_default(field, kEnd);
   } else if (settings.kind == TokenizerClass::gpt2) {
     spec.words = {kGpt2Words};
-    for (const char* field : {"unk_token", "bos_token", "eos_token"}) settings.name_by_default(field, kEnd);
   } else {
     throw_input_error(
         "{}: with vocab.json and merges.txt, field 'tokenizer_class' must be Qwen2Tokenizer or GPT2Tokenizer, or be "
         "missing where the model_type in config.json is qwen2 or qwen3.",
         settings.file);
   }
+  settings.name_by_class();
   spec.composed = settings.kind == TokenizerClass::qwen2;
   spec.whole_words = false;
   spec.drop_unknown = true;

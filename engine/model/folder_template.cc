@@ -9,6 +9,7 @@
 #include "engine/common/json.h"
 #include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/tokenizer_settings.h"
 #include "engine/model/utf8.h"
 
 namespace tandem {
@@ -35,7 +36,7 @@ Json read_settings_file(const fs::path& file) {
 }
 
 std::string template_file(const fs::path& file) {
-  std::string text = read_small_file(file, kLargestTemplate);
+  std::string text = read_file(file, kLargestTemplate);
   if (valid_utf8_bytes(text) != text.size()) throw_input_error("{}: the chat template is no UTF-8.", file.string());
   return text;
 }
@@ -80,42 +81,6 @@ Source template_of(const fs::path& folder) {
   return {file, text->get<std::string>()};
 }
 
-/// Those that transformers' classes have where a folder does not name them.
-std::map<std::string, std::string> tokens_of_class(const Json& config) {
-  std::string name = config.value("tokenizer_class", Json()).is_string() ? config["tokenizer_class"].get<std::string>()
-                                                                         : std::string();
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  const std::string text = "<|endoftext|>";
-  if (name == "LlamaTokenizer") return {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
-  if (name == "Qwen2Tokenizer") return {{"eos_token", text}, {"unk_token", text}, {"pad_token", text}};
-  if (name == "GPT2Tokenizer") return {{"bos_token", text}, {"eos_token", text}, {"unk_token", text}};
-  return {};
-}
-
-/// The text of a special token: a text, or an object with its content. Empty for anything else.
-std::string token_text(const Json& token) {
-  const Json& text = token.is_object() && token.contains("content") ? token["content"] : token;
-  return text.is_string() ? text.get<std::string>() : std::string();
-}
-
-void take_tokens(const Json& settings, std::map<std::string, std::string>& tokens) {
-  for (const auto& [name, value] : settings.items()) {
-    if (!name.ends_with("_token")) continue;
-    const std::string text = token_text(value);
-    if (!text.empty()) {
-      tokens[name] = text;
-    } else if (value.is_null()) {
-      tokens.erase(name);
-    }
-  }
-  if (!settings.contains("extra_special_tokens") || !settings["extra_special_tokens"].is_object()) return;
-  const Json& extra = settings["extra_special_tokens"];
-  for (const auto& [name, value] : extra.items()) {
-    const std::string text = token_text(value);
-    if (!text.empty()) tokens[name] = text;
-  }
-}
-
 Json messages_json(std::span<const ChatMessage> messages) {
   Json list = Json::array();
   for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
@@ -125,11 +90,10 @@ Json messages_json(std::span<const ChatMessage> messages) {
 }  // namespace
 
 std::map<std::string, std::string> named_special_tokens(const fs::path& folder) {
-  const Json config = read_settings_file(folder / "tokenizer_config.json");
-  std::map<std::string, std::string> tokens = tokens_of_class(config);
-  take_tokens(config, tokens);
-  const bool listed = config.contains("added_tokens_decoder") && !config["added_tokens_decoder"].is_null();
-  if (!listed) take_tokens(read_settings_file(folder / "special_tokens_map.json"), tokens);
+  TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
+  settings.name_by_class();
+  std::map<std::string, std::string> tokens;
+  for (const TokenizerSettings::Named& name : settings.named) tokens[name.field] = name.token.text;
   return tokens;
 }
 

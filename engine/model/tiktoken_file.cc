@@ -2,12 +2,11 @@
 // no special tokens; those of Llama 3 follow the ranks, by the names that files beside it list, else by those of 3.1.
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <unordered_map>
 
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 #include "engine/model/bpe_tokenizer.h"
-#include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/word_splitter.h"
 
@@ -129,22 +128,19 @@ std::vector<AddedToken> add_specials(BpeSpec& spec, const TokenizerSettings& set
 
 bool is_tiktoken(const std::filesystem::path& file) {
   std::error_code refused;
-  if (!std::filesystem::is_regular_file(file, refused)) return false;  // a pipe could block for ever
-  std::ifstream in(file, std::ios::binary);
-  std::string start(256, '\0');
-  in.read(start.data(), static_cast<std::streamsize>(start.size()));
-  start.resize(static_cast<std::size_t>(in.gcount()));
+  if (!std::filesystem::is_regular_file(file, refused)) return false;
+  const std::string text = read_file(file);
   std::string bytes;
   std::int32_t rank = 0;
-  const std::size_t end = start.find('\n');
-  return end != std::string::npos && read_line(std::string_view(start).substr(0, end), bytes, rank);
+  const std::size_t end = text.find('\n');
+  return end != std::string::npos && read_line(std::string_view(text).substr(0, end), bytes, rank);
 }
 
 BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   BpeSpec spec;
   const std::filesystem::path file = folder / "tokenizer.model";
   spec.file = file.string();
-  const std::string text = read_small_file(file, std::size_t{64} << 20);
+  const std::string text = read_file(file);
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -167,9 +163,8 @@ BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   spec.words = {kLlama3Words};
   TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
   const std::vector<AddedToken> none;
-  if (settings.kind == TokenizerClass::llama) {
-    for (const auto& [field, name] : kLlamaNames) settings.name_by_default(field, name);
-  } else if (settings.kind != TokenizerClass::backend) {
+  settings.name_by_class();
+  if (settings.kind != TokenizerClass::llama && settings.kind != TokenizerClass::backend) {
     throw_input_error(
         "{} is a tiktoken file, which Qwen2Tokenizer and GPT2Tokenizer do not read: see 'tokenizer_class' "
         "in {}, or 'model_type' in config.json.",

@@ -1,8 +1,8 @@
 #include "engine/model/tokenizer.h"
 
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 #include "engine/model/bpe_tokenizer.h"
-#include "engine/model/json_file.h"
 #include "engine/model/sentencepiece_tokenizer.h"
 #include "engine/model/utf8.h"
 

@@ -5,8 +5,8 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "engine/common/read_file.h"
 #include "engine/model/bpe_tokenizer.h"
-#include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentencepiece_json.h"
 #include "engine/model/tokenizer_settings.h"
@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& folder) : folder_(folder), path_(folder / "tokenizer.json") {
-    const std::string bytes = read_small_file(path_, std::size_t{128} << 20);
+    const std::string bytes = read_file(path_, std::size_t{128} << 20);
     if (nests_deeper(bytes))
       throw_input_error("{}: its brackets are nested deeper than {}.", path_.string(), kJsonNesting);
     json_ = json_or_discarded(bytes);
@@ -121,7 +121,7 @@ class TokenizerJson {
     if (settings_.kind == TokenizerClass::llama) {  // whatever the file says about spaces
       prefix = settings_.add_prefix_space.value_or(true);
       pieces.prefix = {.first_only = !settings_.legacy.value_or(false), .not_before_space = true};
-      for (const auto& [field, name] : kLlamaNames) settings_.name_by_default(field, name);
+      settings_.name_by_class();
     } else {
       if (spec_.whole_words) refuse("model.ignore_merges", model["ignore_merges"], "false beside byte_fallback");
       prefix = absent(json_, "normalizer") ? read_metaspace(pieces) : read_space_marks(pieces);

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 #include "engine/model/character_map.h"
-#include "engine/model/json_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentencepiece_model.h"
 #include "engine/model/sentencepiece_tokenizer.h"
@@ -21,7 +21,7 @@ class TokenizerModel {
   explicit TokenizerModel(const std::filesystem::path& folder)
       : settings_(read_tokenizer_settings(folder, std::nullopt)) {
     spec_.file = (folder / "tokenizer.model").string();
-    spec_.model = read_small_file(spec_.file, std::size_t{64} << 20);
+    spec_.model = read_file(spec_.file);
     if (spec_.model.empty()) throw_input_error("{} is empty.", spec_.file);
     if (!character_maps_are_sound(spec_.model)) refuse_sentencepiece(spec_.file);
   }
@@ -66,7 +66,7 @@ class TokenizerModel {
     }
     spec_.model = as_llama_reads_it(model);
     spec_.prefix = {.first_only = !settings_.legacy.value_or(false), .not_before_space = true};
-    for (const auto& [field, name] : kLlamaNames) settings_.name_by_default(field, name);
+    settings_.name_by_class();
   }
 
   /// LlamaTokenizer takes the pieces by their ids, whatever their scores, and makes merges of all of them.

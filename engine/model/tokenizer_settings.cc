@@ -5,7 +5,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 
 namespace tandem {
 namespace {
@@ -46,7 +46,7 @@ AddedToken named_token(const OrderedJson& value, const std::string& where) {
 
 OrderedJson read_ordered(const std::filesystem::path& file) {
   if (!path_exists(file)) return OrderedJson::object();
-  OrderedJson json = parse_ordered_json(read_small_file(file, std::size_t{64} << 20), file.string());
+  OrderedJson json = parse_ordered_json(read_file(file), file.string());
   if (!json.is_object()) throw_input_error("{} is not a JSON object.", file.string());
   return json;
 }
@@ -315,6 +315,23 @@ void TokenizerSettings::name_by_default(const std::string& field, const std::str
   const auto behind =
       std::find_if(named.begin(), named.end(), [&](const Named& name) { return place(name.field) > place(field); });
   named.insert(behind, {field, special_token(text)});
+}
+
+void TokenizerSettings::name_by_class() {
+  constexpr const char* kEnd = "<|endoftext|>";
+  const auto name_all = [this](std::initializer_list<std::pair<const char*, const char*>> names) {
+    for (const auto& [field, text] : names) name_by_default(field, text);
+  };
+  switch (kind) {
+    case TokenizerClass::backend:
+      return;
+    case TokenizerClass::llama:
+      return name_all({{"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    case TokenizerClass::qwen2:
+      return name_all({{"unk_token", kEnd}, {"eos_token", kEnd}, {"pad_token", kEnd}});
+    case TokenizerClass::gpt2:
+      return name_all({{"unk_token", kEnd}, {"bos_token", kEnd}, {"eos_token", kEnd}});
+  }
 }
 
 std::string TokenizerSettings::bos() const {

@@ -40,17 +40,15 @@ struct TokenizerSettings {
   bool extra_from_map = false;                   // as special_tokens_map.json's additional_special_tokens
   bool extra_has_objects = false;
 
-  /// Names a special token where no file does, as the tokenizer's class has it.
+  /// Names a special token where no file does.
   void name_by_default(const std::string& field, const std::string& text);
+  /// The same for those that `kind` has, if any.
+  void name_by_class();
   /// The text of bos_token; empty where there is none.
   std::string bos() const;
   /// Adds what the settings list and name, in transformers' order. An id in `listed` decides the order alone.
   void add_to(AddedVocabulary& added, const KnownVocabulary& known) const;
 };
-
-/// Special tokens that LlamaTokenizer names where no file does.
-inline constexpr std::pair<const char*, const char*> kLlamaNames[] = {
-    {"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}};
 
 /// Reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json of `folder`; each may be
 /// missing. InputError naming file and field where transformers refuses them, and for a class that is not supported.

@@ -39,8 +39,8 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   BpeSpec spec;
   const std::filesystem::path file = folder / "vocab.json", merges = folder / "merges.txt";
   spec.file = file.string();
-  const std::string bytes = read_small_file(file, std::size_t{64} << 20);
-  const std::string merges_text = read_small_file(merges, std::size_t{64} << 20);
+  const std::string bytes = read_file(file);
+  const std::string merges_text = read_file(merges);
   const Json vocab = json_or_discarded(bytes);
   if (!vocab.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", spec.file);
   Vocabulary vocabulary;

@@ -1,10 +1,9 @@
 // equal.json: what find_equal() found, so that a run that goes on need not look for it again.
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
+#include "engine/common/read_file.h"
 #include "eval/equal/equal.h"
 #include "eval/report/json_reader.h"
 
@@ -80,10 +79,9 @@ std::string equal_json(const Equal& equal) {
 std::optional<Equal> read_equal(const std::filesystem::path& folder, const EqualBytes& asked,
                                 const std::vector<std::string>& methods) {
   const std::filesystem::path file = folder / kEqualFile;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return std::nullopt;
+  if (!path_exists(file)) return std::nullopt;
+  const std::string text = read_file(file);
   try {
-    const std::string text(std::istreambuf_iterator<char>(in), {});
     Equal equal = read(parse_object(text, file.string()), file.string());
     if (equal.asked == asked && equal.given == methods) return equal;
   } catch (const InputError&) {

@@ -1,7 +1,5 @@
 #include "eval/fluxion/collection.h"
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
 #include "eval/report/aside.h"
 #include "eval/report/folder_lock.h"
@@ -68,14 +66,6 @@ std::string hash_of(std::string_view bytes) {
   return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes.data(), bytes.size()))));
 }
 
-std::optional<std::string> read_file(const fs::path& file) {
-  std::error_code refused;
-  if (!fs::is_regular_file(file, refused)) return std::nullopt;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-
 struct Ledger {
   std::vector<Program> programs;  // all that made shards; the first began
   Json plan;
@@ -132,7 +122,7 @@ struct Ledger {
 
   static Ledger read(const fs::path& folder) {
     const fs::path file = folder / kManifest;
-    const std::string text = read_small_file(file, std::size_t{256} << 20);
+    const std::string text = read_file(file, std::size_t{256} << 20);
     const Json json = parse_object(text, file.string());
     ObjectReader in(json, file.string());
     if (const std::string schema = in.text("schema"); schema != kSchema)
@@ -217,13 +207,13 @@ void fill(const fs::path& folder, Ledger& ledger, Engine& engine, ThreadPool& po
     const auto known = ledger.shards.find(file);
     total += source.list[i].length;
     if (known != ledger.shards.end()) {
-      const auto bytes = read_file(folder / file);
-      if (bytes && hash_of(*bytes) == known->second.hash) {
+      const bool there = path_exists(folder / file);
+      if (there && hash_of(read_file(folder / file, kMostOfData)) == known->second.hash) {
         done += source.list[i].length;
         continue;
       }
       result.repairs.push_back(fmt::format("{} is {}; it is made again.", (folder / file).string(),
-                                           bytes ? "not what was written" : "missing"));
+                                           there ? "not what was written" : "missing"));
       // Whoever reads the folder before that is done shall know.
       ledger.shards.erase(known);
       ledger.write(folder);

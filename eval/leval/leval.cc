@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
 #include "eval/run/documents.h"
@@ -20,8 +20,6 @@ namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kLargestLEvalFile = std::size_t{4} << 30;  // bytes
 
 fs::path file_of(const fs::path& folder, const LEvalDataset& dataset) {
   std::error_code refused;
@@ -205,7 +203,7 @@ void LEval::read_files() {
     poll();
     const LEvalDataset& dataset = leval_dataset(task);
     const fs::path path = file_of(options_.data, dataset);
-    files_[task] = parse_leval(read_small_file(path, kLargestLEvalFile), dataset, path.string());
+    files_[task] = parse_leval(read_file(path, kMostOfData), dataset, path.string());
   }
 }
 

@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::size_t kLargestFile = std::size_t{4} << 30;  // bytes
 constexpr std::uint32_t kMostNewTokens = 1 << 16;
 
 LongBenchRecord record_of(const JsonLine& line) {
@@ -86,7 +85,7 @@ void check_answers(const LongBenchDataset& dataset, const std::vector<LongBenchR
   }
 }
 
-LongBenchFile read_file(const fs::path& data, const std::string& task, const Json& prompts, const Json& lengths) {
+LongBenchFile read_task(const fs::path& data, const std::string& task, const Json& prompts, const Json& lengths) {
   LongBenchFile file;
   const std::string name(longbench_dataset_of(task));
   file.dataset = &longbench_dataset(name);
@@ -106,7 +105,7 @@ LongBenchFile read_file(const fs::path& data, const std::string& task, const Jso
     throw_input_error("--tasks: there is no '{}'; '{}' holds {}.", path.filename().string(), data.string(),
                       fmt::join(tasks_in(data), ", "));
   }
-  const std::string text = read_small_file(path, kLargestFile);
+  const std::string text = read_file(path, kMostOfData);
   file.records = parse_longbench(text, path.string());
   longbench_prompt(file.prompt, file.records.front());  // a prompt with another field is found now
   check_answers(*file.dataset, file.records, path.string());
@@ -165,7 +164,7 @@ std::map<std::string, LongBenchFile> read_longbench(const fs::path& folder, std:
   const fs::path data = data_folder(folder);
   if (tasks.empty()) tasks = tasks_in(data);
   std::map<std::string, LongBenchFile> files;
-  for (const std::string& task : tasks) files[task] = read_file(data, task, prompts, lengths);
+  for (const std::string& task : tasks) files[task] = read_task(data, task, prompts, lengths);
   return files;
 }
 

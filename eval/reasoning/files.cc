@@ -8,9 +8,10 @@
 #include <unordered_map>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/common/json.h"
 #include "engine/common/json_lines.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
 #include "eval/run/unread_files.h"
 
@@ -76,6 +77,7 @@ std::map<std::string, fs::path> files_in(const fs::path& folder) {
   std::map<std::string, fs::path> files;
   std::error_code refused;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, refused)) {
+    stop_if_interrupted();
     const fs::path& path = entry.path();
     if (path.extension() == kSuffix && kind_by_name(task_of(path)) != nullptr) files.emplace(task_of(path), path);
   }
@@ -148,7 +150,7 @@ std::map<std::string, ReasoningFile> read_reasoning(const std::string& data, std
     const auto found = there.find(task);
     if (found == there.end())
       throw_input_error("--tasks: there is no '{}{}'; --data holds {}.", task, kSuffix, fmt::join(names, ", "));
-    const std::string text = read_small_file(found->second, kLargestFile);
+    const std::string text = read_file(found->second, kLargestFile);
     file.problems = parse_reasoning(text, file.kind, found->second.string());
     file.hash = fnv1a64(text);
   }

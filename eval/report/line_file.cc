@@ -4,11 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <iterator>
+#include <fstream>
 #include <map>
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 
 namespace tandem::eval {
 namespace {
@@ -85,12 +86,8 @@ ScannedLines scan_text(std::string_view text, const fs::path& file, const LinePa
 }  // namespace
 
 std::string read_if_there(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return {};
-  if (fs::is_directory(file, ignored)) throw_input_error("'{}' is a folder, where a file is needed.", file.string());
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("The file '{}' cannot be read ({}).", file.string(), std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!path_exists(file)) return {};
+  return read_file(file, kMostOfData, fmt::format("The file '{}'", file.string()));
 }
 
 ScannedLines scan_lines(const fs::path& file, const LineParser& parse) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "engine/common/read_file.h"
 #include "eval/report/aside.h"
 #include "eval/report/json_reader.h"
 
@@ -70,12 +70,9 @@ std::string trace_file(std::size_t number, std::string_view label) {
 
 bool holds_run(const fs::path& folder) {
   const fs::path file = folder / kManifest;
-  std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored)) return false;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return false;
+  if (!path_exists(file)) return false;
   try {
-    const auto json = parse_object(std::string(std::istreambuf_iterator<char>(in), {}), file.string());
+    const auto json = parse_object(read_file(file), file.string());
     ObjectReader manifest(json, file.string());
     return manifest.integer<int>("schema_version") > 0 && manifest.text("command").starts_with("tandem ");
   } catch (const InputError&) {
@@ -90,8 +87,7 @@ bool is_part_of_run(const fs::path& file) {
   const std::string name = file.filename().string();
   if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return false;
   if (name != "sweep.json") return holds_run(file.parent_path());
-  std::ifstream in(file, std::ios::binary);
-  const nlohmann::json sweep = json_or_discarded(std::string(std::istreambuf_iterator<char>(in), {}));
+  const nlohmann::json sweep = json_or_discarded(read_file(file, kMostOfData));
   return sweep.is_object() && sweep.contains("points") && sweep.contains("program");
 }
 

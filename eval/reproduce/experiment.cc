@@ -8,7 +8,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "eval/report/json_reader.h"
 
 namespace tandem::eval {
@@ -251,7 +251,7 @@ Experiment load_experiment(const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw_input_error("There is no experiment '{}'. There are {}.", name, fmt::join(names, ", "));
   const std::filesystem::path file = data_path("hardware/experiments") / (name + ".json");
-  return parse_experiment(read_small_file(file, std::size_t{16} << 20), file.string());
+  return parse_experiment(read_file(file), file.string());
 }
 
 }  // namespace tandem::eval

@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/score_process.h"
 
@@ -20,7 +20,7 @@ constexpr std::uint32_t kStepsOfOne = 2;  // its memory is all that is asked for
 
 Workload read_workload(const std::string& name) {
   const std::filesystem::path file = data_path("hardware/workloads") / (name + ".json");
-  return parse_workload(read_small_file(file, std::size_t{16} << 20), file.string());
+  return parse_workload(read_file(file), file.string());
 }
 
 }  // namespace

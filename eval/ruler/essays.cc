@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
 #include "eval/scoring/white_space.h"
@@ -101,7 +101,7 @@ Essays parse_essays(std::string_view bytes, const std::string& file) {
 }
 
 Essays read_essays(const std::filesystem::path& file) {
-  return parse_essays(read_small_file(file, std::size_t{1} << 30), file.string());
+  return parse_essays(read_file(file, std::size_t{1} << 30), file.string());
 }
 
 }  // namespace tandem::eval

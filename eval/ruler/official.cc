@@ -6,11 +6,13 @@
 #include <cstring>
 #include <fmt/ranges.h>
 #include <set>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/common/json_lines.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
 #include "eval/scoring/white_space.h"
 
@@ -77,33 +79,55 @@ Place place_of(const fs::path& file) {
 /// What a folder holds, folders in it included.
 struct Inside {
   std::vector<fs::path> files;   // .jsonl, sorted
-  std::vector<fs::path> closed;  // folders that may not be read, with a slash at the end, and links that lead nowhere
+  std::vector<fs::path> closed;  // folders that may not be read, with a slash at the end, links that lead nowhere, and
+                                 // links to a folder that is read at another place
 };
 
-/// Links to folders are followed, but not back to a folder that they are in.
+/// Whether a link in `top` leads to a folder on the way from there to it.
+bool leads_up(const fs::path& link, const fs::path& top) {
+  std::error_code unknown;
+  for (fs::path above = link; above != top && above.has_relative_path();) {
+    above = above.parent_path();
+    if (fs::equivalent(above, link, unknown)) return true;
+  }
+  return false;
+}
+
+/// Reads each folder once, a folder at its own place before one that a link leads to: with links to folders that hold
+/// links there are more ways to a folder than anybody can walk.
 Inside jsonl_files(const fs::path& folder) {
-  constexpr auto kHow = fs::directory_options::skip_permission_denied | fs::directory_options::follow_directory_symlink;
   Inside inside;
   auto& [files, closed] = inside;
-  std::error_code refused;
-  std::vector<fs::path> above = {fs::canonical(folder, refused)};  // by depth
-  fs::recursive_directory_iterator at(folder, kHow, refused);
-  while (!refused && at != fs::recursive_directory_iterator()) {
-    std::error_code unknown;
-    if (at->is_directory(unknown)) {
-      above.resize(static_cast<std::size_t>(at.depth()) + 1);
-      fs::path inner = fs::canonical(at->path(), unknown);
-      if (std::find(above.begin(), above.end(), inner) != above.end()) at.disable_recursion_pending();
-      above.push_back(std::move(inner));
-      if (access(at->path().c_str(), R_OK) != 0) closed.push_back(at->path() / "");
-    } else if (at->path().extension() == ".jsonl") {
-      (at->is_regular_file(unknown) ? files : closed).push_back(at->path());
+  std::set<std::pair<dev_t, ino_t>> read;
+  std::set<fs::path> folders = {folder}, links;  // that are still to be read
+  while (!folders.empty() || !links.empty()) {
+    std::set<fs::path>& from = folders.empty() ? links : folders;
+    const fs::path here = std::move(from.extract(from.begin()).value());
+    struct stat status {};
+    if (stat(here.c_str(), &status) != 0 || access(here.c_str(), R_OK) != 0) {
+      closed.push_back(here / "");
+      continue;
     }
-    at.increment(refused);
+    if (!read.emplace(status.st_dev, status.st_ino).second) {
+      if (!leads_up(here, folder)) closed.push_back(here);
+      continue;
+    }
+    std::error_code refused, unknown;
+    for (fs::directory_iterator at(here, refused); !refused && at != fs::directory_iterator(); at.increment(refused)) {
+      stop_if_interrupted();
+      if (at->is_directory(unknown)) {
+        (at->is_symlink(unknown) ? links : folders).insert(at->path());
+      } else if (at->path().extension() == ".jsonl") {
+        (at->is_regular_file(unknown) ? files : closed).push_back(at->path());
+      }
+    }
+    if (refused == std::errc::permission_denied) {
+      closed.push_back(here / "");
+    } else if (refused) {
+      throw_input_error("--ruler-data: the folder '{}' cannot be read to its end ({}).", here.string(),
+                        refused.message());
+    }
   }
-  if (refused)
-    throw_input_error("--ruler-data: the folder '{}' cannot be read to its end ({}).", folder.string(),
-                      refused.message());
   std::sort(files.begin(), files.end());
   const fs::path& shut = closed.empty() ? folder : closed.front();
   if (files.empty() && access(shut.c_str(), R_OK | X_OK) != 0)
@@ -263,7 +287,7 @@ OfficialRuler::OfficialRuler(const fs::path& path, std::vector<std::string> task
       if (files.size() > 1)
         throw_input_error("--ruler-data: there are two files of {} at length {}: '{}' and '{}'.", task, length,
                           files[0].string(), files[1].string());
-      const std::string text = read_small_file(files[0], std::size_t{4} << 30);
+      const std::string text = read_file(files[0], kMostOfData);
       files_[{task, length}] = {parse_official(text, files[0].string()), fnv1a64(text)};
     }
   }

@@ -6,7 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
 #include "eval/scoring/white_space.h"
 
@@ -186,7 +186,7 @@ QuestionSet parse_questions(std::string_view bytes, const std::string& file) {
 }
 
 QuestionSet read_questions(const std::filesystem::path& file) {
-  return parse_questions(read_small_file(file, std::size_t{4} << 30), file.string());
+  return parse_questions(read_file(file, kMostOfData), file.string());
 }
 
 }  // namespace tandem::eval

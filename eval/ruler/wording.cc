@@ -1,24 +1,17 @@
 #include "eval/ruler/wording.h"
 
 #include <fmt/core.h>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
+#include "engine/common/read_file.h"
 
 namespace tandem::eval {
 namespace {
 
 using nlohmann::json;
-
-std::string read_bytes(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw_input_error("The file '{}' cannot be read. Restore it from the distribution.", file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 json parse(const std::string& file, const std::string& bytes) {
   json document = json_or_discarded(bytes);
@@ -113,7 +106,7 @@ FactWording fact_wording(const json& qa, const std::string& file) {
 }  // namespace
 
 RulerWording load_ruler_wording(const std::string& wording_file, const std::string& words_file) {
-  const std::string wording_bytes = read_bytes(wording_file), words_bytes = read_bytes(words_file);
+  const std::string wording_bytes = read_file(wording_file), words_bytes = read_file(words_file);
   const json document = parse(wording_file, wording_bytes), words = parse(words_file, words_bytes);
   RulerWording result;
   result.needles = needle_wording(member(document, wording_file, "niah"), wording_file);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
+#include "engine/common/interrupt.h"
+
 namespace tandem::eval {
 namespace {
 
@@ -18,6 +20,7 @@ std::vector<fs::path> unread_files(const std::vector<fs::path>& folders, const s
     std::error_code refused, unknown;
     for (fs::directory_iterator at(folder, refused); !refused && at != fs::directory_iterator();
          at.increment(refused)) {
+      stop_if_interrupted();
       const fs::path& path = at->path();
       // A link that leads nowhere is data that is left out, too.
       if (path.extension() == ".jsonl" && !at->is_directory(unknown) && !read.contains(path)) unread.insert(path);

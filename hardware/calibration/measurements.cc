@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <fmt/core.h>
-#include <fstream>
-#include <sstream>
 
 #include "engine/common/error.h"
+#include "engine/common/read_file.h"
 #include "eval/report/json_reader.h"
 
 namespace tandem::hardware {
@@ -17,14 +16,8 @@ using Json = nlohmann::ordered_json;
 constexpr double kMost = 1e15;
 
 Json read_object(const std::filesystem::path& file, const char* option, const char* wanted) {
-  std::error_code ignored;
-  std::ifstream in(file);
-  if (!in || std::filesystem::is_directory(file, ignored))
-    throw_input_error("{}: the file {} cannot be read. Check the path; it is what {} writes.", option, file.string(),
-                      wanted);
-  std::stringstream text;
-  text << in.rdbuf();
-  return eval::parse_object(text.str(), file.string());
+  const std::string what = fmt::format("{} (what {} writes): the file {}", option, wanted, file.string());
+  return eval::parse_object(read_file(file, kMostOfAFile, what), file.string());
 }
 
 // Counts of a passport are there only where the driver knew them.

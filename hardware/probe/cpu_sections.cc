@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "engine/common/cgroup.h"
 #include "hardware/probe/cpu_kernels.h"
 #include "hardware/probe/machine.h"
 #include "hardware/probe/thread_team.h"

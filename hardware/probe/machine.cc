@@ -54,14 +54,6 @@ std::size_t sysfs_bytes(const std::string& text) {
   return static_cast<std::size_t>(number) * unit;
 }
 
-std::size_t meminfo(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(key + ":")) return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
-  }
-  return 0;
-}
-
 struct CpuInfo {
   std::map<std::string, std::string> first;  // keys of the first processor
   int processors = 0;
@@ -107,13 +99,6 @@ int usable_threads() {
   const int allowed = static_cast<int>(allowed_cpus().size());
   const double quota = cgroup_cpus();
   return quota < allowed ? std::max(1, static_cast<int>(std::ceil(quota))) : allowed;
-}
-
-std::size_t available_memory() {
-  std::size_t bytes = meminfo("MemAvailable");
-  if (bytes == 0) bytes = meminfo("MemTotal") / 2;
-  if (bytes == 0) bytes = std::size_t{1} << 30;
-  return std::min(bytes, cgroup_memory().room);
 }
 
 std::size_t last_level_cache() {

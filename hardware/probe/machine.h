@@ -16,8 +16,6 @@ void read_machine(Report& report);
 std::vector<int> allowed_cpus();
 /// Threads worth starting: allowed CPUs, not more than the control groups' quota rounded up.
 int usable_threads();
-/// Bytes that can be taken without swapping, the control groups' limits included.
-std::size_t available_memory();
 /// Bytes of all last-level caches together; 0 where unknown.
 std::size_t last_level_cache();
 /// "one five fifteen" minutes' load, or empty.

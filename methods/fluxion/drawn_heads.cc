@@ -9,7 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 #include "methods/fluxion/predicted_heads.h"
 
 namespace tandem {
@@ -131,7 +131,7 @@ HeadSpreads at_error(HeadSpreads spreads, double error) {
 
 HeadSpreads published_head_spreads() {
   const std::filesystem::path file = data_path("hardware/workloads/fluxion-heads.json");
-  return parse_head_spreads(read_small_file(file, std::size_t{16} << 20), file.string());
+  return parse_head_spreads(read_file(file), file.string());
 }
 
 std::shared_ptr<const HeadSource> drawn_heads(const HeadSpreads& spreads, BudgetPolicy policy) {

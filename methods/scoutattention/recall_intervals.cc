@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/common/read_file.h"
 
 namespace tandem {
 namespace {
@@ -24,7 +24,7 @@ RecallIntervals read_intervals(const std::string& file) {
   }
   RecallIntervals intervals;
   intervals.steps.clear();
-  const nlohmann::json json = parse_json(read_small_file(file, std::size_t{64} << 20), file);
+  const nlohmann::json json = parse_json(read_file(file), file);
   if (!json.is_object() || !json.contains("intervals") || !json.at("intervals").is_array())
     throw_input_error("{} has no list 'intervals': `tandem profile scout-recall --out FILE` writes such a file.", file);
   for (const nlohmann::json& value : json.at("intervals")) {

@@ -166,7 +166,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--as qwen3-32b --hw hgca-a6000", {"qwen3-32b: the weights take 65.5 GB", "48 GB"}},
       {"--as llama-3.1-8b --context 1K,2K", {"--context is '1K,2K'", "one length"}},
       {"--as llama-3.1-8b --device emu", {"--as", "--device sim"}},
-      {"--as llama-3.1-8b --workload /dev/zero", {"--workload", "'/dev/zero' is longer than 67108864 bytes"}},
+      {"--as llama-3.1-8b --workload /dev/zero", {"--workload", "'/dev/zero' cannot be read (not a regular file)"}},
       {"--methods full,scoutattention:recall=/dev/zero", {"'recall'", "'/dev/zero'", "nor a file that can be read"}},
       {"--as llama-3.1-8b --workload publishd", {"--workload", "'publishd' cannot be read", "recorded, published"}},
       {"--context 8K", {"--context and --workload belong to --as"}},

@@ -28,6 +28,9 @@ TEST(JsonText, WhatIsNoneIsASentence) {
   };
   expect("", "f.json: not valid JSON from byte 1 of 0 on.");
   expect("{} x", "f.json: not valid JSON from byte 4 of 4 on.");
+  expect(std::string("{}\0", 3), "f.json: not valid JSON from byte 3 of 3 on.");
+  expect(std::string("[1]\0[2]", 7), "f.json: not valid JSON from byte 4 of 7 on.");
+  expect(std::string("[\"a\0b\"]", 7), "f.json: not valid JSON from byte 4 of 7 on.");
   expect("[1e999]", "f.json: not valid JSON: a number is too large.");
   expect(R"({"a": 1, "b": {"a": 2, "a": 3}})", "f.json: the field 'a' occurs twice.");
   for (const int depth : {kJsonNesting + 1, 400000})
@@ -43,7 +46,7 @@ TEST(JsonText, BracketsInTextsDoNotNest) {
 
 TEST(JsonText, DiscardedWhereTheCallerSaysWhatIsWrong) {
   EXPECT_EQ(json_or_discarded("[1]").size(), 1u);
-  for (const std::string& text : {std::string("{"), std::string("[1e999]"), nested(400000)})
+  for (const std::string& text : {std::string("{"), std::string("[1e999]"), std::string("[1]\0", 4), nested(400000)})
     EXPECT_TRUE(json_or_discarded(text).is_discarded()) << text.substr(0, 40);
 }
 

@@ -1,6 +1,7 @@
 #include "eval/ruler/official.h"
 
 #include <filesystem>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -112,6 +113,23 @@ TEST_F(OfficialFiles, LinksToFoldersAreFollowed) {
   fs::create_directory_symlink(".", root_ / "data" / "512" / "self");
   const OfficialRuler files(root_ / "data", {"niah_single_1"});
   EXPECT_THAT(files.lengths(), ElementsAre(256));
+  EXPECT_THAT(files.unread(), IsEmpty()) << "links back leave nothing out";
+}
+
+TEST_F(OfficialFiles, AFolderIsReadOnceHoweverManyLinksLeadToIt) {
+  write("data/00/512/vt.jsonl", kTwo);
+  constexpr int kFolders = 60;
+  for (int i = 1; i < kFolders; ++i) {  // 2^59 ways lead from the last to the first
+    fs::create_directories(root_ / "data" / fmt::format("{:02}", i));
+    for (const char* link : {"a", "b"})
+      fs::create_directory_symlink(fmt::format("../{:02}", i - 1), root_ / "data" / fmt::format("{:02}", i) / link);
+  }
+  const OfficialRuler inside(root_ / "data");
+  EXPECT_THAT(inside.lengths(), ElementsAre(512u));
+  EXPECT_EQ(inside.unread().size(), 2u * (kFolders - 1)) << "every link leads to what is read at its own place";
+  const OfficialRuler from_last(root_ / "data" / "59");
+  EXPECT_THAT(from_last.lengths(), ElementsAre(512u));
+  EXPECT_EQ(from_last.unread().size(), std::size_t{kFolders - 1}) << "the second link of each folder";
 }
 
 TEST_F(OfficialFiles, WhatIsNotChosenFollowsFromWhatIs) {
