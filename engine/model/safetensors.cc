@@ -1,17 +1,14 @@
 #include "engine/model/safetensors.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/common/json.h"
+#include "engine/common/mapped_file.h"
 #include "engine/model/json_file.h"
 
 namespace tandem {
@@ -28,33 +25,6 @@ std::uint64_t element_bytes(const std::string& dtype) {
   return found == sizes.end() ? 0 : found->second;
 }
 
-struct Mapping {
-  void* data = MAP_FAILED;
-  std::size_t bytes = 0;
-  ~Mapping() {
-    if (data != MAP_FAILED) munmap(data, bytes);
-  }
-};
-
-std::shared_ptr<Mapping> map_file(const std::filesystem::path& file) {
-  // O_NONBLOCK: opening a pipe would otherwise wait for a writer.
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw_input_error("{} cannot be opened: {}.", file.string(), std::strerror(errno));
-  struct stat status {};
-  const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  auto mapping = std::make_shared<Mapping>();
-  if (regular && status.st_size > 0) {
-    mapping->bytes = static_cast<std::size_t>(status.st_size);
-    mapping->data = mmap(nullptr, mapping->bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  }
-  close(descriptor);
-  if (!regular) throw_input_error("{} is not a regular file.", file.string());
-  if (status.st_size < 8)
-    throw_input_error("{} has {} bytes; a safetensors file has at least 8.", file.string(), status.st_size);
-  if (mapping->data == MAP_FAILED) throw_input_error("{} cannot be mapped: {}.", file.string(), std::strerror(errno));
-  return mapping;
-}
-
 bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
   if (!value.is_array() || value.size() > 8) return false;
   for (const Json& v : value) {
@@ -68,12 +38,16 @@ bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
 
 std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
   std::uint64_t hash = seed ^ bytes.size();
+  constexpr std::size_t kPiece = std::size_t{64} << 20;  // between two looks at the user's wish to stop
   std::size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, bytes.data() + at, 8);
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-    hash ^= hash >> 29;
+  while (at + 8 <= bytes.size()) {
+    if (at > 0) stop_if_interrupted();
+    for (const std::size_t end = std::min(at + kPiece, bytes.size() / 8 * 8); at < end; at += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, bytes.data() + at, 8);
+      hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 29;
+    }
   }
   for (; at < bytes.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(bytes[at])) * 0x100000001B3ull;
   return hash ^ (hash >> 32);
@@ -81,9 +55,10 @@ std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed)
 
 void TensorFiles::add(const std::filesystem::path& path) {
   const std::string file = path.string();
-  const std::shared_ptr<Mapping> mapping = map_file(path);
-  const std::span<const std::byte> all(static_cast<const std::byte*>(mapping->data), mapping->bytes);
-  refuse_lfs_pointer({static_cast<const char*>(mapping->data), mapping->bytes}, path);
+  const std::shared_ptr<const MappedFile> mapping = MappedFile::open(path);
+  const std::span<const std::byte> all = mapping->bytes();
+  if (all.size() < 8) throw_input_error("{} has {} bytes; a safetensors file has at least 8.", file, all.size());
+  refuse_lfs_pointer({reinterpret_cast<const char*>(all.data()), all.size()}, path);
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
   if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {
@@ -138,6 +113,7 @@ void TensorFiles::add(const std::filesystem::path& path) {
   }
   if (covered != body.size()) throw_input_error("{}: bytes [{}, {}) belong to no tensor.", file, covered, body.size());
   hash_ = content_hash(all, hash_);
+  MappedFile::check_all();
   mapping_->push_back(mapping);
 }
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
+#include "engine/common/mapped_file.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weight_slots.h"
@@ -157,6 +159,7 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
   w.layers.resize(config.layers);
   const std::vector<WeightSlot> slots = weight_slots(config, w);
   for (const WeightSlot& slot : slots) {
+    stop_if_interrupted();
     const TensorInfo* found = find_tensor(files, slot.name);
     if (found == nullptr && config.tied_embeddings && slot.name == kEmbedding) found = find_tensor(files, kHead);
     if (found == nullptr) {
@@ -173,6 +176,7 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
     check_tied(files, config, w.embedding);
     w.lm_head = w.embedding;
   }
+  MappedFile::check_all();
   w.storage = storage;
   w.hash = files.hash();
   return w;

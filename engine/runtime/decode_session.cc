@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/mapped_file.h"
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/runtime/hook.h"
@@ -366,7 +367,7 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
   kv_.all_done();
   begin();
   for (std::uint32_t n = 0; !active_.empty(); ++n) {
-    if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+    check_going_on(engine_);
     step(n);
     collect(n);
     const std::vector<SequenceState*> rows = batch();
@@ -379,6 +380,7 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
   }
   options_ = nullptr;
   drain();
+  MappedFile::check_all();
   return std::move(result_);
 }
 

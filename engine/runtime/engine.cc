@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
+#include "engine/common/mapped_file.h"
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/runtime/decode_session.h"
@@ -153,7 +155,7 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
   const std::uint32_t before = kv_->tokens(sequence);
   Event last;
   for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
-    if (options_.interrupted && options_.interrupted()) throw Interrupted();
+    check_going_on(options_);
     const std::uint32_t rows = std::min(options_.prefill_chunk, total - first);
     std::vector<Event> after;
     kv_->grow(sequence, rows, after);
@@ -169,6 +171,7 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
       const Segment segment(device_, "prefill chunk");
       forward_->embed(std::move(source), {uploaded});
       for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
+        stop_if_interrupted();  // a chunk of a large model takes long
         std::vector<KvTarget> targets(rows);
         for (std::uint32_t row = 0; row < rows; ++row) {
           const std::uint32_t position = positions[row];
@@ -219,6 +222,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
       prefix.prefill_ns = device_.now() - begin;
     }
     trace = device_.drain();  // the last chunk may fail here
+    MappedFile::check_all();
   } catch (...) {
     device_.drain_after_error();
     kv_->all_done();
@@ -251,6 +255,7 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
       forward_->all_logits(rows, logits.data() + std::size_t{first} * model_.config.vocab);
     });
     device_.drain();
+    MappedFile::check_all();
   } catch (...) {
     device_.drain_after_error();
     give_back();

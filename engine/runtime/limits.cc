@@ -1,6 +1,8 @@
 #include "engine/runtime/limits.h"
 
 #include "engine/common/error.h"
+#include "engine/common/mapped_file.h"
+#include "engine/runtime/engine.h"
 
 namespace tandem {
 
@@ -15,6 +17,11 @@ void check_positions(const Model& model, std::size_t prompt_tokens, std::uint32_
   if (prompt_tokens + new_tokens <= std::size_t{model.config.max_positions} + 1) return;
   throw_input_error("A prompt of {} tokens and {} new ones do not fit the {} positions of model '{}'.", prompt_tokens,
                     new_tokens, model.config.max_positions, model.name);
+}
+
+void check_going_on(const EngineOptions& options) {
+  if (options.interrupted && options.interrupted()) throw Interrupted();
+  MappedFile::check_all();
 }
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// What a model can take in.
+// What a model can take in, and whether work goes on.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,15 @@
 
 namespace tandem {
 
+struct EngineOptions;
+
 /// InputError for a token outside the vocabulary.
 void check_tokens(const Model& model, std::span<const std::int32_t> prompt);
 /// InputError where a prompt of this many tokens and what is generated behind it need more positions than there are.
 /// The last token that is generated needs none.
 void check_positions(const Model& model, std::size_t prompt_tokens, std::uint32_t new_tokens);
+
+/// Between steps and chunks: Interrupted where EngineOptions::interrupted says so, RunError as MappedFile::check_all().
+void check_going_on(const EngineOptions& options);
 
 }  // namespace tandem

@@ -12,14 +12,15 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/mapped_file.h"
+#include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/limits.h"
 
 namespace tandem {
 namespace {
@@ -98,25 +99,19 @@ class Writer {
 class Reader {
  public:
   explicit Reader(const fs::path& file) {
-    const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) return;
-    struct stat status {};
-    if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
-      void* data = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
-      if (data != MAP_FAILED) {
-        data_ = static_cast<const char*>(data);
-        bytes_ = static_cast<std::size_t>(status.st_size);
-      }
+    if (!path_exists(file)) return;
+    try {
+      mapped_ = MappedFile::open(file);
+    } catch (const InputError&) {
+      return;
     }
-    close(descriptor);
+    data_ = reinterpret_cast<const char*>(mapped_->bytes().data());
+    bytes_ = mapped_->bytes().size();
   }
-  ~Reader() {
-    if (data_ != nullptr) munmap(const_cast<char*>(data_), bytes_);
-  }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
 
   std::size_t bytes() const { return bytes_; }
+  /// Whether what was read is what the file had when it was opened.
+  bool unchanged() const { return mapped_->unchanged(); }
   /// nullptr where there are no so many more.
   const char* next(std::size_t bytes) {
     if (bytes > bytes_ - at_) return nullptr;
@@ -133,6 +128,7 @@ class Reader {
   }
 
  private:
+  std::shared_ptr<const MappedFile> mapped_;  // null where there is no file that can be read
   const char* data_ = nullptr;
   std::size_t bytes_ = 0, at_ = 0;
   std::uint64_t hash_ = 0;
@@ -287,7 +283,7 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
     for (std::uint32_t first = 0; first < tokens; first += options_.prefill_chunk)
       kv_->grow(prefix->sequence, std::min(options_.prefill_chunk, tokens - first), after);
     for (std::uint32_t layer = 0; layer < s.layers && tokens > 0; ++layer) {
-      if (options_.interrupted && options_.interrupted()) throw Interrupted();
+      check_going_on(options_);
       std::vector<std::uint32_t> slots;
       kv_->append_slots(prefix->sequence, layer, blocks, Tier::device, slots);
       const char* from = parts->kv + std::size_t{layer} * slots.size() * slot_bytes;
@@ -313,6 +309,10 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
     throw;
   }
   kv_->all_done();
+  if (!in.unchanged()) {  // between the hash and the copies
+    release(*prefix);
+    return nullptr;
+  }
   prefix->prompt.assign(prompt.begin(), prompt.end());
   prefix->prefill_ns = parts->header.prefill_ns - (without_sums ? parts->header.sums_ns : 0);
   prefix->sums_ns = without_sums ? 0 : parts->header.sums_ns;

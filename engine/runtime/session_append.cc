@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/runtime/decode_session.h"
 #include "engine/runtime/hook.h"
 #include "engine/runtime/limits.h"
@@ -24,6 +25,7 @@ Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::sp
   forward_.embed(std::move(source), {uploaded});
   Event last;
   for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
+    stop_if_interrupted();  // a chunk of a large model takes long
     std::vector<KvTarget> targets;
     targets.reserve(rows);
     for (const std::uint32_t position : positions) {
@@ -54,7 +56,7 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
   Event last;
   try {
     for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
-      if (engine_.interrupted && engine_.interrupted()) throw Interrupted();
+      check_going_on(engine_);
       if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
       const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done);
       last = append_chunk(a, attention, tokens.subspan(done, rows), before + done,

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/mapped_file.h"
 #include "engine/common/paths.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
@@ -62,6 +63,7 @@ class Tensors {
       if (!seen_.contains(name))
         throw_input_error("{}: the tensor '{}' is no part of a Fluxion predictor.", files_.source(), name);
     }
+    MappedFile::check_all();
   }
   const std::string& source() const { return files_.source(); }
   std::uint64_t hash() const { return files_.hash(); }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
+#include "engine/common/paths.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
 #include "tests/engine/model/model_folder.h"
@@ -214,6 +215,29 @@ TEST_F(SurvivalProgram, AFullDisk) {
     EXPECT_GE(cli::lines(bytes(run, "timings.jsonl")), kept);
     ASSERT_TRUE(disk.grow());
     expect_resumed_whole(run);
+  }
+}
+
+TEST_F(SurvivalProgram, WeightsThatAreCutWhileTheyAreUsed) {
+  const fs::path model = root_ / "model";
+  fs::copy(data_path("models/tiny"), model);
+  const std::string weights = read_bytes(model / "model.safetensors"), run = folder("a"), errors = folder("errors");
+  command_ = kRun + fmt::format("--samples 40 --model {} ", model.string());
+  ASSERT_EQ(cli::run(command_ + "--out " + folder("whole")).code, 0);
+  for (const std::size_t left : {std::size_t{0}, weights.size() / 2}) {
+    const pid_t child = cli::start(command_ + "--out " + run, errors);
+    cli::wait_for_file(run + "/timings.jsonl");
+    fs::resize_file(model / "model.safetensors", left);
+    ASSERT_TRUE(cli::ends_within(child, std::chrono::seconds(10)));
+    EXPECT_EQ(cli::exit_code_of(child), 3);
+    const std::string said = read_bytes(errors);
+    EXPECT_THAT(said, AllOf(HasSubstr(model.string() + "/model.safetensors became shorter while it was used"),
+                            HasSubstr("--resume --out " + run)));
+    EXPECT_EQ(cli::lines(said), 1u) << said;
+    EXPECT_LT(cli::lines(bytes(run, "timings.jsonl")), 80u);
+    write_bytes(model / "model.safetensors", weights);
+    expect_resumed_whole(run);
+    fs::remove_all(run);
   }
 }
 

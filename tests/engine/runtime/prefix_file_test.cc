@@ -1,7 +1,10 @@
 // Prefilled prompts that went through a file are what they were: decoding behind them gives the same bits and times.
+#include <chrono>
 #include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <thread>
 
 #include "engine/common/error.h"
 #include "methods/registry.h"
@@ -152,6 +155,38 @@ TEST_F(PrefixFile, DamagedOnesAreNotTaken) {
     EXPECT_FALSE(load(changed)) << "byte " << at;
   }
   EXPECT_TRUE(load(bytes));
+}
+
+TEST_F(PrefixFile, OneThatChangesWhileItIsReadIsNotTaken) {
+  const std::vector<std::int32_t> prompt = random_prompt(2000, 3);
+  std::function<void()> meanwhile;  // between two layers' copies, the hash having been found right
+  EngineOptions options;
+  options.interrupted = [&meanwhile] {
+    if (meanwhile) meanwhile();
+    return false;
+  };
+  Bench bench(tiny_model(), sim(), options);
+  const auto prefilled = bench.engine.prefill(prompt);
+  bench.engine.save(*prefilled, file(), kIdentity);
+  const std::string bytes = read_bytes(file());
+  const std::size_t in_use = bench.engine.kv().bytes_in_use(Tier::device);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a file's time is that of the last timer interrupt
+  const auto load = [&](const std::function<void()>& change) {
+    meanwhile = change;
+    const auto loaded = bench.engine.load(prompt, file(), kIdentity);
+    meanwhile = {};
+    return loaded != nullptr;
+  };
+  EXPECT_FALSE(load([&] { fs::resize_file(file(), bytes.size() / 2); }));
+  EXPECT_FALSE(load([] {})) << "it is half a file now";
+  write_bytes(file(), bytes);
+  EXPECT_FALSE(load([&] { fs::resize_file(file(), 0); }));
+  write_bytes(file(), bytes);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(load([&] { std::fstream(file(), std::ios::in | std::ios::out | std::ios::binary) << "changed"; }));
+  write_bytes(file(), bytes);
+  EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), in_use) << "nothing is left of what was not taken";
+  EXPECT_TRUE(load([&] { fs::remove(file()); })) << "what was opened is still there";
 }
 
 TEST_F(PrefixFile, WhereThereIsNoRoomNothingIsLost) {
