@@ -240,6 +240,7 @@ void compare(const CompareCommand& command) {
   options.engine = session.engine;
   options.prefix_files = prefix_files_of(command.run, command.session, session);
   eval::check_compare(options, session.model);
+  check_free_memory(session, options.batch, *std::max_element(options.lengths.begin(), options.lengths.end()));
   say_hints(options.methods, command.session);
   if (target) choose_prompts(*target, options, session.model);
   if (options.official) {

@@ -99,6 +99,7 @@ void perplexity(const PerplexityArguments& arguments) {
   options.engine = session.engine;
   options.prefix_files = prefix_files_of(arguments.run, arguments.session, session);
   const eval::Windows windows = cut(options, session.model);
+  check_free_memory(session, options.batch, options.context);
   say_hints(options.methods, arguments.session);
   eval::Manifest manifest;
   manifest.command = command_of(arguments, options);

@@ -15,6 +15,7 @@
 #include "engine/common/error.h"
 #include "engine/model/utf8.h"
 #include "engine/runtime/conversation.h"
+#include "engine/runtime/limits.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 
@@ -196,7 +197,10 @@ void generate(const GenerateOptions& options) {
   if (options.chat) {
     chat(options, session, conversation, *writer);
   } else {
-    answer(options, session, conversation, prompt_tokens(*session.model.tokenizer, prompt));
+    check_text_fits(session.model, prompt, "The prompt");
+    const std::vector<std::int32_t> tokens = prompt_tokens(*session.model.tokenizer, prompt);
+    check_free_memory(session, 1, static_cast<std::uint32_t>(tokens.size()));
+    answer(options, session, conversation, tokens);
   }
 }
 
@@ -206,7 +210,7 @@ void add_generate(Command app) {
   Command command = app.subcommand("generate", "Continue a prompt or a conversation with one method");
   auto options = std::make_shared<GenerateOptions>();
   command.option("--prompt", options->prompt, "The prompt. Special tokens written in it (\"<|im_end|>\") are text");
-  command.option("--prompt-file", options->prompt_file, "A file or pipe with the prompt");
+  command.option("--prompt-file", options->prompt_file, "A file with the prompt; /dev/stdin is the input");
   command.option("--method", options->method, "Method with its options (`tandem methods`)").show_default();
   command.flag("--chat", options->chat, "A conversation: each line of the input is a turn");
   command.option("--system", options->system, "With --chat: the system's message");

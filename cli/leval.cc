@@ -91,6 +91,7 @@ void leval(const LEvalCommand& command) {
   const eval::LEval benchmark = read(std::move(what), session.model, command.run.quiet);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--max-length");
+  check_free_memory(session, options.batch, benchmark.longest_prompt());
   if (command.tasks.empty()) {
     say_unread(
         "--data", command.data, eval::unread_leval(command.data),

@@ -79,6 +79,7 @@ void longbench(const LongBenchCommand& command) {
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
+  check_free_memory(session, options.batch, benchmark.max_length());
   if (command.tasks.empty()) {
     say_unread(
         "--data", command.data, eval::unread_longbench(command.data),

@@ -87,6 +87,7 @@ void needle(const NeedleCommand& command) {
   const eval::NeedleBenchmark benchmark(what, session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--lengths");
+  check_free_memory(session, options.batch, benchmark.longest_prompt());
   say_hints(options.methods, command.session);
   const EvalRun asked{command.session,
                       command.run,

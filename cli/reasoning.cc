@@ -102,6 +102,7 @@ void reasoning(const ReasoningCommand& command) {
   const eval::Reasoning benchmark(std::move(what), session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "the prompts");
+  check_free_memory(session, options.batch, benchmark.longest_prompt());
   if (command.tasks.empty()) {
     say_unread("--data", command.what.data, eval::unread_reasoning(command.what.data),
                "a name must begin with aime, gsm8k, gpqa or math in lower case, as aime25.jsonl");

@@ -8,6 +8,7 @@
 #include "cli/parse.h"
 #include "cli/ranks.h"
 #include "cli/say.h"
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/emu_device.h"
@@ -17,6 +18,7 @@
 #include "engine/distributed/remote_rank.h"
 #include "engine/model/presets.h"
 #include "engine/model/safetensors.h"
+#include "eval/run/decoded.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -192,6 +194,18 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   return session;
 }
 
+void check_free_memory(const Session& session, std::uint32_t batch, std::uint32_t tokens) {
+  if (session.device->launches()) return;
+  const std::size_t needed = batch * eval::prompt_kv_bytes(session.engine, session.model, tokens);
+  const std::size_t room = available_memory();
+  if (needed <= room) return;
+  throw_input_error(
+      "The KV of {} sequences of {} tokens takes {} bytes, and this machine has {} bytes of free memory: ask for fewer "
+      "or "
+      "shorter ones.",
+      batch, tokens, needed, room);
+}
+
 void keep_one_prompt(Session& session, std::uint32_t tokens, DType precision) {
   constexpr std::uint32_t kSpare = 4;  // pages: forks have last ones of their own
   const ModelConfig& c = session.model.config;
@@ -200,6 +214,7 @@ void keep_one_prompt(Session& session, std::uint32_t tokens, DType precision) {
   session.engine.kv.host_bytes = page;  // the least a store takes
   session.engine.max_batch = 1;
   session.engine.precision = precision;
+  check_free_memory(session, 1, tokens);
 }
 
 }  // namespace tandem::cli

@@ -5,12 +5,15 @@
 #include <queue>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 
 namespace tandem {
 namespace {
 
 // Scanning for the best pair is quadratic in the word's length, a heap is not but costs more per merge.
 constexpr std::size_t kShortWord = 48;
+// Bytes. A longer one is more than a context, and would take gigabytes.
+constexpr std::size_t kLongestWord = std::size_t{4} << 20;
 
 std::uint64_t scrambled(std::uint64_t x) {
   x ^= x >> 32;
@@ -125,6 +128,10 @@ void BytePairs::merge_long(std::string_view word, std::vector<std::int32_t>& out
     bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
   const std::size_t none = word.size();
+  if (word.size() > kLongestWord) {
+    throw_input_error("The text has {} bytes that are one word for this tokenizer, which takes words of at most {}.",
+                      word.size(), kLongestWord);
+  }
   std::vector<Symbol> symbols(word.size());
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto propose = [&](std::size_t at) {
@@ -137,6 +144,7 @@ void BytePairs::merge_long(std::string_view word, std::vector<std::int32_t>& out
     symbols[i] = {byte_ids_[static_cast<unsigned char>(word[i])], i == 0 ? none : i - 1, i + 1};
   for (std::size_t i = 0; i < word.size(); ++i) propose(i);
   while (!queue.empty()) {
+    stop_if_interrupted();
     const Candidate c = queue.top();
     queue.pop();
     Symbol& left = symbols[c.at];

@@ -6,10 +6,11 @@
 #include <sys/mman.h>
 #include <system_error>
 #include <thread>
-#include <unistd.h>
 
+#include "engine/common/cgroup.h"
 #include "engine/common/drawing.h"
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/weight_slots.h"
 #include "engine/model/weights.h"
@@ -22,10 +23,8 @@ constexpr std::size_t kChunk = 1 << 20;  // elements drawn from one seed, so tha
 
 /// Anonymous memory: untouched pages cost nothing, and the threads that fill it fault it in.
 std::shared_ptr<std::byte> map_memory(std::size_t bytes) {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
-  const auto memory = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
-  if (bytes > memory) {
-    throw_input_error("The model's random weights take {:.1f} GB, this machine has {:.1f} GB of memory.",
+  if (const std::size_t memory = available_memory(); bytes > memory) {
+    throw_input_error("The model's random weights take {:.1f} GB, this machine has {:.1f} GB of free memory.",
                       double(bytes) * 1e-9, double(memory) * 1e-9);
   }
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -134,7 +133,7 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
       std::clamp<std::size_t>(chunks.size() / 8, 1, std::max(1u, std::thread::hardware_concurrency()));
   std::atomic<std::size_t> next = 0;
   const auto fill = [&] {
-    for (std::size_t i = next++; i < chunks.size(); i = next++) fill_chunk(chunks[i]);
+    for (std::size_t i = next++; i < chunks.size() && !interrupted(); i = next++) fill_chunk(chunks[i]);
   };
   std::vector<std::thread> threads;
   threads.reserve(workers);
@@ -145,6 +144,7 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
   }
   fill();
   for (std::thread& thread : threads) thread.join();
+  stop_if_interrupted();
   if (config.tied_embeddings) w.lm_head = w.embedding;
   // What the values follow from, not the values: hashing 16 GB would take longer than making them.
   w.hash = finalise64(seed ^ finalise64(static_cast<std::uint64_t>(type)));

@@ -4,7 +4,9 @@
 #include <mutex>
 #include <sentencepiece_processor.h>
 
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/model/sentencepiece_model.h"
 #include "engine/model/text_borders.h"
 #include "engine/model/utf8.h"
@@ -31,47 +33,16 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
     std::vector<std::int32_t> out;
     if (add_bos && add_bos_) out.push_back(bos_);
-    const std::string sound = repair_utf8(text);
-    finder_.cut(
-        sound, specials == Specials::parsed,
-        [&](std::string_view stretch, bool at_start) {
-          encode_text(processor_for(stretch, at_start), stretch, out);
-          return true;
-        },
-        [&out](const AddedToken& token) { out.push_back(token.id); });
+    encode_parts(text, specials == Specials::parsed, kPart, [&out](std::span<const std::int32_t> part) {
+      out.insert(out.end(), part.begin(), part.end());
+      return true;
+    });
     return out;
   }
 
   void encode_parts(std::string_view text, std::size_t part_bytes,
                     const std::function<bool(std::span<const std::int32_t>)>& take) const override {
-    const std::size_t least = std::max<std::size_t>(part_bytes, 1);
-    const bool cuts = text.size() > part_bytes && can_be_cut(processor_.serialized_model_proto());
-    std::vector<std::int32_t> part;
-    std::size_t bytes = 0;  // of text in `part`
-    const auto give = [&](std::size_t more) {
-      bytes += more;
-      if (bytes < least) return true;
-      bytes = 0;
-      const bool go_on = take(part);
-      part.clear();
-      return go_on;
-    };
-    const std::string sound = repair_utf8(text);
-    const bool whole = finder_.cut(
-        sound, /*with_special=*/false,
-        [&](std::string_view stretch, bool at_start) {
-          for (std::size_t begin = 0; begin < stretch.size();) {
-            const std::size_t end =
-                !cuts || stretch.size() - begin <= least ? stretch.size() : text_border(stretch, begin + least);
-            encode_text(begin == 0 ? processor_for(stretch, at_start) : without_prefix(),
-                        stretch.substr(begin, end - begin), part);
-            if (!give(end - begin)) return false;
-            begin = end;
-          }
-          return true;
-        },
-        [&part](const AddedToken& token) { part.push_back(token.id); });
-    if (whole && !part.empty()) take(part);
+    encode_parts(text, /*with_special=*/false, part_bytes, take);
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -127,7 +98,42 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string hash() const override { return hash_; }
 
  private:
-  static constexpr const char* kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space in pieces
+  static constexpr const char* kSpace = "\xE2\x96\x81";              // U+2581, which stands for a space in pieces
+  static constexpr std::size_t kPart = std::size_t{1} << 20;         // bytes that are encoded at a time, where possible
+  static constexpr std::size_t kLongestPart = std::size_t{4} << 20;  // bytes; the library cannot be interrupted
+  static constexpr std::size_t kMemoryOfByte = 256;                  // bytes that the library takes meanwhile
+
+  void encode_parts(std::string_view text, bool with_special, std::size_t part_bytes,
+                    const std::function<bool(std::span<const std::int32_t>)>& take) const {
+    const std::size_t least = std::max<std::size_t>(part_bytes, 1);
+    const bool cuts = text.size() > part_bytes && can_be_cut(processor_.serialized_model_proto());
+    std::vector<std::int32_t> part;
+    std::size_t bytes = 0;  // of text in `part`
+    const auto give = [&](std::size_t more) {
+      bytes += more;
+      if (bytes < least) return true;
+      bytes = 0;
+      const bool go_on = take(part);
+      part.clear();
+      return go_on;
+    };
+    const std::string sound = repair_utf8(text);
+    const bool whole = finder_.cut(
+        sound, with_special,
+        [&](std::string_view stretch, bool at_start) {
+          for (std::size_t begin = 0; begin < stretch.size();) {
+            const std::size_t end =
+                !cuts || stretch.size() - begin <= least ? stretch.size() : text_border(stretch, begin + least);
+            encode_text(begin == 0 ? processor_for(stretch, at_start) : without_prefix(),
+                        stretch.substr(begin, end - begin), part);
+            if (!give(end - begin)) return false;
+            begin = end;
+          }
+          return true;
+        },
+        [&part](const AddedToken& token) { part.push_back(token.id); });
+    if (whole && !part.empty()) take(part);
+  }
 
   static char byte_of(const std::string& piece) {  // "<0x0A>"
     return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
@@ -135,6 +141,16 @@ class SentencePieceTokenizer : public Tokenizer {
 
   static void encode_text(const sentencepiece::SentencePieceProcessor& processor, std::string_view text,
                           std::vector<std::int32_t>& out) {
+    if (text.empty()) return;
+    stop_if_interrupted();
+    if (text.size() > kLongestPart) {
+      throw_input_error(
+          "The text has {} bytes without a place where this tokenizer may cut it, and takes at most {} at a time.",
+          text.size(), kLongestPart);
+    }
+    const std::size_t needed = text.size() * kMemoryOfByte;
+    if (const std::size_t room = text.size() < kPart ? needed : available_memory(); needed > room)
+      throw_input_error("To encode {} bytes of text takes {} bytes of memory; {} are free.", text.size(), needed, room);
     std::vector<int> ids;
     const auto status = processor.Encode(std::string(text), &ids);
     if (!status.ok()) throw_input_error("The text cannot be tokenized: {}.", status.ToString());

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+struct pcre2_real_match_data_8;
+
 namespace tandem {
 
 /// The published expressions.
@@ -23,13 +25,17 @@ class WordSplitter {
   ~WordSplitter();
 
   /// Matches and what lies between them, in order, as long as `word` returns true; together they are the text, which is
-  /// valid UTF-8. False where `word` returned that. InputError where an expression needs more steps than any real text
-  /// makes it.
+  /// valid UTF-8. False where `word` returned that. InputError where the expressions need more steps for the text
+  /// than a budget in proportion to its bytes.
   bool split(std::string_view text, const std::function<bool(std::string_view word)>& word) const;
 
  private:
   struct Expression;
-  bool split(std::string_view text, std::size_t expression, const std::function<bool(std::string_view)>& word) const;
+  struct Budget;
+  bool split(std::string_view text, std::size_t expression, Budget& budget,
+             const std::function<bool(std::string_view)>& word) const;
+  bool find(const Expression& expression, std::string_view text, std::size_t from, Budget& budget,
+            pcre2_real_match_data_8* match) const;
 
   std::vector<std::unique_ptr<Expression>> expressions_;
   std::string file_;

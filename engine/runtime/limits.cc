@@ -19,6 +19,21 @@ void check_positions(const Model& model, std::size_t prompt_tokens, std::uint32_
                     new_tokens, model.config.max_positions, model.name);
 }
 
+void check_text_fits(const Model& model, std::string_view text, std::string_view what) {
+  constexpr std::size_t kPart = 64 << 10, kBytes = 8;  // a token has fewer, nearly always
+  const std::size_t most = model.config.max_positions;
+  if (text.size() / kBytes <= most) return;
+  std::size_t tokens = 0;
+  model.tokenizer->encode_parts(text, kPart, [&](std::span<const std::int32_t> part) {
+    tokens += part.size();
+    return tokens <= most;
+  });
+  if (tokens <= most) return;
+  throw_input_error(
+      "{} has more than {} tokens, and model '{}' has {} positions (max_position_embeddings): shorten it.", what, most,
+      model.name, most);
+}
+
 void check_going_on(const EngineOptions& options) {
   if (options.interrupted && options.interrupted()) throw Interrupted();
   MappedFile::check_all();

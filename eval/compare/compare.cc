@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/runtime/limits.h"
 #include "eval/ruler/protocol.h"
 #include "eval/run/decoded.h"
 #include "eval/scoring/string_match.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr const char* kRuler = "ruler";  // Manifest::benchmark
 
 std::vector<std::int32_t> encode_prompt(const CompareOptions& options, const Model& model, std::string_view prompt) {
+  if (options.official) check_text_fits(model, prompt, "A prompt of --ruler-data");
   if (options.official) return encode_official(*model.tokenizer, prompt);
   return model.tokenizer->encode(prompt, /*add_bos=*/true);
 }

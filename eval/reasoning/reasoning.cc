@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/common/error.h"
+#include "engine/runtime/limits.h"
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
 
@@ -56,6 +57,7 @@ std::uint32_t Reasoning::problems_of(const std::string& task) const {
 }
 
 std::vector<std::int32_t> Reasoning::prompt_of(const ReasoningProblem& problem) const {
+  check_text_fits(model_, problem.prompt, "A problem of --data");
   if (!options_.template_of) return model_.tokenizer->encode(problem.prompt, /*add_bos=*/true);
   const ChatMessage message{"user", problem.prompt};
   ChatOptions chat;

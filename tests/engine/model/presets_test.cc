@@ -34,7 +34,7 @@ TEST(Presets, UnknownOnesAreSentences) {
 TEST(Presets, WhatExceedsTheMemoryIsRefusedBeforeItIsTried) {
   ModelConfig config = preset_config("qwen3-32b");
   config.layers = 1024;
-  EXPECT_THAT(sentence_of([&] { random_weights(config, DType::f32, 1); }), HasSubstr("GB of memory"));
+  EXPECT_THAT(sentence_of([&] { random_weights(config, DType::f32, 1); }), HasSubstr("GB of free memory"));
 }
 
 }  // namespace

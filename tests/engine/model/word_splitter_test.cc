@@ -37,6 +37,53 @@ TEST(WordSplitter, PublishedExpressionsGiveTheReferencesWords) {
             (Words{"$abc", " [", "x", "]", " ", "123", "4", " ", "汉字ひ", "-y"}));
 }
 
+TEST(WordSplitter, LongTextsOfOneKindStayWithinTheBudget) {
+  constexpr std::size_t kMany = 100'000;
+  const std::string cased =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  for (const std::string& expression :
+       {std::string(kGpt2Words), std::string(kLlama3Words), std::string(kQwen2Words), cased}) {
+    for (const char* repeated : {" ", "\n", " \n", "A", "a", "Aa", "汉", "1", "!", " x", "'s", "\t \r"}) {
+      std::string text;
+      while (text.size() < kMany) text += repeated;
+      std::string joined;
+      for (const std::string& word : words({expression}, text + "end")) joined += word;
+      EXPECT_EQ(joined.size(), text.size() + 3) << expression << " on '" << repeated << "'";
+    }
+  }
+}
+
+TEST(WordSplitter, AMatchIsFoundHoweverFarItIs) {
+  for (const std::size_t before : {0u, 1u, 4095u, 4096u, 4097u, 100'000u}) {
+    const std::string far(before, 'a');
+    std::string wide;
+    for (std::size_t i = 0; i < before; ++i) wide += "ü";
+    Words expected = {"b", "c"};
+    if (before > 0) expected.insert(expected.begin(), far);
+    EXPECT_EQ(words({"b"}, far + "bc"), expected) << before;
+    if (before > 0) expected[0] = wide;
+    EXPECT_EQ(words({"b"}, wide + "bc"), expected) << before;
+    EXPECT_EQ(words({"(a+a+)+b|c"}, wide + "c"), before > 0 ? (Words{wide, "c"}) : Words{"c"}) << before;
+  }
+}
+
+TEST(WordSplitter, ATextHasABudgetOfSteps) {
+  // By itself, behind what matches, in every place of the text, and in words that another expression has left.
+  const std::string worst = std::string(40, 'a') + " b";  // without a b the library need not try
+  std::string often;
+  for (int i = 0; i < 10'000; ++i) often += "aaaaaaaaaaaa ";
+  for (const auto& [expressions, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"(a+a+)+b"}, worst},
+           {{"(a+a+)+b| ?x"}, " x x x" + worst},
+           {{"(a*a*a*a*a*a*a*a*)b"}, std::string(20'000, 'a') + " b"},
+           {{"(?:a|a)+b|."}, often + "b"},
+           {{R"(\s)", "(a+a+)+b"}, "x y " + std::string(40, 'a') + "cb"}}) {
+    EXPECT_THAT(sentence_of([&, e = expressions, t = text] { words(e, t); }),
+                AllOf(HasSubstr("file: its expression"), HasSubstr("too many steps")))
+        << expressions[0];
+  }
+}
+
 TEST(WordSplitter, WhatLibrariesReadDifferentlyIsRefusedByName) {
   struct Case {
     const char* expression;
