@@ -1,5 +1,7 @@
 #include "engine/model/sentencepiece_json.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -22,26 +24,100 @@ std::size_t characters(std::string_view text) {
   return count;
 }
 
+using Merges = std::vector<std::pair<std::string, std::string>>;
 using Ranks = std::unordered_map<std::string, std::size_t>;  // by piece: of the first merge that makes it
 
-Ranks ranks_of(const std::vector<std::pair<std::string, std::string>>& merges, const std::string& file) {
+/// How often `text` has its first character, where it has no other; 0 elsewhere.
+std::size_t repeats(std::string_view text) {
+  std::size_t size = 1;
+  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
+  for (std::size_t at = size; at < text.size(); at += size) {
+    if (text.substr(at, size) != text.substr(0, size)) return 0;
+  }
+  return text.size() / size;
+}
+
+/// What becomes of `count` equal characters, as lengths of pieces: the pair with the least order is joined, the
+/// leftmost of several. `order`: of a pair of lengths, none where it is not joined.
+template <class Order>
+std::vector<std::size_t> join_run(std::size_t count, const Order& order) {
+  std::vector<std::size_t> run(count, 1);
+  while (true) {
+    std::size_t best = run.size(), least = ~std::size_t{0};
+    for (std::size_t i = 0; i + 1 < run.size(); ++i) {
+      if (const std::size_t rank = order(run[i], run[i + 1]); rank < least) {
+        least = rank;
+        best = i;
+      }
+    }
+    if (best == run.size()) return run;
+    run[best] += run[best + 1];
+    run.erase(run.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+/// Whether runs of one character come out alike if all the pieces that `merges` make of it, from rank `first` on, count
+/// the same and the leftmost pair is joined first, as SentencePiece does it.
+bool runs_are_alike(const Merges& merges, const std::string& character, std::size_t first) {
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> ranks;
+  std::size_t longest = 1;
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    if (!left.starts_with(character) || repeats(left + right) == 0) continue;
+    ranks.emplace(std::pair{repeats(left), repeats(right)}, rank);
+    longest = std::max(longest, repeats(left + right));
+  }
+  const auto by_rank = [&](std::size_t left, std::size_t right) {
+    const auto found = ranks.find({left, right});
+    return found == ranks.end() ? ~std::size_t{0} : found->second;
+  };
+  const auto by_place = [&](std::size_t left, std::size_t right) {
+    const std::size_t rank = by_rank(left, right);
+    return rank == ~std::size_t{0} ? rank : std::min(rank, first);
+  };
+  constexpr std::size_t kMost = 64;
+  for (std::size_t count = 2; count <= std::min(2 * longest + 1, kMost); ++count) {
+    if (join_run(count, by_rank) != join_run(count, by_place)) return false;
+  }
+  return true;
+}
+
+/// Ranks that say what the merges say. The merges into one piece must follow each other: SentencePiece knows no order
+/// among them. Runs of a character are the exception, such as Llama 2's spaces, which all have one score there.
+Ranks ranks_of(const Merges& merges, const std::string& file) {
   Ranks ranks;
-  std::string last;
+  std::vector<std::string> in_order;  // pieces by their first merge
+  std::unordered_map<std::string, std::size_t> last;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     std::string made = merges[rank].first + merges[rank].second;
-    if (made == last) continue;
-    if (!ranks.emplace(made, rank).second) {
-      throw_input_error("{}: model.merges makes '{}' in two places, which is supported for byte-level tokens alone.",
-                        file, made);
+    last[made] = rank;
+    if (ranks.emplace(made, rank).second) in_order.push_back(std::move(made));
+  }
+  for (std::size_t begin = 0; begin < in_order.size();) {  // blocks of pieces whose merges are mixed
+    std::size_t end = begin + 1, behind = last[in_order[begin]];
+    while (end < in_order.size() && ranks[in_order[end]] < behind) behind = std::max(behind, last[in_order[end++]]);
+    const std::string& made = in_order[begin];
+    const std::size_t first = ranks[made];
+    if (end > begin + 1) {
+      const std::string character = made.substr(0, made.size() / std::max<std::size_t>(repeats(made), 1));
+      const bool runs = std::all_of(
+          in_order.begin() + static_cast<std::ptrdiff_t>(begin), in_order.begin() + static_cast<std::ptrdiff_t>(end),
+          [&](const std::string& piece) { return repeats(piece) != 0 && piece.starts_with(character); });
+      if (!runs || !runs_are_alike(merges, character, first)) {
+        throw_input_error(
+            "{}: model.merges makes '{}' in two places with other pieces between them, which is supported for "
+            "byte-level tokens alone.",
+            file, made);
+      }
     }
-    last = std::move(made);
+    for (; begin < end; ++begin) ranks[in_order[begin]] = first;
   }
   return ranks;
 }
 
 /// SentencePiece joins any two pieces that make a third.
-void check_complete(const Ranks& ranks, const std::vector<std::pair<std::string, std::string>>& merges,
-                    const std::unordered_set<std::string_view>& reachable, const std::string& file) {
+void check_complete(const Ranks& ranks, const Merges& merges, const std::unordered_set<std::string_view>& reachable,
+                    const std::string& file) {
   std::set<std::pair<std::string_view, std::string_view>> listed(merges.begin(), merges.end());
   for (const auto& [made, rank] : ranks) {
     for (std::size_t cut = 1; cut < made.size(); ++cut) {

@@ -109,7 +109,7 @@ class Search {
       (m.bytes < target ? below : above) = middle;
       if (m.bytes) (m.bytes < target ? low : high) = std::move(m);
     }
-    return as(target - *low.bytes < *high.bytes - target ? low : high, Fit::set);
+    return as(target - low.bytes.value_or(0) < high.bytes.value_or(0) - target ? low : high, Fit::set);
   }
 
  private:

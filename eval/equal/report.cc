@@ -114,9 +114,9 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
                                                    : static_cast<double>(m.latency->peak_device_kv);
   };
   const MethodSummary* full = find(summary, kReference);
-  const std::optional<double> here = full == nullptr ? std::nullopt : bytes_of(*full);
+  const double here = full == nullptr ? 0 : bytes_of(*full).value_or(0);
   const bool same_run = here > 0;
-  Section rows(equal, same_run ? *here : equal.reference_bytes,
+  Section rows(equal, same_run ? here : equal.reference_bytes,
                {"accuracy, % [95\u00a0%]",
                 fmt::format("difference to {}, points [95\u00a0%]", baseline_label(summary, labels))});
   rows.for_each([&](const EqualMethod& method, double share) {

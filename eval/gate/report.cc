@@ -55,17 +55,19 @@ std::string accuracy_failure(const MethodVerdict& m) {
 
 std::string time_failure(const MethodVerdict& m, const TimeVerdict& time) {
   // Measured: of each sample's ratio, where the table has the ratio of the means.
-  const std::string from = time.interval ? " in the geometric mean of the samples' ratios"
-                                         : fmt::format(", from {:.4g} to {:.4g} ms", *time.before_ms, *time.after_ms);
+  std::string from = " in the geometric mean of the samples' ratios";
+  if (time.before_ms && time.after_ms)
+    from = fmt::format(", from {:.4g} to {:.4g} ms", *time.before_ms, *time.after_ms);
   return fmt::format("{}: {}{} rose by {}{}; the margin is {:.3g} %{}.", m.label, time.what, at_length(time),
                      percent(time), from, 100 * time.margin, time.remark.empty() ? "" : "; " + time.remark);
 }
 
 std::string tpot_text(const MethodVerdict& m) {
-  if (!m.before || !m.after || !m.before->tpot_ms || !m.after->tpot_ms) return "-";
-  const double before = *m.before->tpot_ms, after = *m.after->tpot_ms;
-  const std::optional<double> times = ratio(after, before);
-  return fmt::format("{:.4g} → {:.4g}{}", before, after, times ? " " + percent(*times - 1) : "");
+  const auto of = [](const std::optional<LatencySummary>& l) { return l ? l->tpot_ms : std::nullopt; };
+  const std::optional<double> before = of(m.before), after = of(m.after);
+  if (!before || !after) return "-";
+  const std::optional<double> times = ratio(*after, *before);
+  return fmt::format("{:.4g} → {:.4g}{}", *before, *after, times ? " " + percent(*times - 1) : "");
 }
 
 Table table_of(const Gate& gate, bool markdown) {
@@ -222,7 +224,8 @@ nlohmann::ordered_json json_of(const MethodVerdict& m) {
   json["accuracy"] = std::move(accuracy);
   json["times"] = nlohmann::ordered_json::array();
   for (const TimeVerdict& time : m.times) json["times"].push_back(json_of(time));
-  if (m.idle_compared) json["idle_ms"] = {{"baseline", m.before->idle_ms}, {"run", m.after->idle_ms}};
+  if (m.idle_compared && m.before && m.after)
+    json["idle_ms"] = {{"baseline", m.before->idle_ms}, {"run", m.after->idle_ms}};
   if (m.tokens_compared) json["samples_with_other_tokens"] = m.other_tokens;
   return json;
 }

@@ -54,7 +54,7 @@ std::vector<double> log_ratios(const Samples& before, const Samples& now, std::u
     const auto other = before.timings.find(place);
     if (other == before.timings.end()) continue;
     const std::optional<double> earlier = time(*other->second), later = time(*timing);
-    if (!(earlier > 0 && later > 0)) continue;
+    if (!earlier || !later || *earlier <= 0 || *later <= 0) continue;
     auto& [sum, samples] = batches[{timing->task, timing->length, timing->index / batch}];
     sum += std::log(*later / *earlier);
     samples += 1;

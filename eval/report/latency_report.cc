@@ -139,17 +139,14 @@ Table attended_table(const Summary& s, const Labels& labels) {
   });
 }
 
-std::string latency_note(const Summary& s) {
+/// `l`: of the first method that has times.
+std::string latency_note(const Summary& s, const std::string& label, const LatencySummary& l) {
   std::string text =
       "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
       "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
       "the time of a step after the first: "
       "mean, median, 90th and 99th percentile; \"-\" where every sample ends with its first token. Idle is per step, "
-      "the "
-      "first included.";
-  const MethodSummary& first =
-      *std::find_if(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.has_value(); });
-  const LatencySummary& l = *first.latency;
+      "the first included.";
   if (const std::uint32_t batch = batch_of(s.manifest); batch > 1) {
     text += fmt::format(" A step is one of {} sequences, or of those that have not ended yet.", batch);
     if (l.left_out > 0)
@@ -159,11 +156,11 @@ std::string latency_note(const Summary& s) {
   const auto launch = l.idle_ms_by_cause.find("launch");
   const std::optional<double> share =
       launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);
-  if (share > 0.3)
+  if (share && *share > 0.3)
     text += fmt::format(
         " {:.0f} % of a step of {} is waiting for launches: for a model this small, latency compares "
         "overheads rather than attention.",
-        100 * *share, first.label);
+        100 * *share, label);
   return text;
 }
 
@@ -214,10 +211,12 @@ std::string length_text(std::uint32_t length) {
 }
 
 std::string latency_report(const Summary& s, bool markdown) {
-  if (!any_has(s, [](const LatencySummary&) { return true; })) return "";
+  const auto first =
+      std::find_if(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.has_value(); });
+  if (first == s.methods.end() || !first->latency) return "";
   const Labels labels = labels_of(s, markdown);
   std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
-  out += note(latency_note(s), markdown) + section("Where the device waits", markdown);
+  out += note(latency_note(s, first->label, *first->latency), markdown) + section("Where the device waits", markdown);
   bool first = true;
   for (const std::uint32_t length : s.manifest.lengths) {
     const Table t = idle_table(s, labels, length);

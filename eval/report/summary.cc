@@ -303,8 +303,8 @@ std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
     out.steps += l.steps;
     for (double L::*const field : kMeans) out.*field += l.*field / double(lengths.size());
     for (const auto& [cause, ms] : l.idle_ms_by_cause) out.idle_ms_by_cause[cause] += ms / double(lengths.size());
-    if (l.tpot_ms) tpot.push_back(*l.tpot_ms);
-    if (l.touched) touched.push_back(*l.touched);
+    if (const std::optional<double> time = l.tpot_ms) tpot.push_back(*time);
+    if (const std::optional<double> bytes = l.touched) touched.push_back(*bytes);
     out.peak_device_kv = std::max(out.peak_device_kv, l.peak_device_kv);
     out.peak_host_kv = std::max(out.peak_host_kv, l.peak_host_kv);
     out.peak_peer_kv = std::max(out.peak_peer_kv, l.peak_peer_kv);

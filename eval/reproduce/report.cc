@@ -117,9 +117,13 @@ std::string order_text(const OrderOutcome& o) {
   std::string text;
   for (std::size_t i = 0; i < o.values.size(); ++i) {
     if (!text.empty()) text += o.order.by_idle ? " > " : " < ";
-    text += !o.values[i]      ? "does not fit"
-            : o.order.by_idle ? fmt::format("{:.1f} % idle ({:.2f} ms)", 100 * *o.values[i], *o.idle_ms[i])
-                              : fmt::format("{:.0f}", *o.values[i]);
+    const std::optional<double> value = o.values[i];
+    if (!value)
+      text += "does not fit";
+    else if (o.order.by_idle)
+      text += fmt::format("{:.1f} % idle ({:.2f} ms)", 100 * *value, o.idle_ms[i].value_or(0));
+    else
+      text += fmt::format("{:.0f}", *value);
   }
   return text;
 }

@@ -110,8 +110,7 @@ std::optional<double> idle_share(const ReportedMethod& m) {
 }
 
 /// Cells of a method in a run that has times, as many as time_heads().
-std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m) {
-  const LatencySummary& l = *m.latency;
+std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m, const LatencySummary& l) {
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
   const auto percent = [](double share) { return fmt::format("{:.1f}", 100 * share); };
@@ -157,7 +156,7 @@ Table time_table(std::span<const ReportedRun> runs) {
     for (const ReportedRun* run : timed) {
       const ReportedMethod* m = find(*run, label);
       std::vector<std::string> cells(time_heads(*run, "").size(), "-");
-      if (m != nullptr && m->latency) cells = time_cells(*run, *m);
+      if (m != nullptr && m->latency) cells = time_cells(*run, *m, *m->latency);
       row.insert(row.end(), cells.begin(), cells.end());
     }
   }
