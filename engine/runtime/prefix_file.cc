@@ -20,7 +20,6 @@
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/runtime/engine.h"
-#include "engine/runtime/limits.h"
 
 namespace tandem {
 namespace {
@@ -283,7 +282,7 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
     for (std::uint32_t first = 0; first < tokens; first += options_.prefill_chunk)
       kv_->grow(prefix->sequence, std::min(options_.prefill_chunk, tokens - first), after);
     for (std::uint32_t layer = 0; layer < s.layers && tokens > 0; ++layer) {
-      check_going_on(options_);
+      if (options_.interrupted && options_.interrupted()) throw Interrupted();
       std::vector<std::uint32_t> slots;
       kv_->append_slots(prefix->sequence, layer, blocks, Tier::device, slots);
       const char* from = parts->kv + std::size_t{layer} * slots.size() * slot_bytes;
