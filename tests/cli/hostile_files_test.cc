@@ -168,13 +168,13 @@ TEST_F(HostileFiles, FilesOfARun) {
   for (const char* name : {"manifest.json", "samples.jsonl", "timings.jsonl"}) {
     fs::remove_all(run);
     fs::copy(first, run);
-    refuses("report " + run.string(), run / name, name);
+    refuses("report " + run.string(), run / name, run.string());
     fs::remove_all(run);
     fs::copy(first, run);
-    refuses("gate --baseline " + first.string() + " --run " + run.string(), run / name, name);
+    refuses("gate --baseline " + first.string() + " --run " + run.string(), run / name, run.string());
     fs::remove_all(run);
     fs::copy(first, run);
-    refuses(command + run.string() + " --resume", run / name, name);
+    refuses(command + run.string() + " --resume", run / name, run.string());
   }
   fs::remove_all(run);
   refuses("simulate --as llama-3.1-8b --resume --out " + folder("sweep").string(), data_ / "sweep/sweep.json",

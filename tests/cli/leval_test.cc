@@ -82,7 +82,7 @@ TEST_F(LEvalProgram, ReadingCanBeInterrupted) {
   cli::wait_until_it_handles_interrupts(program);
   kill(program, SIGINT);
   EXPECT_EQ(cli::exit_code_of(program), 3);
-  EXPECT_THAT(bytes("", "errors"), HasSubstr("Interrupted while documents were read; nothing was written."));
+  EXPECT_THAT(bytes("", "errors"), HasSubstr("tandem: Interrupted"));
   EXPECT_FALSE(std::filesystem::exists(folder("a")));
 }
 

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
                       cli::BadUsage{"profile heads --tasks niah_singel_1", "Did you mean 'niah_single_1'?"},
                       cli::BadUsage{"profile heads --text-file /no/such/text",
                                     "--text-file '/no/such/text' cannot be read (No such file or directory)."},
-                      cli::BadUsage{"profile heads --text-file /dev/null", "has 0 tokens"},
+                      cli::BadUsage{"profile heads --text-file /dev/null", "cannot be read (not a regular file)"},
                       cli::BadUsage{"profile heads --model tiny --text-file '" TANDEM_PROGRAM "'", "is no UTF-8"},
                       cli::BadUsage{"profile heads --text-file a --tasks vt",
                                     "--tasks changes nothing with --text-file"},
