@@ -132,7 +132,9 @@ class TokenizerModel {
       const std::uint64_t type = static_cast<std::size_t>(id) < model.pieces.size()
                                      ? model.pieces[static_cast<std::size_t>(id)].type
                                      : SentencePieceModel::normal;
-      const bool named_in_model = type == SentencePieceModel::control || type == SentencePieceModel::unknown;
+      plain.special = type != SentencePieceModel::user_defined;
+      const bool named_in_model = type == SentencePieceModel::control || type == SentencePieceModel::unknown ||
+                                  type == SentencePieceModel::user_defined;
       if (token == plain && named_in_model) continue;
       unlike += token == plain ? fmt::format("{}:{};", id, token.text) : hash_text(token);
     }

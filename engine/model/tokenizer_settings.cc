@@ -372,8 +372,11 @@ void TokenizerSettings::add_to(AddedVocabulary& added, const KnownVocabulary& kn
   added.add(more, known);
   if (kind != TokenizerClass::qwen2) return;
   std::vector<AddedToken> plain;  // that class adds its special tokens once more, without flags
+  plain.reserve(named.size());
   for (const Named& name : named) plain.push_back(special_token(name.token.text));
-  for (const AddedToken& token : extra.value_or(std::vector<AddedToken>())) plain.push_back(special_token(token.text));
+  if (extra.has_value()) {
+    for (const AddedToken& token : *extra) plain.push_back(special_token(token.text));
+  }
   added.add(plain, known);
 }
 

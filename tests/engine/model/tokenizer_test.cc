@@ -36,6 +36,7 @@ TEST_F(SentencePiece, GivesTheReferencesIdsAndDecodesBack) {
   const auto tokenizer = load_tokenizer(data_path("models/seed"));
   EXPECT_EQ(tokenizer->vocab_size(), 2048u);
   EXPECT_EQ(tokenizer->bos(), 1);
+  EXPECT_EQ(tokenizer->hash(), "7040dc55719d7618") << "older runs name it in their protocol ids";
   const Json json = parse_json(read_bytes(golden_folder() / "tokens.json"), "JSON");
   std::size_t count = 0;
   for (const Json& c : json.at("cases")) {
