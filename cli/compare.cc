@@ -136,38 +136,38 @@ eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& aske
 
 /// The trace of a method's first decode; of a run that goes on, the one that is there is that.
 void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed, const Trace& trace) {
-  const auto file = folder.path() / eval::trace_file(method + 1, folder.manifest().methods[method].label);
-  std::error_code unknown;
-  if (!resumed || !std::filesystem::exists(file, unknown)) write_perfetto(trace, file);
+  const std::string name = eval::trace_file(method + 1, folder.manifest().methods[method].label);
+  if (resumed && folder.output().has(name)) return;
+  folder.output().write_by(name, [&](const std::filesystem::path& file) { write_perfetto(trace, file); });
 }
 
 /// Everything that follows from the samples: files, and text on stdout.
 void report_on(const CompareCommand& command, const Session& session, const std::optional<TargetPlan>& target,
-               const std::optional<eval::Equal>& equal, const eval::RunFolder& folder) {
+               const std::optional<eval::Equal>& equal, eval::RunFolder& folder) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  folder.write("summary.json", eval::to_json_text(summary));
   const ModelConfig& config = session.model.config;
   std::string more = equal ? eval::equal_text(*equal, summary, /*markdown=*/true) : "";
   more += eval::published_flops_text(config, summary, /*markdown=*/true);
-  eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
+  folder.write("report.md", eval::report_text(summary, /*markdown=*/true) + more);
   const std::string flops = eval::published_flops_json(config, summary);
-  if (!flops.empty()) eval::write_file(folder.path() / "flops.json", flops);
+  if (!flops.empty()) folder.write("flops.json", flops);
   print("{}{}{}", eval::report_text(summary, /*markdown=*/false),
         equal ? eval::equal_text(*equal, summary, /*markdown=*/false) : "",
         eval::published_flops_text(config, summary, /*markdown=*/false));
   if (command.head_errors) {
     const auto errors = eval::read_head_errors(folder.path(), folder.manifest());
-    eval::write_file(folder.path() / "errors.json", eval::head_errors_json(errors, folder.manifest()));
+    folder.write("errors.json", eval::head_errors_json(errors, folder.manifest()));
     more += eval::head_errors_text(errors, summary, /*markdown=*/true);
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
+    folder.write("report.md", eval::report_text(summary, /*markdown=*/true) + more);
     print("{}", eval::head_errors_text(errors, summary, /*markdown=*/false));
   }
   if (target) {
     const eval::Target predicted = run_target(*target, session, command.run.quiet);
-    eval::write_file(folder.path() / "target.json", eval::target_json(predicted));
+    folder.write("target.json", eval::target_json(predicted));
     more += "\n" + eval::target_text(predicted, /*markdown=*/true);
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true) + more);
+    folder.write("report.md", eval::report_text(summary, /*markdown=*/true) + more);
     print("{}", eval::target_text(predicted, /*markdown=*/false));
   }
   check_stdout();
@@ -175,8 +175,7 @@ void report_on(const CompareCommand& command, const Session& session, const std:
   const bool curves =
       draw("eval/equal/plot_equal.py", folder.path(), "equal", plotted && equal && !command.run.no_plot);
   if (curves) more += "\n![Accuracy at equal bytes](equal.png)\n";
-  if (plotted)
-    eval::write_file(folder.path() / "report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
+  if (plotted) folder.write("report.md", eval::report_text(summary, /*markdown=*/true, plotted) + more);
   print("\n{}: report.md{}{}, summary.json, samples.jsonl, timings.jsonl\n", folder.path().string(),
         plotted ? ", plot.png" : "", curves ? ", equal.png" : "");
   check_stdout();
@@ -268,7 +267,7 @@ void compare(const CompareCommand& command) {
   fill_run(
       command.run, folder, progress,
       [&] {
-        if (equal) eval::write_file(folder.path() / eval::kEqualFile, eval::equal_json(*equal));
+        if (equal) folder.write(eval::kEqualFile, eval::equal_json(*equal));
         std::optional<eval::HeadErrorLog> errors;
         if (command.head_errors) {
           errors.emplace(folder, options.batch);

@@ -56,14 +56,14 @@ std::string command_of(const PerplexityArguments& a, const eval::PerplexityOptio
                      eval::length_text(options.scored), a.windows, a.batch, session_arguments(a.session));
 }
 
-void report_on(const RunOptions& run, const eval::RunFolder& folder) {
+void report_on(const RunOptions& run, eval::RunFolder& folder) {
   eval::PerplexitySummary summary = eval::summarise_perplexity(folder);
   summary.run.remarks = eval::method_remarks(summary.run.manifest.methods, summary.run.manifest.weights_hash);
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  folder.write("summary.json", eval::to_json_text(summary));
   const auto text = [&](bool markdown, bool with_plot) {
     return eval::perplexity_report(summary, markdown, with_plot);
   };
-  show_report(run, folder.path(), eval::kPlot, text, "summary.json, windows.jsonl, timings.jsonl");
+  show_report(run, folder, eval::kPlot, text, "summary.json, windows.jsonl, timings.jsonl");
 }
 
 eval::Windows cut(const eval::PerplexityOptions& options, const Model& model) {

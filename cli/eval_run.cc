@@ -4,7 +4,6 @@
 
 #include "cli/progress.h"
 #include "cli/say.h"
-#include "eval/report/line_file.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
 #include "eval/run/unread_files.h"
@@ -34,18 +33,17 @@ void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::Benchm
       [&] { asked.report(folder); });
 }
 
-void write_report(const RunOptions& run, const eval::RunFolder& folder, const std::string& what,
+void write_report(const RunOptions& run, eval::RunFolder& folder, const std::string& what,
                   const std::function<std::string(const eval::Summary&)>& figures,
                   const std::function<std::string(const eval::Summary&, bool markdown)>& own) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
-  eval::write_file(folder.path() / (what + ".json"), figures(summary));
+  folder.write("summary.json", eval::to_json_text(summary));
+  folder.write(what + ".json", figures(summary));
   const auto text = [&](bool markdown, bool with_plot) {
     return eval::report_text(summary, markdown, with_plot) + own(summary, markdown);
   };
-  show_report(run, folder.path(), eval::kPlot, text,
-              fmt::format("summary.json, {}.json, samples.jsonl, timings.jsonl", what));
+  show_report(run, folder, eval::kPlot, text, fmt::format("summary.json, {}.json, samples.jsonl, timings.jsonl", what));
 }
 
 }  // namespace tandem::cli

@@ -28,13 +28,13 @@ struct EvalRun {
   const char* doing;
   std::string command;
   std::function<void(eval::Manifest&)> fill;
-  std::function<void(const eval::RunFolder&)> report;
+  std::function<void(eval::RunFolder&)> report;
 };
 void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::BenchmarkOptions options, Session& session);
 
 /// Writes summary.json, report.md with its plot and the benchmark's own figures as <what>.json, and prints the report.
 /// `own`: what the benchmark adds to the report of all runs.
-void write_report(const RunOptions& run, const eval::RunFolder& folder, const std::string& what,
+void write_report(const RunOptions& run, eval::RunFolder& folder, const std::string& what,
                   const std::function<std::string(const eval::Summary&)>& figures,
                   const std::function<std::string(const eval::Summary&, bool markdown)>& own);
 

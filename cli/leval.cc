@@ -51,7 +51,7 @@ std::string command_of(const LEvalCommand& c, const std::vector<std::string>& me
                      benchmark.max_length(), chat, c.batch, session_arguments(c.session));
 }
 
-void report_on(const RunOptions& run, const eval::LEval& benchmark, const eval::RunFolder& folder) {
+void report_on(const RunOptions& run, const eval::LEval& benchmark, eval::RunFolder& folder) {
   write_report(
       run, folder, "leval", [&](const eval::Summary&) { return eval::leval_json(benchmark, folder); },
       [&](const eval::Summary& summary, bool markdown) {
@@ -104,7 +104,7 @@ void leval(const LEvalCommand& command) {
                       "answering",
                       command_of(command, options.methods, benchmark),
                       [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
-                      [&](const eval::RunFolder& folder) { report_on(command.run, benchmark, folder); }};
+                      [&](eval::RunFolder& folder) { report_on(command.run, benchmark, folder); }};
   answer(asked, benchmark, options, session);
 }
 

@@ -52,7 +52,7 @@ std::string command_of(const LongBenchCommand& c, const std::vector<std::string>
       fmt::join(benchmark.tasks(), ","), samples, benchmark.max_length(), chat, c.batch, session_arguments(c.session));
 }
 
-void report_on(const RunOptions& run, const eval::LongBench& benchmark, const eval::RunFolder& folder) {
+void report_on(const RunOptions& run, const eval::LongBench& benchmark, eval::RunFolder& folder) {
   write_report(
       run, folder, "longbench", [&](const eval::Summary&) { return eval::longbench_json(benchmark, folder); },
       [&](const eval::Summary& summary, bool markdown) {
@@ -93,7 +93,7 @@ void longbench(const LongBenchCommand& command) {
                       "answering",
                       command_of(command, options.methods, benchmark),
                       [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
-                      [&](const eval::RunFolder& folder) { report_on(command.run, benchmark, folder); }};
+                      [&](eval::RunFolder& folder) { report_on(command.run, benchmark, folder); }};
   answer(asked, benchmark, options, session);
 }
 

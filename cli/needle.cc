@@ -53,16 +53,15 @@ std::string command_of(const NeedleCommand& c, const std::vector<std::string>& m
       fmt::join(lengths, ","), fmt::join(what.depths, ","), c.samples, c.seed, c.batch, session_arguments(c.session));
 }
 
-void report_on(const NeedleCommand& command, const eval::RunFolder& folder) {
+void report_on(const NeedleCommand& command, eval::RunFolder& folder) {
   eval::Summary summary = eval::summarise(folder);
   summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
-  eval::write_file(folder.path() / "summary.json", eval::to_json_text(summary));
+  folder.write("summary.json", eval::to_json_text(summary));
   const auto text = [&](bool markdown, bool with_plot) {
     return eval::report_text(summary, markdown, /*with_plot=*/false, /*by_task=*/false) +
            eval::needle_report(summary, markdown) + (with_plot ? "\n![Recall by depth and length](plot.png)\n" : "");
   };
-  show_report(command.run, folder.path(), "eval/needle/plot_needle.py", text,
-              "summary.json, samples.jsonl, timings.jsonl");
+  show_report(command.run, folder, "eval/needle/plot_needle.py", text, "summary.json, samples.jsonl, timings.jsonl");
 }
 
 void needle(const NeedleCommand& command) {
@@ -95,7 +94,7 @@ void needle(const NeedleCommand& command) {
                       "searching",
                       command_of(command, options.methods, what),
                       [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
-                      [&](const eval::RunFolder& folder) { report_on(command, folder); }};
+                      [&](eval::RunFolder& folder) { report_on(command, folder); }};
   answer(asked, benchmark, options, session);
 }
 

@@ -56,7 +56,8 @@ inline void check_new_file(const std::string& file, bool force, std::span<const 
     if (std::filesystem::equivalent(out, input, not_there))
       throw_input_error("--out: '{}' is what this command reads: name another file.", file);
   }
-  if (there && eval::is_part_of_run(out))
+  std::error_code ignored;
+  if (there && eval::is_part_of_run(std::filesystem::canonical(out, ignored)))
     throw_input_error("--out: '{}' is a file of the run in that folder: name another.", file);
   if (there && !force) throw_input_error("--out: '{}' exists already; --force replaces it.", file);
   eval::check_writable(out, "--out");

@@ -63,7 +63,7 @@ std::string command_of(const ReasoningCommand& c, const std::vector<std::string>
 }
 
 void report_on(const RunOptions& run, const eval::Reasoning& benchmark, const ModelConfig& config,
-               const eval::RunFolder& folder) {
+               eval::RunFolder& folder) {
   write_report(
       run, folder, "reasoning",
       [&](const eval::Summary& summary) { return eval::reasoning_json(benchmark, config, folder, summary); },
@@ -115,7 +115,7 @@ void reasoning(const ReasoningCommand& command) {
       "answering",
       command_of(command, options.methods, benchmark),
       [&](eval::Manifest& manifest) { benchmark.fill_manifest(options.methods, manifest); },
-      [&](const eval::RunFolder& folder) { report_on(command.run, benchmark, session.model.config, folder); }};
+      [&](eval::RunFolder& folder) { report_on(command.run, benchmark, session.model.config, folder); }};
   answer(asked, benchmark, options, session);
 }
 

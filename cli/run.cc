@@ -15,6 +15,7 @@
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
+#include "eval/report/run_files.h"
 #include "eval/report/table.h"
 
 namespace tandem::cli {
@@ -71,14 +72,14 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
   return why_not.empty();
 }
 
-void show_report(const RunOptions& run, const std::filesystem::path& folder, const std::string& script,
+void show_report(const RunOptions& run, eval::RunFolder& folder, const std::string& script,
                  const std::function<std::string(bool markdown, bool with_plot)>& text, const std::string& files) {
-  eval::write_file(folder / "report.md", text(/*markdown=*/true, /*with_plot=*/false));
+  folder.write("report.md", text(/*markdown=*/true, /*with_plot=*/false));
   print("{}", text(/*markdown=*/false, /*with_plot=*/false));
   check_stdout();
-  const bool plotted = draw(script, folder, "plot", !run.no_plot);
-  if (plotted) eval::write_file(folder / "report.md", text(/*markdown=*/true, /*with_plot=*/true));
-  print("\n{}: report.md{}, {}\n", folder.string(), plotted ? ", plot.png" : "", files);
+  const bool plotted = draw(script, folder.path(), "plot", !run.no_plot);
+  if (plotted) folder.write("report.md", text(/*markdown=*/true, /*with_plot=*/true));
+  print("\n{}: report.md{}, {}\n", folder.path().string(), plotted ? ", plot.png" : "", files);
   check_stdout();
 }
 
@@ -182,7 +183,8 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, eva
   manifest.model = repair_utf8(manifest.model);
   manifest.hardware_profile = repair_utf8(manifest.hardware_profile);
   const std::string path = options.out.empty() ? default_folder(what) : options.out;
-  if (!options.resume) return eval::RunFolder::create(path, manifest, options.force);
+  const bool not_begun = options.ranked && !eval::holds_run(path);
+  if (!options.resume || not_begun) return eval::RunFolder::create(path, manifest, options.force);
   eval::RunFolder folder = eval::RunFolder::resume(path, manifest);
   say_repairs(folder.repairs());
   say_programs(folder, manifest);
@@ -196,15 +198,16 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
                           ? "go on with the same command and --resume"
                           : fmt::format("go on with the same options and --resume --out {}", shell_word(path));
   if (options.force) go_on += " in place of --force";
-  // Finished samples are worth more than what they replace; where there are none, all is as it was.
   const auto keeps_samples = [&] {
     progress.finish();
-    const bool finished = !folder.finished().empty();
-    finished || options.resume ? folder.keep() : folder.discard();
-    return finished;
+    folder.output().check_there();
+    return !folder.finished().empty();
   };
   try {
     work();
+  } catch (const eval::FolderLost&) {  // which says itself what is kept
+    progress.finish();
+    throw;
   } catch (const Interrupted&) {
     if (!keeps_samples())
       throw RunError(fmt::format(
@@ -225,9 +228,13 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
   progress.finish();
   const std::uint64_t there = folder.finished().size(),
                       all = folder.manifest().all_samples() * folder.manifest().methods.size();
+  if (options.shard.empty() && there < all) {
+    throw_run_error(
+        "{} of {} finished samples are missing in '{}', which something else changed. To run them again, {}.",
+        all - there, all, path, go_on);
+  }
   if (!options.shard.empty() && there < all) {
     if (there == 0) {
-      if (!options.resume) folder.discard();
       if (options.ranked) {  // an error would end the processes that have something to do
         print("{}: the run has fewer batches than there are processes, and none for this one.\n", path);
         check_stdout();
@@ -237,7 +244,6 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
           "--shard {}: the run has too few batches for so many shards, and this shard has none: give fewer shards.",
           options.shard);
     }
-    folder.keep();
     print(
         "{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
         "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
@@ -245,7 +251,6 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     check_stdout();
     return;
   }
-  folder.keep();
   try {
     // A report made anew does not make the run newer: where samples were missing, resume() emptied the field.
     if (eval::Manifest manifest = folder.manifest(); manifest.finished_utc.empty()) {
@@ -253,6 +258,8 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
       folder.write_manifest(manifest);
     }
     report();
+  } catch (const eval::FolderLost&) {
+    throw;
   } catch (const Interrupted&) {
     throw RunError("Interrupted. All samples are finished and kept. For the report, " + go_on + ".");
   } catch (const RunError& error) {

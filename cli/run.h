@@ -45,7 +45,7 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
 /// How a run ends: report.md is written, the report printed, plot.png drawn by the script, and what lies in the folder
 /// said. `text`: the report, in Markdown or for a terminal, in Markdown with the plot where there is one; `files`: the
 /// others, "summary.json, samples.jsonl".
-void show_report(const RunOptions& run, const std::filesystem::path& folder, const std::string& script,
+void show_report(const RunOptions& run, eval::RunFolder& folder, const std::string& script,
                  const std::function<std::string(bool markdown, bool with_plot)>& text, const std::string& files);
 
 /// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.
@@ -58,12 +58,11 @@ void describe_session(const SessionOptions& options, const Session& session, eva
 void say_repairs(const std::vector<std::string>& repairs);
 
 /// Makes the folder, or opens the one to continue; says on stderr what had to be repaired in it, and where another
-/// program made the samples that are there.
+/// program made the samples that are there. A part of --shard rank that was not begun begins with --resume, too.
 eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest);
 
 /// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished
-/// samples are kept and the error says how to go on; where there are none, an earlier run is as it was, and a new
-/// folder is gone. A shard is not reported on: it says how shards are joined.
+/// samples are kept and the error says how to go on. A shard is not reported on: it says how shards are joined.
 void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
               const std::function<void()>& report);
 

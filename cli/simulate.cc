@@ -18,10 +18,10 @@
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
-#include "eval/report/folder_lock.h"
-#include "eval/report/line_file.h"
 #include "eval/report/links.h"
 #include "eval/report/markdown.h"
+#include "eval/report/output_folder.h"
+#include "eval/report/run_files.h"
 #include "eval/report/table.h"
 #include "eval/target/equal_shape.h"
 #include "eval/target/sweep.h"
@@ -174,57 +174,58 @@ std::string equal_section(const std::optional<eval::Equal>& equal, bool markdown
       markdown);
 }
 
+/// What a sweep's folder holds beside sweep.json, and is made from that.
+constexpr const char* kDerived[] = {"report.md", "sweep.csv", "plot.png", "plot.svg", eval::kEqualFile};
+
 /// Makes the folder of --out, or looks at what is there, before anything slow. Nobody else writes there meanwhile.
-eval::FolderLock open_folder(const SimulateArguments& a) {
+eval::OutputFolder open_folder(const SimulateArguments& a) {
   if (a.resume && a.force) throw_input_error("--resume goes on with what --force would replace: give one of them.");
   if (a.out.empty()) {
     if (a.resume) throw_input_error("--resume goes on in the folder of --out: give it too.");
     if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
     return {};
   }
-  const fs::path folder(a.out), file = folder / eval::kSweepFile;
+  const fs::path found = eval::normalised(a.out);
   std::error_code ignored;
-  if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored))
+  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
     throw_input_error("--out: '{}' is a file: name a folder.", a.out);
-  const bool there = fs::exists(file, ignored);
+  if (a.resume && !fs::exists(found, ignored)) throw_input_error("--resume: there is no sweep.json in '{}'.", a.out);
+  eval::OutputFolder folder = eval::OutputFolder::make(found);
+  const bool there = folder.has(eval::kSweepFile);
   if (a.resume && !there) throw_input_error("--resume: there is no sweep.json in '{}'.", a.out);
   if (there && !a.resume && !a.force)
     throw_input_error("--out: '{}' has a sweep already; --resume goes on with it, --force replaces it.", a.out);
-  std::error_code refused;
-  const bool empty = !fs::exists(folder, ignored) || fs::is_empty(folder, refused);
-  if (refused) throw_input_error("--out: '{}' cannot be read ({}).", a.out, refused.message());
-  if (!there && !empty) throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
-  eval::refuse_links(folder);
-  fs::create_directories(folder, refused);
-  if (refused) throw_input_error("--out: '{}' cannot be made ({}).", a.out, refused.message());
-  eval::FolderLock lock(folder);
-  eval::check_writable(file, "--out");
-  return lock;
+  if (there && a.force && !eval::is_part_of_run(found / eval::kSweepFile))
+    throw_input_error("--out: the sweep.json in '{}' is damaged, or no sweep's: name another folder.", a.out);
+  const eval::FileSet files = {{}, {}, [](std::string_view name) {
+                                 return name == eval::kSweepFile ||
+                                        std::find(std::begin(kDerived), std::end(kDerived), name) != std::end(kDerived);
+                               }};
+  if (!there && !folder.is_free(files))
+    throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
+  eval::refuse_links(folder.path());
+  return folder;
 }
 
 /// What a sweep goes on with. Whatever else of the folder is a sweep's is of an earlier one.
-void write_so_far(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command,
+void write_so_far(const eval::OutputFolder& folder, const eval::Sweep& sweep, const std::string& command,
                   const std::optional<eval::Equal>& equal) {
-  const fs::path folder(a.out);
-  eval::write_file(folder / eval::kSweepFile, eval::sweep_json(sweep, command, program_text()));
-  std::error_code ignored;
-  for (const char* name : {"report.md", "sweep.csv", "plot.png", "plot.svg", eval::kEqualFile})
-    fs::remove(folder / name, ignored);
-  if (equal) eval::write_file(folder / eval::kEqualFile, eval::equal_json(*equal));
+  folder.write(eval::kSweepFile, eval::sweep_json(sweep, command, program_text()));
+  for (const char* name : kDerived) folder.remove(name);
+  if (equal) folder.write(eval::kEqualFile, eval::equal_json(*equal));
 }
 
-void write_files(const SimulateArguments& a, const eval::Sweep& sweep, const std::string& command,
-                 const std::optional<eval::Equal>& equal) {
-  const fs::path folder(a.out);
-  write_so_far(a, sweep, command, equal);
+void write_files(const SimulateArguments& a, const eval::OutputFolder& folder, const eval::Sweep& sweep,
+                 const std::string& command, const std::optional<eval::Equal>& equal) {
+  write_so_far(folder, sweep, command, equal);
   if (!sweep.complete()) return;
-  eval::write_file(folder / "sweep.csv", eval::sweep_csv(sweep));
-  const bool plotted = draw("eval/target/plot_sweep.py", folder, "plot", !a.no_plot);
+  folder.write("sweep.csv", eval::sweep_csv(sweep));
+  const bool plotted = draw("eval/target/plot_sweep.py", folder.path(), "plot", !a.no_plot);
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
-  eval::write_file(folder / "report.md",
-                   fmt::format("# {}\n\n{}{}{}\nMade by {}: {}\n", eval::markdown_text(sweep.model), plot,
-                               equal_section(equal, /*markdown=*/true), eval::sweep_text(sweep, /*markdown=*/true),
-                               program_text(), eval::markdown_code(command)));
+  folder.write("report.md",
+               fmt::format("# {}\n\n{}{}{}\nMade by {}: {}\n", eval::markdown_text(sweep.model), plot,
+                           equal_section(equal, /*markdown=*/true), eval::sweep_text(sweep, /*markdown=*/true),
+                           program_text(), eval::markdown_code(command)));
 }
 
 void simulate(const SimulateArguments& a) {
@@ -244,7 +245,7 @@ void simulate(const SimulateArguments& a) {
         "then compare and simulate with --methods as found.");
   if (!a.accuracy.empty())
     options.answers = eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
-  const eval::FolderLock lock = open_folder(a);
+  const eval::OutputFolder folder = open_folder(a);
   const std::string command = command_of(a, options.methods, equal_bytes);
   std::optional<eval::Equal> equal;
   if (equal_bytes) {
@@ -253,7 +254,7 @@ void simulate(const SimulateArguments& a) {
   }
   std::vector<eval::SweepPoint> known;
   if (a.resume) {
-    const std::string file = (fs::path(a.out) / eval::kSweepFile).string();
+    const std::string file = (folder.path() / eval::kSweepFile).string();
     const std::string text = read_file(file, kMostOfData, "--resume: '" + file + "'");
     known = eval::known_points(text, file, eval::empty_sweep(shape, options, workload), program_text());
     if (!options.answers && eval::holds_answers(text, file))
@@ -264,7 +265,7 @@ void simulate(const SimulateArguments& a) {
     progress.update(done, total, what);
   };
   std::function<void(const eval::Sweep&)> keep;
-  if (!a.out.empty()) keep = [&](const eval::Sweep& so_far) { write_so_far(a, so_far, command, equal); };
+  if (folder.held()) keep = [&](const eval::Sweep& so_far) { write_so_far(folder, so_far, command, equal); };
   const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
   progress.finish();
   if (!sweep.complete()) {
@@ -272,15 +273,15 @@ void simulate(const SimulateArguments& a) {
     if (sweep.points.empty())
       throw_run_error("Interrupted before the first point; '{}' is as it was, and the same command begins anew.",
                       a.out);
-    write_files(a, sweep, command, equal);
+    write_files(a, folder, sweep, command, equal);
     throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume{}.", sweep.points.size(),
                     a.force ? " in place of --force" : "");
   }
-  if (!a.out.empty()) write_files(a, sweep, command, equal);
+  if (!a.out.empty()) write_files(a, folder, sweep, command, equal);
   print("{}{}", equal_section(equal, /*markdown=*/false), eval::sweep_text(sweep, /*markdown=*/false));
   if (!a.out.empty()) {
     std::error_code ignored;
-    const bool plotted = fs::exists(fs::path(a.out) / "plot.png", ignored);
+    const bool plotted = fs::exists(folder.path() / "plot.png", ignored);
     print("\n{}: report.md, {}sweep.json, sweep.csv\n", a.out, plotted ? "plot.png, plot.svg, " : "");
   }
   check_stdout();

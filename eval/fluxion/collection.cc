@@ -9,10 +9,9 @@
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
-#include "eval/report/aside.h"
-#include "eval/report/folder_lock.h"
 #include "eval/report/json_reader.h"
-#include "eval/report/line_file.h"
+#include "eval/report/output_folder.h"
+#include "eval/report/schema.h"
 #include "methods/fluxion/features.h"
 
 namespace tandem::eval {
@@ -72,7 +71,7 @@ struct Ledger {
   std::map<std::string, Shard> shards;  // by file
   bool finished = false;
 
-  void write(const fs::path& folder) const {
+  std::string text() const {
     Json json;
     json["schema"] = kSchema;
     write_programs(json, programs);
@@ -86,52 +85,40 @@ struct Ledger {
           {{"file", found->first}, {"tokens", shard.tokens}, {"rows", shard.rows}, {"hash", shard.hash}});
     }
     json["finished"] = finished;
-    write_file(folder / kManifest, json_text(json, 1) + "\n");
-    if (!shards.empty()) drop_aside(folder);  // a finished prompt is worth more than what it replaces
+    return json_text(json, 1) + "\n";
   }
 
-  /// A shard that was written: in the folder's manifest, or, where that fails, nowhere.
-  void add(const fs::path& folder, const std::string& file, Shard shard, const Program& program) {
-    const Ledger before = *this;
-    if (shards.empty()) programs.clear();
-    programs = with_program(std::move(programs), program);
-    shards[file] = std::move(shard);
-    try {
-      write(folder);
-    } catch (...) {
-      *this = before;
-      throw;
-    }
-  }
-
-  /// What is in the folder, or was being written when the process ended; the manifest first.
+  /// Names of the shards that are in the folder, or were being written when the process ended.
   std::vector<std::string> files() const {
-    std::set<std::string> shard_files;
-    for (const auto& [file, shard] : shards) shard_files.insert(file);
+    std::set<std::string> names;
+    for (const auto& [file, shard] : shards) names.insert(file);
     if (plan.contains("files") && plan["files"].is_array()) {
       for (const Json& file : plan["files"])
-        if (file.is_string()) shard_files.insert(file.get<std::string>());
+        if (file.is_string()) names.insert(file.get<std::string>());
     }
-    std::vector<std::string> names = {kManifest, std::string(kManifest) + ".new"};
-    for (const std::string& file : shard_files) {
-      if (fs::path(file).filename() != file || !file.ends_with(".safetensors")) continue;  // no name that it gives
-      names.insert(names.end(), {file, file + ".new"});
-    }
-    return names;
+    std::erase_if(names, [](const std::string& name) {  // no name that a collection gives
+      return fs::path(name).filename() != name || !is_shard(name);
+    });
+    return {names.begin(), names.end()};
   }
+
+  static bool is_shard(std::string_view name) { return name.ends_with(".safetensors"); }
 
   static Ledger read(const fs::path& folder) {
     const fs::path file = folder / kManifest;
-    const std::string text = read_file(file, std::size_t{256} << 20);
-    const Json json = parse_object(text, file.string());
-    ObjectReader in(json, file.string());
+    return parse(read_file(file, std::size_t{256} << 20), file.string());
+  }
+
+  static Ledger parse(const std::string& text, const std::string& where) {
+    const Json json = parse_object(text, where);
+    ObjectReader in(json, where);
     if (const std::string schema = in.text("schema"); schema != kSchema)
-      throw_input_error("{}: the field 'schema' is '{}'; this program knows '{}'.", file.string(), schema, kSchema);
+      throw_input_error("{}: the field 'schema' is '{}'; this program knows '{}'.", where, schema, kSchema);
     Ledger ledger;
     ledger.programs = read_programs(in);
     ledger.plan = in.object("plan");
     for (const Json& entry : in.array("shards")) {
-      ObjectReader one(entry, file.string() + ": shards");
+      ObjectReader one(entry, where + ": shards");
       const std::string name = one.text("file");
       ledger.shards[name] = {one.integer<std::uint32_t>("tokens"), one.integer<std::uint32_t>("rows"),
                              one.text("hash")};
@@ -159,32 +146,86 @@ void check_same_plan(const fs::path& folder, const Json& before, const Json& min
   }
 }
 
-void undo_a_killed_collection(const fs::path& folder) {
-  undo_a_killed_beginning(
-      folder, [&] { return !Ledger::read(folder).shards.empty(); }, [&] { return Ledger::read(folder).files(); });
+const FileSet& collection_files() {
+  const auto is_ours = [](const std::string& manifest) {
+    try {
+      Ledger::parse(manifest, kManifest);
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  };
+  const auto names = [](const std::string& manifest) { return Ledger::parse(manifest, kManifest).files(); };
+  static const FileSet files = {is_ours, names, Ledger::is_shard};
+  return files;
 }
 
-/// The folder is locked and whole.
-void check_free(const fs::path& folder, CollectMode mode) {
+/// The folder as this mode needs it, locked; nothing where there is none yet and none is to be made.
+OutputFolder opened(const fs::path& path, CollectMode mode, bool make) {
+  const fs::path found = normalised(path);
   std::error_code refused;
-  const bool there = fs::exists(folder, refused), collection = fs::exists(folder / kManifest, refused);
-  if (there && !fs::is_directory(folder, refused)) throw_input_error("--out: '{}' is no folder.", folder.string());
-  if (mode == CollectMode::resume) {
-    if (!collection) throw_input_error("--resume: there is no collection in '{}' to continue.", folder.string());
-    Ledger::read(folder);
-    return;
+  const bool there = fs::exists(found, refused);
+  if (there && !fs::is_directory(found, refused)) throw_input_error("--out: '{}' is no folder.", found.string());
+  if (mode == CollectMode::resume && !there)
+    throw_input_error("--resume: there is no collection in '{}' to continue.", found.string());
+  if (!there && !make) {
+    check_can_be_made(found);
+    return {};
   }
-  if (!there || fs::is_empty(folder, refused)) return;
+  OutputFolder folder = OutputFolder::make(path);
+  folder.finish_replacement(collection_files());
+  const bool collection = folder.has(kManifest);
+  if (mode == CollectMode::resume) {
+    if (!collection) throw_input_error("--resume: there is no collection in '{}' to continue.", found.string());
+    Ledger::read(found);
+    return folder;
+  }
+  if (folder.is_free(collection_files())) return folder;
   if (!collection) {
     throw_input_error("--out: the folder '{}' has files in it and none of them is a collection's manifest.json.",
-                      folder.string());
+                      found.string());
   }
   if (mode == CollectMode::create) {
     throw_input_error("--out: there is a collection in '{}' already; --resume continues it and --force replaces it.",
-                      folder.string());
+                      found.string());
   }
-  Ledger::read(folder);  // it must be one of ours to be deleted
+  Ledger::read(found);  // it must be one of ours to be deleted
+  return folder;
 }
+
+/// What is written, and when: nothing before the first prompt is finished, which replaces an earlier collection.
+class Writer {
+ public:
+  Writer(const OutputFolder& folder, bool begun) : folder_(folder), begun_(begun) {}
+
+  fs::path path(const std::string& file) const { return folder_.path() / file; }
+
+  void write(const Ledger& ledger) {
+    if (begun_) return folder_.write(kManifest, ledger.text());
+    folder_.replace({}, ledger.text(), collection_files());
+    begun_ = true;
+  }
+
+  /// A shard, in the folder and its manifest or, where that fails, not in the ledger.
+  void add(Ledger& ledger, const std::string& file, const std::string& bytes, Shard shard, const Program& program) {
+    Ledger with = ledger;
+    if (with.shards.empty()) with.programs.clear();
+    with.programs = with_program(std::move(with.programs), program);
+    with.shards[file] = std::move(shard);
+    if (begun_) {
+      folder_.write(file, bytes);
+      folder_.write(kManifest, with.text());
+    } else {
+      folder_.replace({{file, bytes}}, with.text(), collection_files());
+      begun_ = true;
+    }
+    ledger = std::move(with);
+  }
+
+ private:
+  const OutputFolder& folder_;
+  bool begun_;
+};
 
 /// The ledger of a collection that goes on. InputError where it was begun with another plan.
 Ledger continued(Ledger before, const fs::path& folder, const CollectSource& source, const Json& plan) {
@@ -197,7 +238,7 @@ Ledger continued(Ledger before, const fs::path& folder, const CollectSource& sou
 }
 
 /// Makes the shards that the ledger lacks, and those that are no longer what was written.
-void fill(const fs::path& folder, Ledger& ledger, Engine& engine, ThreadPool& pool, const CollectSource& source,
+void fill(Writer& out, Ledger& ledger, Engine& engine, ThreadPool& pool, const CollectSource& source,
           const CollectOptions& options,
           const std::function<void(std::uint64_t, std::uint64_t, std::string_view)>& progress, CollectResult& result) {
   std::uint64_t total = 0, done = 0;
@@ -207,16 +248,16 @@ void fill(const fs::path& folder, Ledger& ledger, Engine& engine, ThreadPool& po
     const auto known = ledger.shards.find(file);
     total += source.list[i].length;
     if (known != ledger.shards.end()) {
-      const bool there = path_exists(folder / file);
-      if (there && hash_of(read_file(folder / file, kMostOfData)) == known->second.hash) {
+      const bool there = path_exists(out.path(file));
+      if (there && hash_of(read_file(out.path(file), kMostOfData)) == known->second.hash) {
         done += source.list[i].length;
         continue;
       }
-      result.repairs.push_back(fmt::format("{} is {}; it is made again.", (folder / file).string(),
+      result.repairs.push_back(fmt::format("{} is {}; it is made again.", out.path(file).string(),
                                            there ? "not what was written" : "missing"));
       // Whoever reads the folder before that is done shall know.
       ledger.shards.erase(known);
-      ledger.write(folder);
+      out.write(ledger);
     }
     missing.push_back(i);
   }
@@ -228,13 +269,12 @@ void fill(const fs::path& folder, Ledger& ledger, Engine& engine, ThreadPool& po
     const std::vector<std::int32_t> tokens = source.tokens(prompt);
     const FluxionSamples samples = collect_samples(engine, pool, file, tokens, i, options);
     const std::string bytes = samples.bytes();
-    write_file(folder / file, bytes);
-    ledger.add(folder, file, {static_cast<std::uint32_t>(tokens.size()), samples.rows, hash_of(bytes)},
-               {source.tandem_version, source.git_commit});
+    out.add(ledger, file, bytes, {static_cast<std::uint32_t>(tokens.size()), samples.rows, hash_of(bytes)},
+            {source.tandem_version, source.git_commit});
   }
   if (progress) progress(done, total, "");
   ledger.finished = true;
-  ledger.write(folder);
+  out.write(ledger);
   result.shards = ledger.shards.size();
   for (const auto& [file, shard] : ledger.shards) result.rows += shard.rows;
 }
@@ -246,39 +286,20 @@ std::string CollectPrompt::file() const {
 }
 
 void check_collection(const fs::path& folder, CollectMode mode) {
-  const FolderLock lock(folder);
-  undo_a_killed_collection(folder);
-  check_free(folder, mode);
+  opened(folder, mode, /*make=*/false);
 }
 
 CollectResult collect_fluxion(
-    const fs::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool, const CollectSource& source,
+    const fs::path& path, CollectMode mode, Engine& engine, ThreadPool& pool, const CollectSource& source,
     const CollectOptions& options,
     const std::function<void(std::uint64_t done, std::uint64_t total, std::string_view prompt)>& progress) {
-  FolderLock lock(folder);  // of nothing where there is no folder yet
-  undo_a_killed_collection(folder);
-  check_free(folder, mode);
-  std::error_code refused;
-  const bool existed = fs::exists(folder, refused);
+  const OutputFolder folder = opened(path, mode, /*make=*/true);
   Ledger ledger{{{source.tandem_version, source.git_commit}}, plan_of(source, options), {}, false};
-  if (mode == CollectMode::resume) {
-    ledger = continued(Ledger::read(folder), folder, source, ledger.plan);
-  } else if (path_exists(folder / kManifest)) {
-    set_aside(folder, Ledger::read(folder).files());
-  }
-  fs::create_directories(folder, refused);
-  if (refused) throw_run_error("The folder '{}' cannot be made ({}).", folder.string(), refused.message());
-  if (!lock.held()) lock = FolderLock(folder);
-  // Finished prompts are worth more than what they replace; where there are none, all is as it was.
+  if (mode == CollectMode::resume) ledger = continued(Ledger::read(folder.path()), folder.path(), source, ledger.plan);
+  Writer out(folder, mode == CollectMode::resume);
   const auto keeps = [&] {
-    if (!ledger.shards.empty() || mode == CollectMode::resume) return !ledger.shards.empty();
-    remove_files(folder, ledger.files());
-    if (lies_aside(folder)) {
-      bring_back(folder);
-    } else if (!existed) {
-      fs::remove(folder, refused);
-    }
-    return false;
+    folder.check_there();
+    return !ledger.shards.empty();
   };
   const std::string go_on = mode == CollectMode::resume
                                 ? "the same command goes on"
@@ -286,19 +307,17 @@ CollectResult collect_fluxion(
                                               mode == CollectMode::replace ? " in place of --force" : "");
   CollectResult result;
   try {
-    if (mode != CollectMode::resume) ledger.write(folder);
-    fill(folder, ledger, engine, pool, source, options, progress, result);
+    fill(out, ledger, engine, pool, source, options, progress, result);
+  } catch (const FolderLost&) {
+    throw;
   } catch (const Interrupted&) {
-    if (keeps()) throw_run_error("Interrupted: finished prompts are kept in '{}'; {}.", folder.string(), go_on);
+    if (keeps()) throw_run_error("Interrupted: finished prompts are kept in '{}'; {}.", folder.path().string(), go_on);
     if (mode == CollectMode::resume) throw_run_error("Interrupted before a prompt was finished; {}.", go_on);
     throw_run_error("Interrupted before a prompt was finished; '{}' is as it was, and the same command begins anew.",
-                    folder.string());
+                    folder.path().string());
   } catch (const RunError& error) {  // a full disk, for example
     if (!keeps()) throw;
     throw_run_error("{} Finished prompts are kept; {}.", error.what(), go_on);
-  } catch (...) {
-    keeps();
-    throw;
   }
   return result;
 }

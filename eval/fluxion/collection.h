@@ -1,8 +1,8 @@
 // A folder of training data for Fluxion's predictor: one safetensors file per prompt (samples.h) and a manifest.
 //   manifest.json                     schema, plan (what all rows have in common), shards, finished
 //   <task>-<length>-<index>.safetensors
-// The manifest is written first and again after every shard, whose content hash it then holds, so that a run that was
-// ended at any time can go on; it names the programs that made shards. Nothing in the folder depends on the time, the
+// The manifest is written again after every shard, whose content hash it then holds, so that a run that was ended at
+// any time can go on; it names the programs that made shards. Nothing in the folder depends on the time, the
 // threads or how often a run was ended: the same command gives the same bytes on the same instruction set.
 #pragma once
 
@@ -43,14 +43,13 @@ struct CollectResult {
 
 /// What the folder of --out must be like, asked before anything slow. InputError: for create, a folder with something
 /// in it; for replace, one with something in it that is no collection; for resume, one without a collection; for all,
-/// one that another process is writing into. An earlier collection that a killed process had put aside before it had a
-/// finished prompt comes back first.
+/// one that another process is writing into. The folder is not made.
 void check_collection(const std::filesystem::path& folder, CollectMode mode);
 
-/// Runs what the folder lacks, prompt by prompt. What `replace` replaces lies aside until the first prompt is finished.
-/// InputError where a collection that is to go on was made from another plan, naming what differs; RunError for a full
-/// disk, and where the engine is interrupted, saying how to go on. Where one of these comes before the first finished
-/// prompt, the folder is as it was. `progress`: tokens of context done and in all, and the prompt in progress.
+/// Runs what the folder lacks, prompt by prompt. Nothing is written, and nothing replaced, before the first prompt is
+/// finished. InputError where a collection that is to go on was
+/// made from another plan, naming what differs; RunError for a full disk, and where the engine is interrupted, saying
+/// how to go on. `progress`: tokens of context done and in all, and the prompt in progress.
 CollectResult collect_fluxion(
     const std::filesystem::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool,
     const CollectSource& source, const CollectOptions& options,

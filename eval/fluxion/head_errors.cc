@@ -107,16 +107,17 @@ void HeadErrorCounts::add(const HeadErrorCounts& other) {
   for (std::size_t i = 0; i < above.size(); ++i) above[i] += other.above[i];
 }
 
-HeadErrorLog::HeadErrorLog(const RunFolder& run, std::uint32_t batch)
-    : file_(run.path() / kFile), manifest_(run.manifest()), batch_(batch) {
-  std::vector<Line> lines = set_damaged_aside(file_, parser_of(manifest_), repairs_);
+HeadErrorLog::HeadErrorLog(const RunFolder& run, std::uint32_t batch) : run_(run), batch_(batch) {
+  if (!run.begun()) return;
+  const Manifest& manifest = run.manifest();
+  std::vector<Line> lines = set_damaged_aside(run.output(), kFile, parser_of(manifest), repairs_);
   const std::set<SampleKey> finished = run.finished();
   std::set<SampleKey> said;
   for (const Line& line : lines) said.insert(line.key);
   // A batch of which anything is missing is decoded again with every method.
   const auto is_whole = [&](SampleKey key) {
-    const std::uint32_t first = key.index, count = std::min(batch, manifest_.samples - first);
-    for (const MethodEntry& method : manifest_.methods) {
+    const std::uint32_t first = key.index, count = std::min(batch, manifest.samples - first);
+    for (const MethodEntry& method : manifest.methods) {
       key.method = method.label;
       key.index = first;
       if (is_watched(method) && !said.contains(key)) return false;
@@ -126,9 +127,8 @@ HeadErrorLog::HeadErrorLog(const RunFolder& run, std::uint32_t batch)
     return first % batch == 0;
   };
   std::erase_if(lines, [&](const Line& line) { return !is_whole(line.key); });
-  rewrite_lines(file_, lines);
+  rewrite_lines(run.output(), kFile, lines);
   for (const Line& line : lines) there_.insert(line.key);
-  out_ = LineAppender(file_);
 }
 
 bool HeadErrorLog::lacks(const SampleKey& first) const {
@@ -136,8 +136,9 @@ bool HeadErrorLog::lacks(const SampleKey& first) const {
 }
 
 void HeadErrorLog::arrange() {
+  if (!run_.begun()) return;
   out_.close();
-  arrange_lines(file_, parser_of(manifest_), keys_in_order(manifest_, batch_));
+  arrange_lines(run_.output(), kFile, parser_of(run_.manifest()), keys_in_order(run_.manifest(), batch_));
 }
 
 bool has_head_errors(const std::string& spec) {
@@ -163,6 +164,7 @@ void HeadErrorLog::decoded(const SampleKey& first) {
     const std::lock_guard lock(found->second->mutex);
     std::swap(counts, found->second->counts);
   }
+  if (!out_.is_open()) out_ = LineAppender(run_.output(), kFile);
   out_.append(to_line(Entry{first, counts}));
 }
 

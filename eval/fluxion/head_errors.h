@@ -43,14 +43,15 @@ class HeadErrorLog {
  public:
   /// Of a run that goes on, the lines of whole batches stay: those of which no result and no other line is missing.
   /// Damaged lines are kept beside in errors.jsonl.damaged, the others are taken out, and lacks() says which batches
-  /// are to be decoded again. `batch`: samples of a batch.
+  /// are to be decoded again. `batch`: samples of a batch. The run outlives this.
   HeadErrorLog(const RunFolder& run, std::uint32_t batch);
   HeadErrorLog(const HeadErrorLog&) = delete;
   HeadErrorLog& operator=(const HeadErrorLog&) = delete;
 
   /// The method of a spec: fluxion's is watched, every other one as it is. InputError as make_watched_fluxion().
   std::unique_ptr<Method> make(const std::string& spec);
-  /// A method has decoded a batch: what was seen of it is written under the key of its first sample.
+  /// A method has decoded a batch, whose samples are in the run: what was seen of it is written under the key of its
+  /// first sample.
   void decoded(const SampleKey& first);
 
   /// Whether a method's line about the batch of this first sample is missing.
@@ -66,8 +67,7 @@ class HeadErrorLog {
     HeadErrorCounts counts;
   };
   std::map<std::string, std::shared_ptr<Seen>> seen_;  // by spec
-  std::filesystem::path file_;
-  Manifest manifest_;
+  const RunFolder& run_;
   std::uint32_t batch_;
   std::set<SampleKey> there_;
   std::vector<std::string> repairs_;

@@ -5,8 +5,11 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
@@ -26,20 +29,31 @@ fs::path linked_file(fs::path file) {
   return file;
 }
 
-/// The temporary file that takes the name of `file` when it is whole.
-fs::path part_of(fs::path file) {
-  return file += ".new";
+/// A name that is free for the temporary file beside `file`.
+fs::path part_of(const fs::path& file) {
+  std::error_code error;
+  fs::path part = file;
+  part += ".new";
+  for (int i = 2; fs::exists(fs::symlink_status(part, error)); ++i) {
+    part = file;
+    part += fmt::format(".new{}", i);
+  }
+  return part;
 }
 
 std::string where(const fs::path& file, std::size_t number) {
   return fmt::format("{}:{}", file.string(), number);
 }
 
-void shorten(const fs::path& file, std::uintmax_t bytes) {
-  std::error_code error;
-  fs::resize_file(file, bytes, error);
-  if (error)
-    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), error.message());
+/// Whether all was written; errno says why not.
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
 }
 
 ScannedLines scan_text(std::string_view text, const fs::path& file, const LineParser& parse) {
@@ -104,88 +118,126 @@ std::vector<Line> read_lines(const fs::path& file, const LineParser& parse) {
   return std::move(scanned.sound);
 }
 
-void rewrite_lines(const fs::path& file, const std::vector<Line>& lines) {
+void rewrite_lines(const OutputFolder& folder, const std::string& name, const std::vector<Line>& lines) {
+  const fs::path file = folder.path() / name;
   const std::string before = read_if_there(file);
   std::string text;
   for (const Line& line : lines) text += line.text + "\n";
   if (text == before) return;
-  if (!before.starts_with(text)) return write_file(file, text);
-  shorten(file, text.size());
+  if (!before.starts_with(text)) return folder.write(name, text);
+  const int descriptor = openat(folder.descriptor(), name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const bool cut = descriptor >= 0 && ftruncate(descriptor, static_cast<off_t>(text.size())) == 0;
+  const int why = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!cut)
+    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), std::strerror(why));
 }
 
-std::vector<Line> set_damaged_aside(const fs::path& file, const LineParser& parse, std::vector<std::string>& repairs) {
-  ScannedLines scanned = scan_lines(file, parse);
+std::vector<Line> set_damaged_aside(const OutputFolder& folder, const std::string& name, const LineParser& parse,
+                                    std::vector<std::string>& repairs) {
+  ScannedLines scanned = scan_lines(folder.path() / name, parse);
   if (scanned.damaged.empty()) return std::move(scanned.sound);
-  fs::path aside = file;
-  aside += ".damaged";
-  LineAppender out(aside);
+  const std::string aside = name + ".damaged";
+  LineAppender out(folder, aside);
   for (const DamagedLine& line : scanned.damaged) {
     out.append(line.bytes);
     repairs.push_back(fmt::format("{} {} taken out and kept in '{}'{}.", line.what,
-                                  line.copy ? "The copy is" : "The line is", aside.string(),
+                                  line.copy ? "The copy is" : "The line is", (folder.path() / aside).string(),
                                   line.copy ? "" : "; its sample is run again"));
   }
   return std::move(scanned.sound);
 }
 
-void arrange_lines(const fs::path& file, const LineParser& parse, const std::vector<SampleKey>& order) {
+void arrange_lines(const OutputFolder& folder, const std::string& name, const LineParser& parse,
+                   const std::vector<SampleKey>& order) {
   std::map<SampleKey, std::size_t> rank;
   for (const SampleKey& key : order) rank.emplace(key, rank.size());
-  std::vector<Line> lines = read_lines(file, parse);
+  std::vector<Line> lines = read_lines(folder.path() / name, parse);
   std::stable_sort(lines.begin(), lines.end(),
                    [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
-  rewrite_lines(file, lines);
+  rewrite_lines(folder, name, lines);
 }
 
 void check_writable(const fs::path& name, const std::string& what) {
   const fs::path part = part_of(linked_file(name));
-  std::error_code ignored;
-  const bool was_there = fs::exists(part, ignored);  // somebody's: it stays until there is something to write
-  std::ofstream out(part, std::ios::binary | std::ios::app);
-  if (!out) throw_input_error("{}: '{}' cannot be written ({}).", what, name.string(), std::strerror(errno));
-  if (!was_there) fs::remove(part, ignored);
+  const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw_input_error("{}: '{}' cannot be written ({}).", what, name.string(), std::strerror(errno));
+  ::close(descriptor);
+  unlink(part.c_str());
+}
+
+void write_new(int folder, const std::string& name, const fs::path& shown, std::string_view text) {
+  unlinkat(folder, name.c_str(), 0);
+  const int descriptor = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  // Without fsync, a machine that loses power may keep the new name and not what it names.
+  const bool kept =
+      descriptor >= 0 && write_all(descriptor, text) && (fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP);
+  const int why = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (kept) return;
+  if (descriptor >= 0) unlinkat(folder, name.c_str(), 0);
+  throw_run_error("The file '{}' cannot be written ({}).", shown.string(), std::strerror(why));
 }
 
 void write_file(const fs::path& name, std::string_view text) {
   std::error_code error;
   const fs::path file = linked_file(name), part = part_of(file);
-  const auto fail = [&](const fs::path& what, const std::string& why) {
-    fs::remove(part, error);
-    throw_run_error("The file '{}' cannot be written ({}).", what.string(), why);
-  };
-  {
-    std::ofstream out(part, std::ios::binary | std::ios::trunc);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.close();
-    if (!out) fail(part, std::strerror(errno));
-  }
-  // Without this, a machine that loses power may keep the new name and not what it names.
-  const int descriptor = ::open(part.c_str(), O_WRONLY | O_CLOEXEC);
-  const bool kept = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP);
-  const int why = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!kept) fail(part, std::strerror(why));
+  write_new(AT_FDCWD, part.string(), file, text);
   fs::rename(part, file, error);
-  if (error) fail(file, error.message());
+  if (!error) return;
+  unlink(part.c_str());
+  throw_run_error("The file '{}' cannot be written ({}).", file.string(), error.message());
 }
 
-LineAppender::LineAppender(fs::path file) : file_(std::move(file)), out_(file_, std::ios::binary | std::ios::app) {
-  if (!out_)
+LineAppender::LineAppender(const OutputFolder& folder, const std::string& name)
+    : file_(folder.path() / name),
+      descriptor_(openat(folder.descriptor(), name.c_str(),
+                         O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {
+  struct stat status {};
+  int why = descriptor_ < 0 || fstat(descriptor_, &status) != 0 ? errno : 0;
+  if (why == 0 && !S_ISREG(status.st_mode)) why = EINVAL;
+  if (why != 0) {
+    close();
     throw_input_error("The file '{}' cannot be written ({}). Choose another folder.", file_.string(),
-                      std::strerror(errno));
+                      std::strerror(why));
+  }
+  bytes_ = static_cast<std::uint64_t>(status.st_size);
 }
 
-void LineAppender::append(const std::string& line) {
-  std::error_code unknown, ignored;
-  const std::uintmax_t before = fs::file_size(file_, unknown);
-  out_ << line << '\n';
-  out_.flush();
-  if (out_) return;
+LineAppender::LineAppender(LineAppender&& other) noexcept
+    : file_(std::move(other.file_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
+
+LineAppender& LineAppender::operator=(LineAppender&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void LineAppender::close() {
+  if (is_open()) ::close(std::exchange(descriptor_, -1));
+}
+
+void LineAppender::append(const std::string& text) {
+  TANDEM_CHECK(is_open(), "{} is closed", file_.string());
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0 || status.st_nlink == 0)
+    throw FolderLost(fmt::format(
+        "The file '{}' was removed while it was being written. Where manifest.json is still there, --resume runs again "
+        "what is missing.",
+        file_.string()));
+  if (static_cast<std::uint64_t>(status.st_size) != bytes_)
+    throw FolderLost(fmt::format(
+        "The file '{}' was changed by somebody else while it was being written. --resume runs again what is missing.",
+        file_.string()));
+  if (write_all(descriptor_, text + "\n")) {
+    bytes_ += text.size() + 1;
+    return;
+  }
   const int why = errno;
-  // The stream still holds what it could not write, and would write all of it behind the part that it could as soon as
-  // there is room. It is closed while there is none, and the part is cut off.
-  out_.close();
-  if (!unknown) fs::resize_file(file_, before, ignored);
+  // Where even that fails, the part is a line without an end, which resume() cuts off.
+  [[maybe_unused]] const int cut = ftruncate(descriptor_, status.st_size);
+  close();
   throw_run_error("The file '{}' cannot be written ({}).", file_.string(), std::strerror(why));
 }
 

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "eval/report/output_folder.h"
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
@@ -40,21 +40,26 @@ ScannedLines scan_lines(const std::filesystem::path& file, const LineParser& par
 /// The same, where anything but sound lines is an InputError.
 std::vector<Line> read_lines(const std::filesystem::path& file, const LineParser& parse);
 
-/// The sound lines of a file that a run goes on with. Adds the damaged ones to "<file>.damaged" (RunError where that
+/// The sound lines of a file that a run goes on with. Adds the damaged ones to "<name>.damaged" (RunError where that
 /// fails), and to `repairs` a sentence for each.
-std::vector<Line> set_damaged_aside(const std::filesystem::path& file, const LineParser& parse,
+std::vector<Line> set_damaged_aside(const OutputFolder& folder, const std::string& name, const LineParser& parse,
                                     std::vector<std::string>& repairs);
 
 /// Puts the lines into the order of their keys, which has them all. Throws as read_lines() and rewrite_lines().
-void arrange_lines(const std::filesystem::path& file, const LineParser& parse, const std::vector<SampleKey>& order);
+void arrange_lines(const OutputFolder& folder, const std::string& name, const LineParser& parse,
+                   const std::vector<SampleKey>& order);
 
 /// Makes the file hold these lines and nothing else, in one step: left alone where it does, shortened in place where it
 /// begins with them (on a full disk too), else replaced. Throws RunError where that fails; the file is as it was then.
-void rewrite_lines(const std::filesystem::path& file, const std::vector<Line>& lines);
+void rewrite_lines(const OutputFolder& folder, const std::string& name, const std::vector<Line>& lines);
 
 /// Writes `text` to `file` through a temporary file beside it, which reaches the disk before it takes the name. Throws
 /// RunError when that fails; an earlier file is as it was then.
 void write_file(const std::filesystem::path& file, std::string_view text);
+
+/// Makes the file `name` in the folder of a descriptor (or AT_FDCWD), in the place of one of that name, and waits until
+/// it is on the disk. RunError that names the file `shown`; there is no such file then.
+void write_new(int folder, const std::string& name, const std::filesystem::path& shown, std::string_view text);
 
 /// A file's bytes; none where there is no such file. InputError where it cannot be read.
 std::string read_if_there(const std::filesystem::path& file);
@@ -62,19 +67,25 @@ std::string read_if_there(const std::filesystem::path& file);
 /// Whether write_file() could begin now; InputError that begins with `what` where the temporary file cannot be made.
 void check_writable(const std::filesystem::path& file, const std::string& what);
 
-/// Appends lines, each flushed. A line that cannot be written whole is cut off again, and ends the appending.
+/// Appends lines, each written at once. A line that cannot be written whole is cut off again, and ends the appending.
 class LineAppender {
  public:
   LineAppender() = default;
-  /// Throws InputError where the file cannot be written.
-  explicit LineAppender(std::filesystem::path file);
-  /// Throws RunError when the disk is full.
-  void append(const std::string& line);
-  void close() { out_.close(); }
+  /// Makes the file where it is missing. InputError where it cannot be written.
+  LineAppender(const OutputFolder& folder, const std::string& name);
+  LineAppender(LineAppender&& other) noexcept;
+  LineAppender& operator=(LineAppender&& other) noexcept;
+  ~LineAppender() { close(); }
+  bool is_open() const { return descriptor_ >= 0; }
+  /// `text`: a line, or several with newlines between them. RunError when the disk is full; FolderLost where somebody
+  /// else removed the file or wrote into it.
+  void append(const std::string& text);
+  void close();
 
  private:
   std::filesystem::path file_;
-  std::ofstream out_;
+  int descriptor_ = -1;
+  std::uint64_t bytes_ = 0;  // in the file
 };
 
 }  // namespace tandem::eval

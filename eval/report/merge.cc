@@ -33,9 +33,17 @@ class Union {
     }
   }
 
-  void append_to(RunFolder& folder) const {
-    for (const auto& [key, item] : items_) folder.append(item.first);
+  /// In this order.
+  std::string lines(const std::vector<SampleKey>& order) const {
+    std::string text;
+    for (const SampleKey& key : order) {
+      const auto found = items_.find(key);
+      if (found != items_.end()) text += to_line(found->second.first) + "\n";
+    }
+    return text;
   }
+
+  bool has(const SampleKey& key) const { return items_.contains(key); }
 
  private:
   std::map<SampleKey, std::pair<Item, std::string>> items_;  // with the run that it is from
@@ -44,14 +52,7 @@ class Union {
 /// Also through links, and where there is no such folder.
 bool same_folder(const fs::path& a, const fs::path& b) {
   std::error_code none;
-  if (fs::equivalent(a, b, none) && !none) return true;
-  const auto whole = [](const fs::path& path) {
-    std::error_code refused;
-    fs::path found = fs::weakly_canonical(path, refused);
-    if (refused) found = path.lexically_normal();
-    return found.has_filename() ? found : found.parent_path();
-  };
-  return whole(a) == whole(b);
+  return fs::equivalent(a, b, none) || normalised(a) == normalised(b);
 }
 
 /// As check_resumable(), whose sentences are about a run that goes on.
@@ -119,19 +120,14 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
       samples.add(samples_of(run, manifest.schema_version, dropped), run.path().string());
     if (!manifest.clock.empty()) timings.add(run.timings(), run.path().string());
   }
-  RunFolder merged = RunFolder::create(out, manifest, force);
-  try {
-    samples.append_to(merged);
-    windows.append_to(merged);
-    timings.append_to(merged);
-    merged.arrange(keys_in_order(manifest, batch_of(manifest)));
-    const Merged counts{merged.finished().size(), manifest.all_samples() * manifest.methods.size(), dropped};
-    merged.keep();
-    return counts;
-  } catch (...) {
-    merged.undo();  // half of the samples look like a run that was interrupted
-    throw;
-  }
+  const std::vector<SampleKey> order = keys_in_order(manifest, batch_of(manifest));
+  const bool perplexity = manifest.benchmark == kPerplexity;
+  RunFolder::create_whole(out, manifest, perplexity ? windows.lines(order) : samples.lines(order), timings.lines(order),
+                          force);
+  const auto is_finished = [&](const SampleKey& key) {
+    return (perplexity ? windows.has(key) : samples.has(key)) && (manifest.clock.empty() || timings.has(key));
+  };
+  return {static_cast<std::uint64_t>(std::count_if(order.begin(), order.end(), is_finished)), order.size(), dropped};
 }
 
 }  // namespace tandem::eval

@@ -10,7 +10,6 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
-#include "eval/report/aside.h"
 #include "eval/report/json_reader.h"
 
 namespace tandem::eval {
@@ -18,9 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The manifest first, as set_aside() takes them.
-constexpr const char* kOwnFiles[] = {"manifest.json",
-                                     "samples.jsonl",
+// Beside the manifest and traces.
+constexpr const char* kOwnFiles[] = {"samples.jsonl",
                                      "windows.jsonl",
                                      "timings.jsonl",
                                      "samples.jsonl.damaged",
@@ -40,16 +38,11 @@ constexpr const char* kOwnFiles[] = {"manifest.json",
                                      "longbench.json",
                                      "reasoning.json",
                                      "errors.json",
-                                     "errors.jsonl",
-                                     "manifest.json.new",
-                                     "samples.jsonl.new",
-                                     "windows.jsonl.new",
-                                     "timings.jsonl.new",
-                                     "errors.jsonl.new"};
+                                     "errors.jsonl"};
 constexpr const char* kPlots[] = {"plot.png", "plot.svg", "equal.png", "equal.svg"};
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 
-/// "trace-2-hgca_beta_0.5.json": no other name of a file is a trace's.
+/// "trace-2-hgca_beta_0.5.json"
 bool is_trace(std::string_view name) {
   if (!name.starts_with(kTrace) || !name.ends_with(kJson)) return false;
   name.remove_prefix(kTrace.size());
@@ -68,13 +61,42 @@ std::string trace_file(std::size_t number, std::string_view label) {
   return name.append(kJson);
 }
 
+namespace {
+
+bool is_runs_manifest(const std::string& text) {
+  try {
+    const auto json = parse_object(text, kManifest);
+    ObjectReader manifest(json, kManifest);
+    return manifest.integer<int>("schema_version") > 0 && manifest.text("command").starts_with("tandem ");
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+/// Also of a later version's manifest, as far as it says.
+std::vector<std::string> names_of(const std::string& manifest) {
+  std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
+  const nlohmann::json json = json_or_discarded(manifest);
+  if (!json.is_object() || !json.contains("methods") || !json["methods"].is_array()) return names;
+  std::size_t number = 0;
+  for (const nlohmann::json& method : json["methods"]) {
+    ++number;
+    if (method.is_object() && method.contains("label") && method["label"].is_string())
+      names.push_back(trace_file(number, method["label"].get<std::string>()));
+  }
+  return names;
+}
+
+bool is_possible(std::string_view name) {
+  return is_trace(name) || std::find(std::begin(kOwnFiles), std::end(kOwnFiles), name) != std::end(kOwnFiles);
+}
+
+}  // namespace
+
 bool holds_run(const fs::path& folder) {
   const fs::path file = folder / kManifest;
-  if (!path_exists(file)) return false;
   try {
-    const auto json = parse_object(read_file(file), file.string());
-    ObjectReader manifest(json, file.string());
-    return manifest.integer<int>("schema_version") > 0 && manifest.text("command").starts_with("tandem ");
+    return path_exists(file) && is_runs_manifest(read_file(file));
   } catch (const InputError&) {
     return false;
   }
@@ -91,19 +113,13 @@ bool is_part_of_run(const fs::path& file) {
   return sweep.is_object() && sweep.contains("points") && sweep.contains("program");
 }
 
-std::vector<std::string> own_files(const fs::path& folder) {
-  std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    std::string name = entry.path().filename().string();
-    if (is_trace(name)) names.push_back(std::move(name));
-  }
-  return names;
+const FileSet& run_files() {
+  static const FileSet files = {is_runs_manifest, names_of, is_possible};
+  return files;
 }
 
-void remove_plots(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* name : kPlots) fs::remove(folder / name, ignored);
+void remove_plots(const OutputFolder& folder) {
+  for (const char* name : kPlots) folder.remove(name);
 }
 
 }  // namespace tandem::eval

@@ -4,7 +4,8 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "eval/report/output_folder.h"
 
 namespace tandem::eval {
 
@@ -18,11 +19,11 @@ bool holds_run(const std::filesystem::path& folder);
 /// replace.
 bool is_part_of_run(const std::filesystem::path& file);
 
-/// Names of what a run and its report may leave in the folder, the manifest first, and of the traces that are there.
-/// Nothing else is ever removed.
-std::vector<std::string> own_files(const std::filesystem::path& folder);
+/// The files of a run and its report: those that its manifest leads to, of whatever version, and no others are ever
+/// removed.
+const FileSet& run_files();
 
 /// Plots of samples that are no longer all that there are.
-void remove_plots(const std::filesystem::path& folder);
+void remove_plots(const OutputFolder& folder);
 
 }  // namespace tandem::eval

@@ -1,12 +1,8 @@
 #include "eval/report/run_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <unistd.h>
 
 #include "engine/common/error.h"
-#include "eval/report/aside.h"
 #include "eval/report/links.h"
 #include "eval/report/resume_check.h"
 #include "eval/report/run_files.h"
@@ -72,9 +68,11 @@ LineParser results_parser(const Manifest& manifest) {
 }
 
 template <class Item>
-std::vector<Item> items_of(const fs::path& file, const Manifest& manifest) {
+std::vector<Item> items_of(const RunFolder& run, const char* name) {
   std::vector<Item> items;
-  read_lines(file, [&](std::string_view line, const std::string& where) {
+  if (!run.begun()) return items;
+  const Manifest& manifest = run.manifest();
+  read_lines(run.path() / name, [&](std::string_view line, const std::string& where) {
     items.push_back(parse_own<Item>(manifest, line, where));
     return Line{items.back().key(), ""};
   });
@@ -87,90 +85,76 @@ std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
   return keys;
 }
 
-/// Whether the run in front of an earlier one that lies aside has a finished sample, or may have.
-bool has_finished(const fs::path& path) {
-  if (!holds_run(path)) return true;  // no run's manifest, or a damaged one: its lines stay, whatever they are
-  try {
-    return !RunFolder::open(path).finished().empty();
-  } catch (const InputError&) {  // a later program's: which of its lines are sound that one knows
-    std::error_code ignored;
-    const auto has_bytes = [&](const char* name) {
-      return fs::is_regular_file(path / name, ignored) && fs::file_size(path / name, ignored) > 0;
-    };
-    return has_bytes("samples.jsonl") || has_bytes("windows.jsonl");
-  }
-}
-
-void undo_a_killed_run(const fs::path& path) {
-  undo_a_killed_beginning(
-      path, [&] { return has_finished(path); }, [&] { return own_files(path); });
-}
-
-/// InputError for what must not be replaced; the folder is locked and whole.
-void check_free(const fs::path& path, bool force) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return;
-  if (!fs::is_directory(path, error))
-    throw_input_error("'{}' is a file, but the run needs a folder there. Choose another name.", path.string());
-  const bool empty = fs::is_empty(path, error);
-  if (error) throw_input_error("The folder '{}' cannot be read ({}).", path.string(), error.message());
-  if (empty) return;
-  if (!holds_run(path))
+/// InputError for what must not be replaced.
+void check_free(const OutputFolder& folder, bool force) {
+  const std::string path = folder.path().string();
+  if (folder.is_free(run_files())) return;
+  if (!holds_run(folder.path()))
     throw_input_error(
-        "The folder '{}' is not empty and holds no run{}. Choose another one; --force replaces only runs.",
-        path.string(), fs::exists(path / kManifest, error) ? ": its manifest.json is damaged, or no run's" : "");
+        "The folder '{}' is not empty and holds no run{}. Choose another one; --force replaces only runs.", path,
+        folder.has(kManifest) ? ": its manifest.json is damaged, or no run's" : "");
   if (!force)
     throw_input_error(
         "The folder '{}' already holds a run. Continue it with --resume, replace it with --force or choose "
         "another folder.",
-        path.string());
+        path);
 }
 
 }  // namespace
 
 void RunFolder::check_new(const fs::path& path, bool force) {
-  const FolderLock lock(path);
-  undo_a_killed_run(path);
-  check_free(path, force);
+  std::error_code ignored;
+  check_can_be_made(path);
+  if (!fs::exists(normalised(path), ignored)) return;
+  const OutputFolder folder = OutputFolder::lock(path);
+  folder.finish_replacement(run_files());
+  check_free(folder, force);
 }
 
-RunFolder::RunFolder(fs::path path, Manifest manifest, Use use, FolderLock lock)
-    : path_(std::move(path)),
-      lock_(std::move(lock)),
-      manifest_(std::move(manifest)),
-      use_(use),
-      writable_(use != Use::read) {
-  if (!writable_) return;
-  results_ = LineAppender(path_ / results_file(manifest_));
-  timings_ = LineAppender(path_ / kTimings);
-}
+RunFolder::RunFolder(fs::path path, Manifest manifest, OutputFolder output)
+    : path_(std::move(path)), manifest_(std::move(manifest)), output_(std::move(output)) {}
 
 RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool force) {
-  std::error_code error;
-  FolderLock lock(path);  // of nothing where there is no folder yet
-  undo_a_killed_run(path);
-  const bool existed = fs::is_directory(path, error);
-  if (!lock.held()) lock = FolderLock(path);  // somebody may have made it meanwhile
-  check_free(path, force);
-  const bool replaces = existed && !fs::is_empty(path, error);
-  if (replaces) set_aside(path, own_files(path));
-  fs::create_directories(path, error);
-  if (error)
-    throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", path.string(), error.message());
-  if (!lock.held()) lock = FolderLock(path);
-  if (access(path.c_str(), W_OK) != 0)
-    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", path.string(),
-                      std::strerror(errno));
-  try {
-    // First: without it the folder is no run and cannot be resumed.
-    write_file(path / kManifest, to_json_text(manifest));
-    return RunFolder(path, manifest, Use::begun, std::move(lock));
-  } catch (...) {
-    remove_files(path, own_files(path));
-    if (replaces) bring_back(path);
-    if (!existed) fs::remove(path, error);
-    throw;
+  OutputFolder output = OutputFolder::make(path);
+  output.finish_replacement(run_files());
+  check_free(output, force);
+  const fs::path found = output.path();
+  RunFolder folder(found, manifest, std::move(output));
+  folder.begun_ = false;
+  return folder;
+}
+
+RunFolder RunFolder::create_whole(const fs::path& path, const Manifest& manifest, const std::string& results,
+                                  const std::string& timings, bool force) {
+  RunFolder folder = create(path, manifest, force);
+  folder.begin_with(results, timings);
+  return folder;
+}
+
+void RunFolder::begin_with(const std::string& results, const std::string& timings) {
+  TANDEM_CHECK(output_.held() && !begun_, "{} is not to begin", path_.string());
+  std::vector<std::pair<std::string, std::string>> files = std::move(at_begin_);
+  files.emplace_back(results_file(manifest_), results);
+  files.emplace_back(kTimings, timings);
+  output_.replace(files, to_json_text(manifest_), run_files());
+  begun_ = true;
+  open_appenders();
+  // Opening makes a file that somebody removed in this moment.
+  const std::pair<const char*, std::size_t> written[] = {{results_file(manifest_), results.size()},
+                                                         {kTimings, timings.size()}};
+  for (const auto& [name, bytes] : written) {
+    std::error_code ignored;
+    const std::uintmax_t there = fs::file_size(path_ / name, ignored);
+    if (there == bytes) continue;
+    if (there == 0) output_.remove(name);
+    throw FolderLost(fmt::format("The file '{}' was removed while it was being written.", (path_ / name).string()));
   }
+  waiting_.clear();
+}
+
+void RunFolder::open_appenders() {
+  results_ = LineAppender(output_, results_file(manifest_));
+  timings_ = LineAppender(output_, kTimings);
 }
 
 RunFolder RunFolder::open(const fs::path& path) {
@@ -183,7 +167,7 @@ RunFolder RunFolder::open(const fs::path& path) {
   }
   refuse_links(path);
   try {
-    return RunFolder(path, parse_manifest(read_if_there(file), file.string()), Use::read, {});
+    return RunFolder(path, parse_manifest(read_if_there(file), file.string()), {});
   } catch (const UnknownSchema&) {
     throw;
   } catch (const InputError& error) {
@@ -194,24 +178,26 @@ RunFolder RunFolder::open(const fs::path& path) {
   }
 }
 
-RunFolder RunFolder::resume(const fs::path& path, const Manifest& mine) {
-  FolderLock lock(path);
-  undo_a_killed_run(path);
+RunFolder RunFolder::resume(const fs::path& given, const Manifest& mine) {
+  OutputFolder output = OutputFolder::lock(given);
+  const fs::path path = output.path();
+  output.finish_replacement(run_files());
   const Manifest there = open(path).manifest();
   check_resumable(path, there, mine);
   std::vector<std::string> repairs;
-  const fs::path results_path = path / results_file(there);
-  std::vector<Line> results = set_damaged_aside(results_path, results_parser(there), repairs);
-  std::vector<Line> timings = set_damaged_aside(path / kTimings, parser_of<SampleTiming>(there), repairs);
+  const char* results_name = results_file(there);
+  std::vector<Line> results = set_damaged_aside(output, results_name, results_parser(there), repairs);
+  std::vector<Line> timings = set_damaged_aside(output, kTimings, parser_of<SampleTiming>(there), repairs);
   if (!there.clock.empty()) {
     const std::set<SampleKey> tried = keys_of(results), timed = keys_of(timings);
     std::erase_if(results, [&](const Line& line) { return !timed.contains(line.key); });
     std::erase_if(timings, [&](const Line& line) { return !tried.contains(line.key); });
   }
-  rewrite_lines(results_path, results);
-  rewrite_lines(path / kTimings, timings);
-  RunFolder folder(path, there, Use::kept, std::move(lock));
+  rewrite_lines(output, results_name, results);
+  rewrite_lines(output, kTimings, timings);
+  RunFolder folder(path, there, std::move(output));
   folder.repairs_ = std::move(repairs);
+  folder.open_appenders();
   folder.continued_by(mine);
   return folder;
 }
@@ -220,7 +206,7 @@ void RunFolder::continued_by(const Manifest& mine) {
   const Program program{mine.tandem_version, mine.git_commit};
   const std::size_t there = finished().size();
   if (there == manifest_.all_samples() * manifest_.methods.size()) return;
-  remove_plots(path_);
+  remove_plots(output_);
   Manifest manifest = manifest_;
   manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
   manifest.finished_utc.clear();    // a damaged line may have made it unfinished again
@@ -228,40 +214,54 @@ void RunFolder::continued_by(const Manifest& mine) {
   if (manifest != manifest_) write_manifest(manifest);
 }
 
+void RunFolder::write(const std::string& name, const std::string& text) {
+  if (begun_) return output_.write(name, text);
+  at_begin_.emplace_back(name, text);
+}
+
 void RunFolder::write_manifest(const Manifest& manifest) {
   manifest_ = manifest;
-  write_file(path_ / kManifest, to_json_text(manifest));
+  if (begun_) output_.write(kManifest, to_json_text(manifest));
 }
 
 void RunFolder::stop_appending() {
-  writable_ = false;
   results_.close();
   timings_.close();
 }
 
 void RunFolder::append_line(LineAppender& out, const std::string& line) {
-  TANDEM_CHECK(writable_, "{} is not open to append", path_.string());
   try {
     out.append(line);
   } catch (...) {
     stop_appending();
     throw;
   }
+  output_.check_there();
+}
+
+void RunFolder::append_result(const std::string& line) {
+  TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
+  if (begun_) return append_line(results_, line);
+  waiting_ += line + "\n";
+  if (manifest_.clock.empty()) begin_with(waiting_, "");
 }
 
 void RunFolder::append(const SampleResult& sample) {
   TANDEM_CHECK(manifest_.benchmark != kPerplexity, "{} holds windows", path_.string());
-  append_line(results_, to_line(sample));
+  append_result(to_line(sample));
 }
 void RunFolder::append(const WindowLoss& window) {
   TANDEM_CHECK(manifest_.benchmark == kPerplexity, "{} holds samples", path_.string());
-  append_line(results_, to_line(window));
+  append_result(to_line(window));
 }
 void RunFolder::append(const SampleTiming& timing) {
-  append_line(timings_, to_line(timing));
+  TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
+  if (begun_) return append_line(timings_, to_line(timing));
+  begin_with(waiting_, to_line(timing) + "\n");
 }
 
 std::set<SampleKey> RunFolder::finished() const {
+  if (!begun_) return {};
   std::set<SampleKey> keys = keys_of(scan_lines(path_ / results_file(manifest_), results_parser(manifest_)).sound);
   if (manifest_.clock.empty()) return keys;
   const std::set<SampleKey> timed = keys_of(scan_lines(path_ / kTimings, parser_of<SampleTiming>(manifest_)).sound);
@@ -270,51 +270,22 @@ std::set<SampleKey> RunFolder::finished() const {
 }
 
 void RunFolder::arrange(const std::vector<SampleKey>& order) {
-  TANDEM_CHECK(writable_, "{} is not open to append", path_.string());
+  TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
+  if (!begun_) return;
+  output_.check_there();
   stop_appending();
-  arrange_lines(path_ / results_file(manifest_), results_parser(manifest_), order);
-  arrange_lines(path_ / kTimings, parser_of<SampleTiming>(manifest_), order);
-}
-
-void RunFolder::keep() {
-  TANDEM_CHECK(use_ != Use::read, "{} was opened to read", path_.string());
-  use_ = Use::kept;
-  drop_aside(path_);
-}
-
-void RunFolder::discard() {
-  TANDEM_CHECK(use_ == Use::begun, "{} holds samples that are not this run's to remove", path_.string());
-  stop_appending();
-  use_ = Use::read;
-  if (lies_aside(path_) || finished().empty()) put_back();
-}
-
-void RunFolder::undo() {
-  TANDEM_CHECK(use_ == Use::begun, "{} holds samples that are not this run's to remove", path_.string());
-  stop_appending();
-  use_ = Use::read;
-  put_back();
-}
-
-void RunFolder::put_back() {
-  std::error_code ignored;
-  remove_files(path_, own_files(path_));
-  if (lies_aside(path_)) {
-    bring_back(path_);
-  } else {
-    fs::remove(path_, ignored);  // refuses a folder that holds something else
-  }
-  lock_ = FolderLock();
+  arrange_lines(output_, results_file(manifest_), results_parser(manifest_), order);
+  arrange_lines(output_, kTimings, parser_of<SampleTiming>(manifest_), order);
 }
 
 std::vector<SampleResult> RunFolder::samples() const {
-  return items_of<SampleResult>(path_ / "samples.jsonl", manifest_);
+  return items_of<SampleResult>(*this, "samples.jsonl");
 }
 std::vector<WindowLoss> RunFolder::windows() const {
-  return items_of<WindowLoss>(path_ / "windows.jsonl", manifest_);
+  return items_of<WindowLoss>(*this, "windows.jsonl");
 }
 std::vector<SampleTiming> RunFolder::timings() const {
-  return items_of<SampleTiming>(path_ / kTimings, manifest_);
+  return items_of<SampleTiming>(*this, kTimings);
 }
 
 std::vector<SampleKey> keys_in_order(const Manifest& manifest, std::uint32_t batch) {

@@ -1,29 +1,34 @@
-// A run's folder: results (samples.jsonl, or windows.jsonl of a perplexity) and timings. Lines are appended whole and
-// flushed one by one, so that an interrupted run loses at most the sample it was working on; a damaged line costs its
-// sample, which is run again, and nothing else.
+// A run's folder: results (samples.jsonl, or windows.jsonl of a perplexity) and timings. Nothing is written before the
+// first sample is finished. Then lines are appended whole and written one by one, so that an interrupted run loses at
+// most the sample it was working on; a damaged line costs its sample, which is run again, and nothing else.
 #pragma once
 
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "eval/report/folder_lock.h"
 #include "eval/report/line_file.h"
+#include "eval/report/output_folder.h"
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
 
 class RunFolder {
  public:
-  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it: its files are put
-  /// aside until keep(), files of other names stay; a non-empty folder without a run's manifest.json is refused even
-  /// then, and so is one that another process is writing into. An earlier run that a killed process had put aside
-  /// before it had a finished sample comes back first, here and in check_new() and resume(). Where the new run's
-  /// manifest cannot be written, the earlier run is back when the error is thrown.
+  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it when the first sample is
+  /// finished: files that its manifest leads to go, all others stay. InputError for a non-empty folder without a run's
+  /// manifest.json, and for one that another process is writing into. Until begin() the folder is as it was, and where
+  /// this object goes before, a folder that it made goes too.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
 
-  /// InputError where create() would refuse the folder for what is in it: to be asked before slow work.
+  /// A new run that is written as a whole, or not at all: the lines of its files, each with its newline. Throws as
+  /// create() and begin().
+  static RunFolder create_whole(const std::filesystem::path& path, const Manifest& manifest, const std::string& results,
+                                const std::string& timings, bool force);
+
+  /// InputError where create() would refuse the folder, which is not made: to be asked before slow work.
   static void check_new(const std::filesystem::path& path, bool force);
   /// An existing run, to read.
   static RunFolder open(const std::filesystem::path& path);
@@ -36,12 +41,23 @@ class RunFolder {
 
   const std::filesystem::path& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  void write_manifest(const Manifest& manifest);  // replaces the file in one step
+  /// Of create() and resume(): to write further files of the run, which exist only after begin().
+  const OutputFolder& output() const { return output_; }
+
+  /// Writes the manifest, with what write() was given so far; the first finished sample calls it. An earlier run is
+  /// gone then. Throws RunError when the disk is full; all is as it was then.
+  void begin() { begin_with("", ""); }
+  bool begun() const { return begun_; }
+
+  /// Replaces a file in one step; before begin(), which writes it, it is only kept in memory.
+  void write(const std::string& name, const std::string& text);
+  void write_manifest(const Manifest& manifest);
 
   /// What resume() took out and what becomes of it: a text of one line per damaged line.
   const std::vector<std::string>& repairs() const { return repairs_; }
 
-  /// Throw RunError when the disk is full. Only after create() or resume().
+  /// Only after create() or resume(). Before begin(), a result waits for its timing, where the run takes timings. Throw
+  /// RunError when the disk is full; FolderLost where the folder or a file was moved, removed or changed.
   void append(const SampleResult& sample);
   void append(const WindowLoss& window);
   void append(const SampleTiming& timing);
@@ -52,14 +68,6 @@ class RunFolder {
   /// Ends the appending and puts the lines in this order, so that samples that were run again stand where they stood.
   void arrange(const std::vector<SampleKey>& order);
 
-  /// After create(), exactly one of these ends the run's beginning. keep: what it has is worth keeping, an earlier run
-  /// that `force` replaced is gone for good. discard: the earlier run comes back; without one, a run that has no
-  /// finished sample is removed, and the folder if nothing else is in it. undo: all is as before create(), whatever
-  /// samples are finished. Only what create() made can be discarded or undone, and only before keep().
-  void keep();
-  void discard();
-  void undo();
-
   /// All lines. Throw InputError with file and line for one that is malformed, repeated, or not of this run: another
   /// clock, a method, task, length or index that its manifest does not have.
   std::vector<SampleResult> samples() const;
@@ -67,19 +75,21 @@ class RunFolder {
   std::vector<SampleTiming> timings() const;
 
  private:
-  enum class Use : std::uint8_t { read, begun, kept };  // begun: may still be discarded
-  RunFolder(std::filesystem::path path, Manifest manifest, Use use, FolderLock lock);
+  RunFolder(std::filesystem::path path, Manifest manifest, OutputFolder output);
+  void begin_with(const std::string& results, const std::string& timings);
+  void open_appenders();
+  void append_result(const std::string& line);
   void append_line(LineAppender& out, const std::string& line);
   void continued_by(const Manifest& mine);
   void stop_appending();
-  void put_back();
 
   std::filesystem::path path_;
-  FolderLock lock_;
   Manifest manifest_;
-  Use use_;
-  bool writable_;
+  OutputFolder output_;  // holds nothing where the run was opened to read
+  bool begun_ = true;
   LineAppender results_, timings_;
+  std::string waiting_;                                        // lines that begin_with() writes, and
+  std::vector<std::pair<std::string, std::string>> at_begin_;  // files: name, text
   std::vector<std::string> repairs_;
 };
 

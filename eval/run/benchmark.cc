@@ -105,10 +105,10 @@ class BenchmarkRun {
     for (std::size_t m = 0; m < methods_.size(); ++m) {
       const std::int64_t prefill_ns = prefill_ns_of(requests, methods_[m]->needs(engine_.shape()));
       const DecodeResult result = engine_.decode(*methods_[m], requests, decode);
+      keep(samples, m, result, prefill_ns);  // the run's folder begins with the first of them
       if (trace_of_first_ && !traced_[m]) trace_of_first_(m, has_samples_of(options_.methods[m]), result.trace);
       traced_[m] = true;
       if (options_.decoded) options_.decoded(key_of(samples.front(), m));
-      keep(samples, m, result, prefill_ns);
       tick(count);
     }
     for (const auto& prefix : prefixes) engine_.release(*prefix);

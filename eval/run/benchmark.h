@@ -59,7 +59,7 @@ struct BenchmarkOptions {
   EngineOptions engine;
   PrefixFiles prefix_files;                                              // where prefilled prompts are kept
   std::function<std::unique_ptr<Method>(const std::string& spec)> make;  // empty: make_method
-  /// A method has decoded a batch, whose results are kept next; the key of the batch's first sample.
+  /// A method has decoded a batch, whose results are kept; the key of the batch's first sample.
   std::function<void(const SampleKey& first)> decoded;
   /// Whether what `decoded` keeps about such a batch is missing, though its results are there: it is decoded again.
   std::function<bool(const SampleKey& first)> lacks;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "engine/common/cgroup.h"
 #include "hardware/probe/cuda_common.h"
 #include "hardware/probe/device.cuh"
 #include "hardware/probe/gpu.h"

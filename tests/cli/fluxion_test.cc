@@ -70,8 +70,7 @@ TEST(FluxionCollect, AnInterruptBeforeTheFirstPromptLeavesWhatWasToBeReplaced) {
       "--out " +
           out.string(),
       said.string());
-  cli::wait_for_file(out / ".replaced" / files[2]);
-  cli::wait_for_file(out / "manifest.json");
+  cli::wait_until_it_handles_interrupts(child);
   kill(child, SIGTERM);
   EXPECT_EQ(cli::exit_code_of(child), 3);
   EXPECT_THAT(read_bytes(said),

@@ -2,8 +2,10 @@
 // the bytes of one that nothing happened to.
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <sys/mount.h>
 
 #include "engine/common/paths.h"
@@ -58,7 +60,13 @@ class SurvivalProgram : public ::testing::Test {
       return json;
     };
     EXPECT_EQ(summary(run), summary(folder("whole")));
-    EXPECT_FALSE(fs::exists(run + "/.replaced"));
+  }
+
+  /// Files by name.
+  static std::map<std::string, std::string> contents(const std::string& run) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(run)) files[entry.path().filename()] = read_bytes(entry.path());
+    return files;
   }
 
   TemporaryFolder root_;
@@ -93,7 +101,7 @@ TEST_F(SurvivalProgram, NoRoomForTheFirstSample) {
   make_whole(2);
   const std::string run = folder("a");
   ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
-  const std::string before = bytes(run, "samples.jsonl");
+  const auto before = contents(run);
   for (const rlim_t limit : {rlim_t{100}, rlim_t{fs::file_size(folder("whole") + "/manifest.json") / 2}}) {
     const cli::Outcome fresh = cli::run_limited(command_ + "--out " + folder("b"), limit);
     EXPECT_EQ(fresh.code, 3);
@@ -101,9 +109,7 @@ TEST_F(SurvivalProgram, NoRoomForTheFirstSample) {
     EXPECT_FALSE(fs::exists(folder("b")));
     const cli::Outcome forced = cli::run_limited(command_ + "--force --out " + run, limit);
     EXPECT_EQ(forced.code, 3);
-    EXPECT_EQ(bytes(run, "samples.jsonl"), before);
-    EXPECT_THAT(bytes(run, "manifest.json"), HasSubstr("--seed 7"));
-    EXPECT_FALSE(fs::exists(run + "/.replaced"));
+    EXPECT_EQ(contents(run), before);
   }
 }
 
@@ -121,41 +127,58 @@ TEST_F(SurvivalProgram, NoRoomForTheReport) {
   expect_resumed_whole(run);
 }
 
-TEST_F(SurvivalProgram, AnInterruptBeforeTheFirstSampleLeavesTheEarlierRun) {
-  const std::string run = folder("a");
+constexpr const char* kSlow =
+    "compare --no-plot --quiet --tasks niah_single_1 --lengths 8K --samples 1 --methods full ";
+
+TEST_F(SurvivalProgram, AnEndBeforeTheFirstSampleLeavesTheEarlierRun) {
+  const std::string run = folder("a"), fresh = folder("new/../new/b"), said = folder("said");
   ASSERT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + run).code, 0);
-  const std::string before = bytes(run, "samples.jsonl");
-  const std::string slow = "compare --no-plot --quiet --tasks niah_single_1 --lengths 8K --samples 1 --methods full ";
-  for (const std::string& out : {run, folder("b")}) {
-    const std::string said = folder("said");
-    const pid_t child = cli::start(slow + "--force --out " + out, said);
-    ASSERT_GT(child, 0);
-    cli::wait_for_file(out == run ? run + "/.replaced/samples.jsonl" : out + "/manifest.json");
-    kill(child, SIGINT);
-    EXPECT_EQ(cli::exit_code_of(child), 3);
-    EXPECT_THAT(read_bytes(said), AllOf(HasSubstr("before a sample was finished"), Not(HasSubstr("--resume"))));
+  const auto before = contents(run);
+  for (const int signal : {SIGINT, SIGKILL}) {
+    for (const std::string& out : {run, fresh}) {
+      const pid_t child = cli::start(kSlow + ("--force --out " + out), said);
+      ASSERT_GT(child, 0);
+      out == run ? cli::wait_until_it_handles_interrupts(child) : cli::wait_for_file(folder("new/b"));
+      kill(child, signal);
+      EXPECT_EQ(cli::exit_code_of(child), signal == SIGINT ? 3 : 128 + SIGKILL);
+      if (signal != SIGINT) continue;
+      EXPECT_THAT(read_bytes(said), AllOf(HasSubstr("before a sample was finished"), Not(HasSubstr("--resume"))));
+      EXPECT_FALSE(fs::exists(folder("new")));
+    }
+    EXPECT_EQ(contents(run), before);
   }
-  EXPECT_EQ(bytes(run, "samples.jsonl"), before);
-  EXPECT_THAT(bytes(run, "manifest.json"), HasSubstr("--seed 7"));
-  EXPECT_FALSE(fs::exists(run + "/.replaced"));
-  EXPECT_FALSE(fs::exists(folder("b")));
+  EXPECT_TRUE(fs::is_empty(folder("new/b")));
+  EXPECT_EQ(cli::run(kRun + std::string(kEarlier) + "--out " + fresh).code, 0) << "an empty folder is free";
+  EXPECT_EQ(bytes(folder("new/b"), "samples.jsonl"), bytes(run, "samples.jsonl"));
 }
 
-TEST_F(SurvivalProgram, AKillBeforeTheFirstSampleLosesNoEarlierRun) {
-  const std::string run = folder("a"), earlier = kRun + std::string(kEarlier);
-  ASSERT_EQ(cli::run(earlier + "--out " + run).code, 0);
-  const std::string before = bytes(run, "samples.jsonl");
-  const pid_t child = cli::start(
-      "compare --no-plot --quiet --tasks niah_single_1 --lengths 8K --samples 1 --methods full --force --out " + run);
-  ASSERT_GT(child, 0);
-  cli::wait_for_file(run + "/.replaced/samples.jsonl");
-  cli::wait_for_file(run + "/manifest.json");
-  kill(child, SIGKILL);
-  EXPECT_EQ(cli::exit_code_of(child), 128 + SIGKILL);
-  EXPECT_TRUE(fs::exists(run + "/.replaced/manifest.json"));
-  EXPECT_EQ(cli::run(earlier + "--resume --out " + run).code, 0);
-  EXPECT_EQ(bytes(run, "samples.jsonl"), before);
-  EXPECT_FALSE(fs::exists(run + "/.replaced"));
+TEST_F(SurvivalProgram, AFolderThatIsMovedRemovedOrEmptiedIsASentence) {
+  make_whole(24);
+  const std::string run = folder("a"), moved = folder("moved");
+  const auto harmed = [&](const std::function<void()>& harm, const std::string& says) {
+    const std::string said = folder("said");
+    const pid_t child = cli::start(command_ + "--out " + run, said);
+    cli::wait_for_file(run + "/manifest.json");
+    while (cli::lines(bytes(run, "timings.jsonl")) < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    harm();
+    EXPECT_EQ(cli::exit_code_of(child), 3);
+    EXPECT_EQ(cli::lines(read_bytes(said)), 1u) << read_bytes(said);
+    EXPECT_THAT(read_bytes(said), AllOf(HasSubstr(run), HasSubstr(says), Not(HasSubstr("samples are kept"))));
+  };
+  harmed([&] { fs::rename(run, moved); }, "was moved to '" + moved + "'");
+  EXPECT_FALSE(fs::exists(run));
+  expect_resumed_whole(moved);
+  harmed([&] { fs::remove_all(run); }, "was removed");
+  EXPECT_FALSE(fs::exists(run));
+  harmed([&] { fs::remove(run + "/samples.jsonl"); }, "samples.jsonl' was removed");
+  expect_resumed_whole(run);
+  fs::remove_all(run);
+  harmed(
+      [&] {
+        for (const auto& entry : fs::directory_iterator(run)) fs::remove(entry.path());
+      },
+      "was removed");
+  EXPECT_EQ(cli::run(command_ + "--out " + run).code, 0) << "an empty folder is free";
 }
 
 TEST_F(SurvivalProgram, TooLittleRoomForALaterMethodKeepsFinishedSamples) {

@@ -96,7 +96,6 @@ TEST_F(RankLoss, FinishedSamplesAreKeptAndTheRunGoesOn) {
     MortalRank rank(kMany);
     RunFolder folder = RunFolder::create(root.path() / "whole", manifest);
     run(folder, rank);
-    folder.keep();
     rank.end();
     messages = kMany - rank.left;
   }
@@ -110,7 +109,6 @@ TEST_F(RankLoss, FinishedSamplesAreKeptAndTheRunGoesOn) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr("cache rank is gone"));
     }
     options.engine.peer = nullptr;
-    folder.keep();
     EXPECT_GE(folder.finished().size(), 1u);
     EXPECT_LT(folder.finished().size(), 4u);
   }
@@ -130,7 +128,6 @@ TEST_F(RankLoss, ProgressBeginsWithAllThatWasThere) {
   {
     RunFolder folder = RunFolder::create(root.path() / "a", manifest);
     run(folder, rank);
-    folder.keep();
   }
   EXPECT_EQ(counted, (std::vector<std::uint64_t>{0, 1, 2, 3, 4}));
   const std::string text = bytes("a", "samples.jsonl");

@@ -12,7 +12,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/safetensors.h"
-#include "eval/report/folder_lock.h"
+#include "eval/report/output_folder.h"
 #include "methods/fluxion/features.h"
 #include "methods/registry.h"
 #include "tests/engine/model/model_folder.h"
@@ -232,7 +232,7 @@ void interrupt() {
   throw Interrupted();
 }
 
-TEST(FluxionCollection, WhatIsReplacedComesBackUntilAPromptIsFinished) {
+TEST(FluxionCollection, NothingIsReplacedBeforeAPromptIsFinished) {
   const TemporaryFolder folder;
   Bench bench(tiny_model());
   const CollectSource from = source(bench.engine);
@@ -270,45 +270,40 @@ TEST(FluxionCollection, WhatIsReplacedComesBackUntilAPromptIsFinished) {
   EXPECT_EQ(content(out).size(), 6u);
 }
 
-TEST(FluxionCollection, AKillBeforeTheFirstPromptBringsTheEarlierOneBack) {
+TEST(FluxionCollection, AKillAmidAReplacementIsMadeGood) {
   const TemporaryFolder folder;
   Bench bench(tiny_model());
   const CollectSource from = source(bench.engine);
-  const fs::path out = folder.path() / "out";
+  const fs::path out = folder.path() / "out", other = folder.path() / "other";
   collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
+  write_bytes(out / "notes.safetensors", "mine");
   const auto before = content(out);
-  CollectOptions other = small();
-  other.seed = 43;
-  // As a kill leaves it when a prompt is begun.
-  const auto killed_at = [&](int prompt, const char* name) {
-    const fs::path killed = folder.path() / name;
-    const auto end = [&] {
-      fs::copy(out, killed, fs::copy_options::recursive);
-      throw Interrupted();
-    };
-    EXPECT_THROW(
-        collect_fluxion(out, CollectMode::replace, bench.engine, bench.pool, ends_at(from, prompt, end), other),
-        RunError);
-    return killed;
-  };
-  for (const CollectMode mode : {CollectMode::replace, CollectMode::resume}) {
-    const fs::path first = killed_at(0, mode == CollectMode::resume ? "resume" : "replace");
-    EXPECT_TRUE(fs::exists(first / ".replaced" / "manifest.json"));
-    EXPECT_FALSE(fs::exists(first / from.list[0].file()));
-    // The first prompt's file may be there, whole or not; without the manifest's word it is not finished.
-    write_bytes(first / from.list[0].file(), "unfinished");
-    write_bytes(first / (from.list[1].file() + ".new"), "unfinished");
-    check_collection(first, mode);
-    EXPECT_EQ(content(first), before);
-  }
-  const fs::path early = killed_at(0, "early");
-  fs::remove(early / "manifest.json");
-  EXPECT_THAT(refusal([&] { check_collection(early, CollectMode::create); }), HasSubstr("there is a collection in"));
-  EXPECT_EQ(content(early), before);
-  const fs::path later = killed_at(1, "later");
-  EXPECT_FALSE(fs::exists(later / ".replaced"));
-  check_collection(later, CollectMode::resume);
-  EXPECT_EQ(content(later).size(), 2u) << "manifest, one shard";
+  CollectOptions options = small();
+  options.seed = 43;
+  EXPECT_THROW(
+      collect_fluxion(other, CollectMode::create, bench.engine, bench.pool, ends_at(from, 1, interrupt), options),
+      RunError);
+  // The replacement is written beside what is there ...
+  const std::string shard = from.list[0].file();
+  write_bytes(out / (shard + ".new"), read_bytes(other / shard));
+  write_bytes(out / "manifest.json.new", read_bytes(other / "manifest.json"));
+  const auto begun = content(out);
+  for (const CollectMode mode : {CollectMode::replace, CollectMode::resume}) check_collection(out, mode);
+  EXPECT_EQ(content(out), begun) << "still the earlier one";
+  // ... and takes its place from here on.
+  fs::rename(out / "manifest.json", out / "manifest.json.old");
+  EXPECT_THAT(refusal([&] { check_collection(out, CollectMode::create); }), HasSubstr("there is a collection in"));
+  auto after = content(other);
+  after["notes.safetensors"] = "mine";
+  EXPECT_EQ(content(out), after);
+  // What a killed beginning left in a new folder is nobody's.
+  const fs::path fresh = folder.path() / "fresh";
+  fs::create_directory(fresh);
+  write_bytes(fresh / (shard + ".new"), "half");
+  collect_fluxion(fresh, CollectMode::create, bench.engine, bench.pool, from, small());
+  auto whole = before;
+  whole.erase("notes.safetensors");
+  EXPECT_EQ(content(fresh), whole);
 }
 
 TEST(FluxionCollection, NamesTheProgramsThatMadeShardsAndTheModelsConfig) {
@@ -362,7 +357,7 @@ TEST(FluxionCollection, SaysWhatItCannotDo) {
   collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
   EXPECT_THAT(run(out, CollectMode::create, small()), HasSubstr("--resume continues it and --force replaces it"));
   {
-    const FolderLock other_process(out);
+    const OutputFolder other_process = OutputFolder::lock(out);
     for (const CollectMode mode : {CollectMode::resume, CollectMode::replace})
       EXPECT_THAT(run(out, mode, small()), HasSubstr("Another process is writing"));
   }

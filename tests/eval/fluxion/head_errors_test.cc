@@ -63,7 +63,7 @@ class HeadErrorRun : public ::testing::Test {
   fs::path path() const { return root_.path() / "run"; }
   std::string text() const { return read_bytes(path() / "errors.jsonl"); }
 
-  /// What compare does: decodes batches that lack something, keeps the errors first, then what results are missing.
+  /// What compare does: decodes batches that lack something, keeps what results are missing, then the errors.
   /// Returns the first samples of the batches that were decoded.
   std::vector<std::uint32_t> go_on(RunFolder& run, std::vector<std::string>* repairs = nullptr) {
     HeadErrorLog log(run, 2);
@@ -80,10 +80,10 @@ class HeadErrorRun : public ::testing::Test {
       decoded.push_back(first);
       for (const std::string& method : {std::string("full"), std::string(kSpec)}) {
         if (method == kSpec) bench.decode(*fluxion, {random_prompt(200 + 20 * first, first)}, 2);
-        log.decoded(key(first, method));
         for (std::uint32_t i = first; i < std::min(first + 2, 5u); ++i) {
           if (!there.contains(key(i, method))) run.append(result_of(key(i, method)));
         }
+        log.decoded(key(first, method));
       }
     }
     log.arrange();

@@ -300,6 +300,7 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
   manifest.clock.clear();
   benchmark.fill_manifest({"full", "streaming"}, manifest);
   RunFolder run = RunFolder::create(root / "run", manifest);
+  run.begin();
   for (const std::string& task : benchmark.tasks()) {
     for (std::uint32_t i = 0; i < benchmark.samples_of(task); ++i) {
       for (const char* method : {"full", "streaming"}) {
@@ -315,7 +316,6 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
       }
     }
   }
-  run.keep();
   const Summary summary = summarise(run);
   const std::string text = leval_report(benchmark, run, summary, true);
   EXPECT_THAT(text, HasSubstr("| tpo | exact_match | 3 | 33.33 | 33.33 |"));
@@ -341,6 +341,7 @@ TEST_F(LEvalTest, TopicsAreOfThreePlaces) {
   manifest.clock.clear();
   benchmark.fill_manifest({"full"}, manifest);
   RunFolder run = RunFolder::create(root / "run", manifest);
+  run.begin();
   for (std::uint32_t i = 0; i < 4; ++i) {
     SampleResult sample = example_sample(i, "full");
     sample.benchmark = "leval";
@@ -349,7 +350,6 @@ TEST_F(LEvalTest, TopicsAreOfThreePlaces) {
     sample.score = i == 0 || i == 3 ? 1 : 0;
     run.append(sample);
   }
-  run.keep();
   EXPECT_THAT(leval_json(benchmark, run), HasSubstr("\"exact_match\": 33.3333"));
   const std::string text = leval_report(benchmark, run, summarise(run), true);
   EXPECT_THAT(text, HasSubstr("2 of 4 documents were cut to 1000 tokens; of 1 of them nothing is left."));

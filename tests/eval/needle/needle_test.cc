@@ -55,7 +55,6 @@ class Needle : public ::testing::Test {
     options.batch = batch;
     ThreadPool pool(2);
     run_benchmark(benchmark, options, model_, *device, pool, folder);
-    folder.keep();
     return folder;
   }
 
@@ -216,6 +215,7 @@ TEST(NeedleReport, ShowsRecallWhereItBelongs) {
   manifest.samples = 8;
   manifest.clock.clear();
   RunFolder folder = RunFolder::create(root / "run", manifest);
+  folder.begin();
   for (const std::string& task : manifest.tasks) {
     for (const std::uint32_t length : manifest.lengths) {
       for (const MethodEntry& method : manifest.methods) {
@@ -231,7 +231,6 @@ TEST(NeedleReport, ShowsRecallWhereItBelongs) {
       }
     }
   }
-  folder.keep();
   const Summary summary = summarise(folder);
   const std::string markdown = needle_report(summary, true);
   EXPECT_THAT(markdown, HasSubstr("| 50\u00a0% | 100 | 100 | 100 |"));
@@ -253,6 +252,7 @@ std::string report_of_losses(std::uint32_t samples, std::uint32_t lost) {
   manifest.lengths = {1024};
   manifest.samples = samples;
   RunFolder folder = RunFolder::create(root / "run", manifest);
+  folder.begin();
   for (const MethodEntry& method : manifest.methods) {
     for (std::uint32_t i = 0; i < samples; ++i) {
       SampleResult sample = example_sample(i, method.label);
@@ -263,7 +263,6 @@ std::string report_of_losses(std::uint32_t samples, std::uint32_t lost) {
       folder.append(sample);
     }
   }
-  folder.keep();
   return needle_report(summarise(folder), true);
 }
 

@@ -51,7 +51,6 @@ class DecodePerplexity : public ::testing::Test {
   PerplexitySummary run(const char* name, const PerplexityOptions& o, unsigned threads = 2) {
     RunFolder folder = RunFolder::create(root_ / name, manifest(o));
     fill(o, folder, threads);
-    folder.keep();
     return summarise_perplexity(folder);
   }
   std::string bytes(const char* name, const char* file) const { return read_bytes((root_ / name) / file); }
@@ -216,6 +215,7 @@ TEST_F(DecodePerplexity, WithoutAWindowOfTheFirstMethodThereAreNoDifferences) {
   manifest.clock.clear();
   const auto report = [&](const char* name, const std::vector<const char*>& methods) {
     RunFolder folder = RunFolder::create(root_ / name, manifest);
+    folder.begin();
     for (const char* method : methods) folder.append(example_window(0, method));
     return perplexity_report(summarise_perplexity(folder), /*markdown=*/true);
   };
@@ -312,6 +312,7 @@ TEST_F(DecodePerplexity, MistakesAreSentences) {
 TEST_F(DecodePerplexity, WindowsOfAnotherShapeAreRefused) {
   const PerplexityOptions o = options({"full"});
   RunFolder folder = RunFolder::create(root_ / "a", manifest(o));
+  folder.begin();
   EXPECT_THAT([&] { summarise_perplexity(folder); }, ThrowsMessage<InputError>(HasSubstr("no finished window")));
   EXPECT_THROW(folder.append(example_sample()), LogicError);
   for (const std::uint32_t index : {0u, 1u}) {

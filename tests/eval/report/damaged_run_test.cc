@@ -1,5 +1,4 @@
-// Runs whose files were damaged, whose disk was full or whose replacement was killed: what is lost is run again, and
-// the end is the same bytes.
+// Runs whose files were damaged or whose disk was full: what is lost is run again, and the end is the same bytes.
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -200,27 +199,15 @@ TEST_F(DamagedRun, AManifestIsASentence) {
   EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
 }
 
-TEST_F(DamagedRun, AKilledReplacementBringsTheEarlierRunBack) {
-  // As a kill leaves it: put aside in part or whole, the new run without its manifest.
-  for (const bool all : {false, true}) {
-    fs::create_directory(path_ / ".replaced");
-    fs::rename(path_ / "manifest.json", path_ / ".replaced" / "manifest.json");
-    if (all) fs::rename(path_ / "samples.jsonl", path_ / ".replaced" / "samples.jsonl");
-    EXPECT_EQ(RunFolder::resume(path_, example_manifest()).finished().size(), 8u);
-    EXPECT_FALSE(fs::exists(path_ / ".replaced"));
-    EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
-  }
-}
-
-TEST_F(DamagedRun, AFullDiskAtTheBeginningBringsTheEarlierRunBack) {
+TEST_F(DamagedRun, AFullDiskAtTheBeginningLeavesTheEarlierRun) {
   const FileSizeLimit limit(100);
-  EXPECT_THAT([&] { RunFolder::create(path_, example_manifest(), true); },
-              ThrowsMessage<RunError>(HasSubstr("manifest.json.new")));
-  EXPECT_THROW(RunFolder::create(root_ / "b", example_manifest()), RunError);
+  EXPECT_THAT([&] { RunFolder::create(path_, example_manifest(), true).begin(); },
+              ThrowsMessage<RunError>(HasSubstr("manifest.json")));
+  EXPECT_THROW(RunFolder::create(root_ / "b", example_manifest()).begin(), RunError);
   EXPECT_FALSE(fs::exists(root_ / "b"));
   EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
   EXPECT_EQ(RunFolder::open(path_).samples().size(), 8u);
-  EXPECT_FALSE(fs::exists(path_ / ".replaced"));
+  EXPECT_FALSE(fs::exists(path_ / "manifest.json.new"));
 }
 
 TEST_F(DamagedRun, AFullDiskLeavesDamageAsItIs) {
@@ -231,32 +218,14 @@ TEST_F(DamagedRun, AFullDiskLeavesDamageAsItIs) {
   EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), damaged);
 }
 
-TEST_F(DamagedRun, OnlyABegunRunCanBeDiscarded) {
+TEST_F(DamagedRun, AFailedFirstSampleLeavesTheEarlierRun) {
   {
-    RunFolder resumed = RunFolder::resume(path_, example_manifest());
-    EXPECT_THROW(resumed.discard(), LogicError);
-  }
-  RunFolder reader = RunFolder::open(path_);
-  EXPECT_THROW(reader.discard(), LogicError);
-  EXPECT_THROW(reader.keep(), LogicError);
-  EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
-  RunFolder again = RunFolder::create(path_, example_manifest(), true);
-  again.keep();
-  EXPECT_THROW(again.discard(), LogicError);
-  RunFolder fresh = RunFolder::create(root_ / "b", example_manifest());
-  fresh.append(example_sample(0));
-  fresh.append(example_timing(0));
-  fresh.discard();  // a finished sample is never thrown away for nothing
-  EXPECT_EQ(RunFolder::open(root_ / "b").samples().size(), 1u);
-}
-
-TEST_F(DamagedRun, DiscardAfterAFailedAppendBringsTheEarlierRunBack) {
-  RunFolder again = RunFolder::create(path_, example_manifest(), true);
-  {
+    RunFolder again = RunFolder::create(path_, example_manifest(), true);
     const FileSizeLimit limit(100);
-    EXPECT_THROW(again.append(example_sample(0)), RunError);
+    again.append(example_sample(0));
+    EXPECT_THROW(again.append(example_timing(0)), RunError);
+    EXPECT_FALSE(again.begun());
   }
-  again.discard();
   EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
 }
 

@@ -25,7 +25,6 @@ std::filesystem::path write_part(const TemporaryFolder& root, const char* name, 
       folder.append(example_timing(index, method.label));
     }
   }
-  folder.keep();
   return root / name;
 }
 
@@ -83,7 +82,6 @@ TEST(MergeRuns, IsAsOldAsTheOldestRun) {
       folder.append(sample);
       folder.append(example_timing(index));
     }
-    folder.keep();
     return root / name;
   };
   const auto a = with_documents("a", newer, {0, 1}), b = with_documents("b", older, {1, 2, 3}),
@@ -132,7 +130,6 @@ TEST(MergeRuns, RefusesWhatIsNotOneRun) {
   sample.score = 0.25;
   changed.append(sample);
   changed.append(example_timing(1));
-  changed.keep();
   EXPECT_THAT(refusal({a, root / "changed"}, out), HasSubstr("is not the same"));
   const auto damaged = write_part(root, "damaged", manifest, {2});
   write_bytes(damaged / "samples.jsonl", read_bytes(damaged / "samples.jsonl") + "{\"half\":");
@@ -186,7 +183,7 @@ TEST(MergeRuns, AFullDiskLeavesAllAsItWas) {
     EXPECT_THROW(merge_runs(std::vector{a, b}, earlier, true), RunError);
   }
   EXPECT_FALSE(std::filesystem::exists(root / "new"));
-  EXPECT_FALSE(std::filesystem::exists(earlier / ".replaced"));
+  EXPECT_FALSE(std::filesystem::exists(earlier / "samples.jsonl.new"));
   EXPECT_EQ(read_bytes(earlier / "samples.jsonl"), before);
   EXPECT_EQ(RunFolder::open(earlier).finished().size(), 2u);
 }

@@ -3,6 +3,8 @@
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <optional>
 
 #include "engine/common/error.h"
 #include "eval/report/run_files.h"
@@ -16,6 +18,12 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files[entry.path().filename()] = read_bytes(entry.path());
+  return files;
+}
 
 /// Two samples with timings under one method.
 fs::path finished_run(const TemporaryFolder& root) {
@@ -50,11 +58,46 @@ TEST(RunFolder, ReadersDoNotWrite) {
 TEST(RunFolder, ManifestIsReplacedInOneStep) {
   TemporaryFolder root;
   RunFolder folder = RunFolder::create(root / "a", example_manifest());
+  folder.begin();
   Manifest manifest = folder.manifest();
   manifest.finished_utc = "2026-01-31T13:00:00Z";
   folder.write_manifest(manifest);
   EXPECT_EQ(RunFolder::open(root / "a").manifest(), manifest);
   EXPECT_FALSE(fs::exists(root / "a" / "manifest.json.new"));
+}
+
+TEST(RunFolder, NothingIsWrittenBeforeTheFirstSampleIsFinished) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root), fresh = root / "new" / "b";
+  write_bytes(path / "equal.json", "earlier");
+  const auto before = contents(path);
+  {
+    RunFolder again = RunFolder::create(path, example_manifest(), /*force=*/true);
+    RunFolder made = RunFolder::create(fresh, example_manifest());
+    for (RunFolder* folder : {&again, &made}) {
+      folder->write("equal.json", "later");
+      folder->append(example_sample(3));
+      EXPECT_FALSE(folder->begun());
+      EXPECT_TRUE(folder->finished().empty());
+      EXPECT_TRUE(folder->samples().empty());
+    }
+    EXPECT_EQ(contents(path), before);
+    EXPECT_TRUE(fs::is_empty(fresh));
+  }
+  EXPECT_EQ(contents(path), before);
+  EXPECT_FALSE(fs::exists(root / "new")) << "made for the run, and empty";
+  for (const fs::path& out : {path, fresh}) {
+    RunFolder folder = RunFolder::create(out, example_manifest(), /*force=*/true);
+    folder.write("equal.json", "later");
+    folder.append(example_sample(3));
+    folder.append(example_timing(3));
+    const std::map<std::string, std::string> begun = {{"equal.json", "later"},
+                                                      {"manifest.json", to_json_text(example_manifest())},
+                                                      {"samples.jsonl", to_line(example_sample(3)) + "\n"},
+                                                      {"timings.jsonl", to_line(example_timing(3)) + "\n"}};
+    EXPECT_EQ(contents(out), begun);
+    EXPECT_EQ(folder.finished().size(), 1u);
+  }
 }
 
 TEST(RunFolder, AnEarlierRunIsReplacedOnlyOnRequest) {
@@ -64,70 +107,124 @@ TEST(RunFolder, AnEarlierRunIsReplacedOnlyOnRequest) {
               ThrowsMessage<InputError>(AllOf(HasSubstr("--resume"), HasSubstr("--force"))));
   EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
   write_bytes(path / "notes.txt", "mine");
-  RunFolder::create(path, example_manifest(), true);
+  fs::create_directory(path / "plot.png");
+  RunFolder::create(path, example_manifest(), true).begin();
   EXPECT_TRUE(RunFolder::open(path).samples().empty());
   EXPECT_EQ(read_bytes(path / "notes.txt"), "mine");
+  EXPECT_TRUE(fs::is_directory(path / "plot.png"));
+  fs::remove(path / "timings.jsonl");
+  fs::create_directory(path / "timings.jsonl");
+  const std::string manifest = read_bytes(path / "manifest.json");
+  EXPECT_THAT([&] { RunFolder::create(path, example_manifest(), true).begin(); },
+              ThrowsMessage<RunError>(HasSubstr("timings.jsonl' is a folder")));
+  EXPECT_EQ(read_bytes(path / "manifest.json"), manifest) << "nothing was begun";
 }
 
-TEST(RunFolder, AReplacedRunComesBackUnlessTheNewOneIsKept) {
+TEST(RunFolder, ForceRemovesWhatIsOfTheEarlierRun) {
   TemporaryFolder root;
   const fs::path path = finished_run(root);
-  const std::string before = read_bytes(path / "samples.jsonl");
-  {
-    RunFolder again = RunFolder::create(path, example_manifest(), true);
-    again.append(example_sample(3));
-    again.append(example_timing(3));
-    again.discard();  // a failure after the first sample
-  }
-  EXPECT_EQ(read_bytes(path / "samples.jsonl"), before);
-  EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
-  {
-    RunFolder again = RunFolder::create(path, example_manifest(), true);
-    again.append(example_sample(3));
-    again.append(example_timing(3));
-    again.keep();
-  }
-  EXPECT_EQ(RunFolder::open(path).samples().size(), 1u);
-  RunFolder fresh = RunFolder::create(root / "b", example_manifest());
-  fresh.discard();
-  EXPECT_FALSE(fs::exists(root / "b"));
-  RunFolder undone = RunFolder::create(root / "b", example_manifest());
-  undone.append(example_sample(3));
-  undone.append(example_timing(3));
-  undone.undo();
-  EXPECT_FALSE(fs::exists(root / "b"));
-  for (const auto& entry : fs::directory_iterator(path)) EXPECT_NE(entry.path().filename(), ".replaced");
+  const std::string trace = trace_file(2, "hybrid:budget=0.2");
+  EXPECT_EQ(trace, "trace-2-hybrid_budget_0.2.json");
+  EXPECT_LT(trace_file(1, std::string(5000, 'x')).size(), 100u);
+  const char* own[] = {"flops.json",   "leval.json",    "longbench.json", "reasoning.json", "errors.json", "report.md",
+                       "errors.jsonl", "windows.jsonl", "report.md.new",  "plot.svg",       trace.c_str()};
+  const char* foreign[] = {"trace-2-full.json", "trace-3-hgca.json", "trace-12.json", "samples.jsonl.bak",
+                           "sweep.json"};
+  for (const char* name : own) write_bytes(path / name, "earlier");
+  for (const char* name : foreign) write_bytes(path / name, "mine");
+  write_bytes(root / "precious", "mine");
+  fs::remove(path / "report.md");
+  fs::create_symlink(root / "precious", path / "report.md");
+  RunFolder::create(path, example_manifest(), true).begin();
+  for (const char* name : own) EXPECT_FALSE(fs::exists(fs::symlink_status(path / name))) << name;
+  for (const char* name : foreign) EXPECT_EQ(read_bytes(path / name), "mine") << name;
+  EXPECT_EQ(read_bytes(root / "precious"), "mine");
 }
 
-TEST(RunFolder, FilesBesideTheSamplesComeAndGoWithTheRun) {
+TEST(RunFolder, NothingIsWrittenThroughALink) {
   TemporaryFolder root;
+  write_bytes(root / "precious", "mine");
   const fs::path path = finished_run(root);
-  const char* beside[] = {"flops.json",
-                          "leval.json",
-                          "longbench.json",
-                          "reasoning.json",
-                          "errors.json",
-                          "errors.jsonl",
-                          "trace-2-hgca_beta_0.5.json"};
-  for (const char* name : beside) write_bytes(path / name, "earlier");
-  for (const bool keep : {false, true}) {
-    RunFolder again = RunFolder::create(path, example_manifest(), true);
-    for (const char* name : beside) EXPECT_FALSE(fs::exists(path / name)) << name << " is of another run";
-    write_bytes(path / "errors.jsonl", "later");
-    write_bytes(path / "trace-1-full.json", "later");
-    keep ? again.keep() : again.discard();
-    for (const char* name : beside) {
-      EXPECT_EQ(fs::exists(path / name), !keep || std::string(name) == "errors.jsonl") << name;
-      if (!keep) {
-        EXPECT_EQ(read_bytes(path / name), "earlier") << name;
-      }
-    }
-    EXPECT_EQ(fs::exists(path / "trace-1-full.json"), keep);
+  const std::string samples = read_bytes(path / "samples.jsonl");
+  fs::create_symlink(root / "precious", path / "manifest.json.new");
+  fs::create_symlink(root / "precious", path / "summary.json");
+  {
+    RunFolder folder = RunFolder::resume(path, example_manifest());
+    folder.write("summary.json", "{}");
+    folder.append(example_sample(2));
+    folder.append(example_timing(2));
   }
-  RunFolder fresh = RunFolder::create(root / "b", example_manifest());
-  write_bytes(root / "b" / "errors.jsonl", "half a line");
-  fresh.discard();
-  EXPECT_FALSE(fs::exists(root / "b"));
+  EXPECT_EQ(read_bytes(path / "summary.json"), "{}");
+  EXPECT_EQ(read_bytes(root / "precious"), "mine");
+  fs::rename(path / "samples.jsonl", root / "elsewhere");
+  fs::create_symlink(root / "elsewhere", path / "samples.jsonl");
+  EXPECT_THAT([&] { RunFolder::resume(path, example_manifest()); },
+              ThrowsMessage<InputError>(HasSubstr("samples.jsonl' cannot be written")));
+  EXPECT_TRUE(read_bytes(root / "elsewhere").starts_with(samples));
+}
+
+TEST(RunFolder, AFolderThatIsMovedRemovedOrEmptiedIsNoticed) {
+  const auto lost = [](const std::function<void(const fs::path&)>& harm, bool begun, const char* says) {
+    TemporaryFolder root;
+    const fs::path path = root / "run";
+    std::optional<RunFolder> folder = RunFolder::create(path, example_manifest());
+    const auto append = [&](std::uint32_t index) {
+      folder->append(example_sample(index));
+      folder->append(example_timing(index));
+    };
+    if (begun) append(0);
+    harm(path);
+    EXPECT_THAT([&] { append(1); }, ThrowsMessage<FolderLost>(AllOf(HasSubstr(path.string()), HasSubstr(says))));
+    fs::path moved = path;
+    moved += ".moved";
+    if (!fs::exists(moved) || !begun) return;
+    EXPECT_THROW(folder->write("report.md", "?"), FolderLost);
+    EXPECT_EQ(read_bytes(moved / "samples.jsonl"),
+              to_line(example_sample(0)) + "\n" + to_line(example_sample(1)) + "\n")
+        << "it went along";
+    folder.reset();
+    EXPECT_EQ(RunFolder::resume(moved, example_manifest()).finished().size(), 1u);
+  };
+  const auto move = [](const fs::path& path) {
+    fs::path to = path;
+    fs::rename(path, to += ".moved");
+  };
+  for (const bool begun : {false, true}) {
+    lost(move, begun, "was moved to");
+    lost([&](const fs::path& path) { move(path), fs::create_directory(path); }, begun, "was moved to");
+    lost([](const fs::path& path) { fs::remove_all(path); }, begun, "was removed");
+    lost([](const fs::path& path) { fs::remove_all(path), fs::create_directory(path); }, begun, "was removed");
+  }
+  lost([](const fs::path& path) { fs::remove(path / "samples.jsonl"); }, true, "samples.jsonl' was removed");
+  lost([](const fs::path& path) { fs::remove(path / "timings.jsonl"); }, true, "timings.jsonl' was removed");
+  lost([](const fs::path& path) { fs::resize_file(path / "samples.jsonl", 0); }, true, "was changed by somebody");
+  lost([](const fs::path& path) { write_bytes(path / "timings.jsonl", "another's"); }, true, "was changed by somebody");
+}
+
+TEST(RunFolder, IsFoundThroughLinksAndDots) {
+  TemporaryFolder root;
+  fs::create_directories(root / "real" / "inner");
+  fs::create_directory_symlink(root / "real" / "inner", root / "link");
+  const fs::path beside = root / "link" / ".." / "run" / "";
+  {
+    RunFolder folder = RunFolder::create(beside, example_manifest());
+    EXPECT_EQ(folder.path(), root.path() / "real" / "run") << "beside what the link names";
+    folder.begin();
+    EXPECT_THAT([&] { RunFolder::check_new(root / "real" / "." / "run", true); },
+                ThrowsMessage<InputError>(HasSubstr("Another process is writing")));
+  }
+  { RunFolder::create(root / "nothing" / ".." / "run", example_manifest()).begin(); }
+  EXPECT_FALSE(fs::exists(root / "nothing"));
+  EXPECT_TRUE(fs::exists(root / "run" / "manifest.json"));
+  fs::create_directory_symlink(root / "gone", root / "dangling");
+  write_bytes(root / "file", "mine");
+  for (const char* name : {"dangling", "file", "file/x", "file/x/y"}) {
+    EXPECT_THROW(RunFolder::check_new(root / name, true), InputError) << name;
+    EXPECT_THROW(RunFolder::create(root / name, example_manifest(), true), InputError) << name;
+  }
+  EXPECT_THROW(RunFolder::create(root / std::string(300, 'x'), example_manifest()), InputError);
+  EXPECT_FALSE(fs::exists(root / "gone"));
+  EXPECT_EQ(read_bytes(root / "file"), "mine");
 }
 
 // flock is of an open file, so that one process stands for two.
@@ -180,22 +277,8 @@ TEST(RunFolder, OnlyARunsManifestMakesAFolderARun) {
   }
   // What a later program wrote is a run too.
   write_bytes(root / "app" / "manifest.json", R"({"schema_version": 99, "command": "tandem compare", "more": 1})");
-  RunFolder::create(root / "app", example_manifest(), true).keep();
+  RunFolder::create(root / "app", example_manifest(), true).begin();
   EXPECT_FALSE(fs::exists(root / "app" / "report.md"));
-}
-
-TEST(RunFolder, OnlyTracesAsARunNamesThemAreItsOwn) {
-  TemporaryFolder root;
-  const fs::path path = finished_run(root);
-  const std::string trace = trace_file(12, "hgca:beta=0.5");
-  EXPECT_EQ(trace, "trace-12-hgca_beta_0.5.json");
-  EXPECT_LT(trace_file(1, std::string(5000, 'x')).size(), 100u);
-  for (const char* name : {"trace-of-my-own.json", "trace-12.json", "trace-.json", trace.c_str()})
-    write_bytes(path / name, "mine");
-  RunFolder::create(path, example_manifest(), true).keep();
-  for (const char* name : {"trace-of-my-own.json", "trace-12.json", "trace-.json"})
-    EXPECT_TRUE(fs::exists(path / name)) << name;
-  EXPECT_FALSE(fs::exists(path / trace));
 }
 
 TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
@@ -214,7 +297,7 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
     for (const Program& program : RunFolder::open(path).manifest().programs()) commits += program.git_commit + " ";
     return commits;
   };
-  { RunFolder::create(path, mine); }
+  { RunFolder::create(path, mine).begin(); }
   const std::string begun = read_bytes(path / "manifest.json");
   EXPECT_EQ(resumed_by("abc", 0), "abc ");
   EXPECT_EQ(read_bytes(path / "manifest.json"), begun);
@@ -277,6 +360,7 @@ TEST(RunFolder, AFullDiskIsASentence) {
   {
     RunFolder folder = RunFolder::create(root / "a", example_manifest());
     folder.append(example_sample(0));
+    folder.append(example_timing(0));
     const FileSizeLimit limit(100);
     EXPECT_THAT([&] { folder.append(example_sample(1)); },
                 ThrowsMessage<RunError>(AllOf(HasSubstr("samples.jsonl"), HasSubstr("cannot be written"))));
@@ -285,8 +369,7 @@ TEST(RunFolder, AFullDiskIsASentence) {
   }
   EXPECT_FALSE(fs::exists(root / "a" / "manifest.json.new"));             // it would take the room that is missing
   EXPECT_EQ(RunFolder::open(root / "a").manifest(), example_manifest());  // the old one is still whole
-  EXPECT_EQ(RunFolder::resume(root / "a", example_manifest()).samples().size(),
-            0u);  // no timing was appended for the finished sample
+  EXPECT_EQ(RunFolder::resume(root / "a", example_manifest()).samples().size(), 1u);
 }
 
 TEST(RunFolder, MissingRunIsASentence) {
@@ -358,6 +441,7 @@ TEST(RunFolder, ATaskOfFewerSamplesHasNoMore) {
   sample.task = "a";
   sample.index = 1;
   folder.append(sample);
+  folder.append(example_timing());
   EXPECT_THROW(folder.samples(), InputError);
 }
 

@@ -39,7 +39,6 @@ std::filesystem::path entries_run(const TemporaryFolder& root, std::vector<Metho
         sample.score = index % 100 < wrong[m] * (length == 2048 ? 2 : 1) ? 0 : 1;
         folder.append(sample);
       }
-  folder.keep();
   return root / "run";
 }
 
@@ -198,7 +197,7 @@ TEST(Answers, RunsThatSayNothingAreRefused) {
   EXPECT_THAT(refusal_of(empty / "none", methods), HasSubstr("none"));
   Manifest manifest = example_manifest();
   manifest.benchmark = kPerplexity;
-  RunFolder::create(perplexity / "run", manifest).keep();
+  RunFolder::create(perplexity / "run", manifest).begin();
   EXPECT_THAT(refusal_of(perplexity / "run", methods), HasSubstr("is a perplexity"));
 }
 

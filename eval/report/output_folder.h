@@ -1,0 +1,90 @@
+// A folder that one process writes into: locked, held open, and known again when somebody moves or removes it.
+//
+// A run or a collection in it is a set of files that manifest.json names. Such a set is begun, or put in the place of
+// an earlier one, by replace(): a process that is killed at any moment leaves the one or the other, whole.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/common/error.h"
+
+namespace tandem::eval {
+
+inline constexpr const char* kManifest = "manifest.json";
+
+/// The folder, or a file that is being written in it, was moved, removed or changed by somebody else.
+class FolderLost : public RunError {
+ public:
+  using RunError::RunError;
+};
+
+/// Which files belong to a manifest. All names are plain names of files in the folder, manifest.json left out.
+struct FileSet {
+  std::function<bool(const std::string& manifest)> is_ours;                    // whole, and of a program of this name
+  std::function<std::vector<std::string>(const std::string& manifest)> names;  // also of files that need not be there
+  std::function<bool(std::string_view name)> is_possible;                      // of any manifest
+};
+
+class OutputFolder {
+ public:
+  OutputFolder() = default;  // holds nothing
+  /// Locks an existing folder. InputError where it cannot be opened or another process writes into it.
+  static OutputFolder lock(const std::filesystem::path& path);
+  /// The same; makes the folder, and those above it, where they are missing. InputError also where it is not writable.
+  static OutputFolder make(const std::filesystem::path& path);
+  OutputFolder(OutputFolder&& other) noexcept;
+  OutputFolder& operator=(OutputFolder&& other) noexcept;
+  /// Gives the lock back. Folders that make() made are removed where they are empty.
+  ~OutputFolder();
+
+  bool held() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+  /// Without links and "..", relative where it was given so.
+  const std::filesystem::path& path() const { return path_; }
+
+  /// FolderLost where path() no longer names this folder; the sentence says where it is now.
+  void check_there() const;
+
+  bool has(const std::string& name) const;
+  std::vector<std::string> names() const;
+  /// As write_file(), by way of a file of this name and ".new", which it replaces.
+  void write(const std::string& name, std::string_view text) const;
+  /// The same by a function that writes the file of a given path.
+  void write_by(const std::string& name, const std::function<void(const std::filesystem::path&)>& writer) const;
+  /// No error where there is no such file; a folder of that name stays.
+  void remove(const std::string& name) const;
+
+  /// Makes `files` (name, text) and `manifest` the folder's files, and removes those of the manifest that is there.
+  /// Throws RunError where the disk is full, for example; all is as it was then.
+  void replace(const std::vector<std::pair<std::string, std::string>>& files, const std::string& manifest,
+               const FileSet& set) const;
+  /// Ends a replace() whose process was killed. To be called before anything else looks at the files.
+  void finish_replacement(const FileSet& set) const;
+  /// Whether there is nothing in it, or nothing but what a replace() left that was killed early.
+  bool is_free(const FileSet& set) const;
+
+ private:
+  bool is_at_path() const;
+  void take_place(const std::string& next, const FileSet& set) const;
+  void rename(const std::string& from, const std::string& to) const;
+  void make_missing(const std::filesystem::path& folder);
+  bool open_at_path();
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::vector<std::filesystem::path> made_;  // outermost first
+};
+
+/// A path without links and ".." as far as it exists, and without ".." beyond; relative where `path` is and it stays
+/// below the working folder. InputError where the system refuses the path.
+std::filesystem::path normalised(const std::filesystem::path& path);
+
+/// InputError where OutputFolder::make() would have no place to make the folder, which is not made.
+void check_can_be_made(const std::filesystem::path& path);
+
+}  // namespace tandem::eval
