@@ -95,6 +95,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
     throw;
   }
   progress.finish();
+  session.weights->check_bytes();
   print("{}", eval::latency_text(result));
   if (!arguments.out.empty()) {
     eval::write_file(arguments.out, eval::latency_json(result));

@@ -265,7 +265,7 @@ void compare(const CompareCommand& command) {
   Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
-      command.run, folder, progress,
+      command.run, folder, session, progress,
       [&] {
         if (equal) folder.write(eval::kEqualFile, eval::equal_json(*equal));
         std::optional<eval::HeadErrorLog> errors;

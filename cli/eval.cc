@@ -109,7 +109,7 @@ void perplexity(const PerplexityArguments& arguments) {
   Progress progress("scoring", Progress::standard(arguments.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
-      arguments.run, folder, progress,
+      arguments.run, folder, session, progress,
       [&] { eval::run_perplexity(options, windows, session.model, *session.device, *session.pool, folder); },
       [&] { report_on(arguments.run, folder); });
 }

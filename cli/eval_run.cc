@@ -28,7 +28,7 @@ void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::Benchm
   Progress progress(asked.doing, Progress::standard(asked.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(
-      asked.run, folder, progress,
+      asked.run, folder, session, progress,
       [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
       [&] { asked.report(folder); });
 }

@@ -197,6 +197,7 @@ void collect(CollectArguments& a) {
   // What the model computes, not a way to store its KV.
   keep_one_prompt(session, longest + a.collect.decode_steps, DType::f32);
   eval::CollectSource source = source_of(a, session.model, lengths, tasks, session.device->gpu_name());
+  source.check_weights = [&](bool all_bytes) { all_bytes ? session.weights->check_bytes() : session.weights->check(); };
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   source.shape = engine.shape();
   Progress progress("collecting, tokens of context", Progress::standard(a.quiet));

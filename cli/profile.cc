@@ -202,6 +202,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
   const eval::HeadProfile profile = with_progress("profiling heads", options, [&](const auto& progress) {
     return eval::profile_heads(session.model, engine, *session.pool, subject.prompts, heads, progress);
   });
+  subject.session.weights->check_bytes();
   print("{}", ahead ? eval::layer_ahead_text(profile, subject.source)
                     : eval::head_report_text(profile, subject.source, options.each_head));
   write_json(options, eval::head_profile_json(profile, subject.source), "all heads");
@@ -241,6 +242,7 @@ void profile_recall(const ProfileOptions& options) {
   const eval::RecallProfile profile = with_progress("profiling recalls", options, [&](const auto& progress) {
     return eval::profile_recall(engine, subject.prompts, recall, progress);
   });
+  subject.session.weights->check_bytes();
   print("{}", eval::recall_text(profile, subject.source));
   write_json(options, eval::recall_json(profile, subject.source), "intervals for scoutattention:recall=FILE");
 }
@@ -272,6 +274,7 @@ void profile_shift(const ProfileOptions& options) {
   const eval::ShiftProfile profile = with_progress("profiling queries", options, [&](const auto& progress) {
     return eval::profile_query_shift(session.model, engine, *session.pool, subject.prompts, shift, progress);
   });
+  subject.session.weights->check_bytes();
   print("{}", eval::query_shift_text(profile, subject.source));
   write_json(options, eval::query_shift_json(profile, subject.source), "all layers and readings");
 }

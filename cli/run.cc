@@ -15,6 +15,7 @@
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
+#include "engine/model/weight_files.h"
 #include "eval/report/run_files.h"
 #include "eval/report/table.h"
 
@@ -94,6 +95,7 @@ eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& o
           fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(), session.model.weights_hash,
                       session.model.config_hash, to_string(active_isa()), session.device->clock_name(),
                       session.hardware_hash),
+          [weights = session.weights] { weights->check(); },
           [](const std::string& sentence) {
             // On a terminal the line of progress is there already.
             say((isatty(STDERR_FILENO) == 1 ? "\n" : "") + sentence);
@@ -191,20 +193,38 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, eva
   return folder;
 }
 
-void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
-              const std::function<void()>& report) {
+void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session& session, Progress& progress,
+              const std::function<void()>& work, const std::function<void()>& report) {
   const std::string path = folder.path().string();
   std::string go_on = options.ranked
                           ? "go on with the same command and --resume"
                           : fmt::format("go on with the same options and --resume --out {}", shell_word(path));
   if (options.force) go_on += " in place of --force";
+  WeightFiles& weights = *session.weights;
+  folder.before_each_line([&] { weights.check(); });
+  const auto fail_for_weights = [&](const WeightsChanged& error) {
+    progress.finish();
+    folder.take_back();
+    if (!folder.begun()) throw RunError(fmt::format("{} Nothing was written.", error.what()));
+    throw RunError(fmt::format(
+        "{} No sample of this process counts{}. Put the weights back and {}, or replace the run with --force.",
+        error.what(), folder.finished().empty() ? "" : "; those before are kept", go_on));
+  };
   const auto keeps_samples = [&] {
     progress.finish();
     folder.output().check_there();
+    try {
+      weights.check();
+    } catch (const WeightsChanged& error) {
+      fail_for_weights(error);
+    }
     return !folder.finished().empty();
   };
   try {
     work();
+    weights.check_bytes();
+  } catch (const WeightsChanged& error) {
+    fail_for_weights(error);
   } catch (const eval::FolderLost&) {  // which says itself what is kept
     progress.finish();
     throw;
@@ -225,6 +245,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& prog
     if (keeps_samples()) say(fmt::format("Finished samples are kept. To continue, {}.", go_on));
     throw;
   }
+  folder.before_each_line({});
   progress.finish();
   const std::uint64_t there = folder.finished().size(),
                       all = folder.manifest().all_samples() * folder.manifest().methods.size();

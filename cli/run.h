@@ -62,8 +62,9 @@ void say_repairs(const std::vector<std::string>& repairs);
 eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest);
 
 /// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished
-/// samples are kept and the error says how to go on. A shard is not reported on: it says how shards are joined.
-void fill_run(const RunOptions& options, eval::RunFolder& folder, Progress& progress, const std::function<void()>& work,
-              const std::function<void()>& report);
+/// samples are kept and the error says how to go on; where the session's weights changed meanwhile, those of this
+/// process are removed. A shard is not reported on: it says how shards are joined.
+void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session& session, Progress& progress,
+              const std::function<void()>& work, const std::function<void()>& report);
 
 }  // namespace tandem::cli

@@ -190,6 +190,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   session.engine.peer = cache_rank_of(options);
   session.pool = std::make_unique<ThreadPool>(threads, spare);
   session.model = load_model(options.model, with_tokenizer);
+  session.weights = std::make_shared<WeightFiles>(session.model);
   session.engine.precision = parse_precision(options.precision, session.model);
   return session;
 }

@@ -12,6 +12,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/model/model.h"
+#include "engine/model/weight_files.h"
 #include "engine/runtime/engine.h"
 
 namespace tandem::cli {
@@ -58,6 +59,7 @@ std::string session_arguments(const SessionOptions& options);
 /// What engines are made from; all of it outlives them.
 struct Session {
   Model model;
+  std::shared_ptr<WeightFiles> weights;  // the model's, as they were when it was loaded
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Device> device;
   EngineOptions engine;

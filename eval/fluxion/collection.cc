@@ -9,6 +9,7 @@
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/weight_files.h"
 #include "eval/report/json_reader.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/schema.h"
@@ -220,11 +221,22 @@ class Writer {
       begun_ = true;
     }
     ledger = std::move(with);
+    made_.push_back(file);
+  }
+
+  /// Removes what this process made.
+  void take_back(Ledger& ledger) {
+    if (made_.empty()) return;
+    for (const std::string& file : made_) ledger.shards.erase(file);
+    ledger.finished = false;
+    write(ledger);
+    for (const std::string& file : made_) folder_.remove(file);
   }
 
  private:
   const OutputFolder& folder_;
   bool begun_;
+  std::vector<std::string> made_;
 };
 
 /// The ledger of a collection that goes on. InputError where it was begun with another plan.
@@ -269,10 +281,12 @@ void fill(Writer& out, Ledger& ledger, Engine& engine, ThreadPool& pool, const C
     const std::vector<std::int32_t> tokens = source.tokens(prompt);
     const FluxionSamples samples = collect_samples(engine, pool, file, tokens, i, options);
     const std::string bytes = samples.bytes();
+    if (source.check_weights) source.check_weights(/*all_bytes=*/false);
     out.add(ledger, file, bytes, {static_cast<std::uint32_t>(tokens.size()), samples.rows, hash_of(bytes)},
             {source.tandem_version, source.git_commit});
   }
   if (progress) progress(done, total, "");
+  if (source.check_weights) source.check_weights(/*all_bytes=*/true);
   ledger.finished = true;
   out.write(ledger);
   result.shards = ledger.shards.size();
@@ -310,6 +324,10 @@ CollectResult collect_fluxion(
     fill(out, ledger, engine, pool, source, options, progress, result);
   } catch (const FolderLost&) {
     throw;
+  } catch (const WeightsChanged& error) {
+    out.take_back(ledger);
+    throw_run_error("{} No prompt of this process counts. Put the weights back; then {}.", error.what(),
+                    folder.has(kManifest) ? go_on : "the same command begins anew");
   } catch (const Interrupted&) {
     if (keeps()) throw_run_error("Interrupted: finished prompts are kept in '{}'; {}.", folder.path().string(), go_on);
     if (mode == CollectMode::resume) throw_run_error("Interrupted before a prompt was finished; {}.", go_on);

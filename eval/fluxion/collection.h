@@ -32,6 +32,8 @@ struct CollectSource {
   std::string prompts;              // "RULER, embedded" and the files of its texts, or a text's file and hash
   std::vector<CollectPrompt> list;  // in the order in which they are run
   std::function<std::vector<std::int32_t>(const CollectPrompt&)> tokens;
+  /// Throws WeightsChanged; called before a prompt counts, and with `all_bytes` when all are finished. May be empty.
+  std::function<void(bool all_bytes)> check_weights = {};
 };
 
 enum class CollectMode : std::uint8_t { create, replace, resume };
@@ -47,7 +49,7 @@ struct CollectResult {
 void check_collection(const std::filesystem::path& folder, CollectMode mode);
 
 /// Runs what the folder lacks, prompt by prompt. Nothing is written, and nothing replaced, before the first prompt is
-/// finished. InputError where a collection that is to go on was
+/// finished; where weights change, no prompt of this process counts. InputError where a collection that is to go on was
 /// made from another plan, naming what differs; RunError for a full disk, and where the engine is interrupted, saying
 /// how to go on. `progress`: tokens of context done and in all, and the prompt in progress.
 CollectResult collect_fluxion(

@@ -133,6 +133,7 @@ RunFolder RunFolder::create_whole(const fs::path& path, const Manifest& manifest
 
 void RunFolder::begin_with(const std::string& results, const std::string& timings) {
   TANDEM_CHECK(output_.held() && !begun_, "{} is not to begin", path_.string());
+  if (check_) check_();
   std::vector<std::pair<std::string, std::string>> files = std::move(at_begin_);
   files.emplace_back(results_file(manifest_), results);
   files.emplace_back(kTimings, timings);
@@ -197,6 +198,7 @@ RunFolder RunFolder::resume(const fs::path& given, const Manifest& mine) {
   rewrite_lines(output, kTimings, timings);
   RunFolder folder(path, there, std::move(output));
   folder.repairs_ = std::move(repairs);
+  folder.found_ = keys_of(results);
   folder.open_appenders();
   folder.continued_by(mine);
   return folder;
@@ -230,6 +232,7 @@ void RunFolder::stop_appending() {
 }
 
 void RunFolder::append_line(LineAppender& out, const std::string& line) {
+  if (check_) check_();
   try {
     out.append(line);
   } catch (...) {
@@ -276,6 +279,25 @@ void RunFolder::arrange(const std::vector<SampleKey>& order) {
   stop_appending();
   arrange_lines(output_, results_file(manifest_), results_parser(manifest_), order);
   arrange_lines(output_, kTimings, parser_of<SampleTiming>(manifest_), order);
+}
+
+void RunFolder::take_back() {
+  stop_appending();
+  waiting_.clear();
+  if (!begun_) return;
+  output_.check_there();
+  const auto keep_found = [&](const char* name, const LineParser& parse) {
+    std::vector<Line> lines = scan_lines(path_ / name, parse).sound;
+    std::erase_if(lines, [&](const Line& line) { return !found_.contains(line.key); });
+    rewrite_lines(output_, name, lines);
+  };
+  keep_found(results_file(manifest_), results_parser(manifest_));
+  keep_found(kTimings, parser_of<SampleTiming>(manifest_));
+  for (std::size_t m = 0; m < manifest_.methods.size(); ++m) {
+    const std::string& label = manifest_.methods[m].label;
+    if (std::none_of(found_.begin(), found_.end(), [&](const SampleKey& key) { return key.method == label; }))
+      output_.remove(trace_file(m + 1, label));
+  }
 }
 
 std::vector<SampleResult> RunFolder::samples() const {

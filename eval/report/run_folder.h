@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -62,6 +63,11 @@ class RunFolder {
   void append(const WindowLoss& window);
   void append(const SampleTiming& timing);
 
+  /// Called before each line is written; what it throws keeps the line out.
+  void before_each_line(std::function<void()> check) { check_ = std::move(check); }
+  /// Removes the samples of this process, and its methods' traces. Those that resume() found stay.
+  void take_back();
+
   /// Samples that have all their lines: a timing too, where the run takes timings.
   std::set<SampleKey> finished() const;
 
@@ -88,6 +94,8 @@ class RunFolder {
   OutputFolder output_;  // holds nothing where the run was opened to read
   bool begun_ = true;
   LineAppender results_, timings_;
+  std::function<void()> check_;
+  std::set<SampleKey> found_;                                  // by resume()
   std::string waiting_;                                        // lines that begin_with() writes, and
   std::vector<std::pair<std::string, std::string>> at_begin_;  // files: name, text
   std::vector<std::string> repairs_;

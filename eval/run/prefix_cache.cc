@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/weight_files.h"
 
 namespace tandem::eval {
 namespace {
@@ -26,7 +27,7 @@ void remove_left_over(const fs::path& folder) {
 }  // namespace
 
 PrefixCache::PrefixCache(const PrefixFiles& files, const EngineOptions& engine)
-    : folder_(files.folder), warn_(files.warn) {
+    : folder_(files.folder), check_(files.check), warn_(files.warn) {
   if (folder_.empty()) return;
   std::error_code refused;
   fs::create_directories(folder_, refused);
@@ -45,7 +46,11 @@ std::unique_ptr<Prefix> PrefixCache::prefill(Engine& engine, std::span<const std
   auto prefix = engine.prefill(prompt);
   if (!saves_) return prefix;
   try {
+    if (check_) check_();
     engine.save(*prefix, file, identity_);
+  } catch (const WeightsChanged&) {
+    engine.release(*prefix);
+    throw;
   } catch (const RunError& error) {  // a full disk, for example, which is no reason to end a run
     saves_ = false;
     if (warn_) warn_(fmt::format("{} The run goes on without keeping prompts.", error.what()));

@@ -13,8 +13,9 @@
 namespace tandem::eval {
 
 struct PrefixFiles {
-  std::filesystem::path folder;                       // empty: nothing is kept
-  std::string identity;                               // what a prefill depends on beside the prompt and EngineOptions
+  std::filesystem::path folder;      // empty: nothing is kept
+  std::string identity;              // what a prefill depends on beside the prompt and EngineOptions
+  std::function<void()> check = {};  // called before a prompt is kept; what it throws keeps it out, and ends the run
   std::function<void(const std::string&)> warn = {};  // told once, in a sentence, where prompts cannot be kept any more
 };
 
@@ -32,6 +33,7 @@ class PrefixCache {
  private:
   std::filesystem::path folder_;
   std::string identity_;
+  std::function<void()> check_;
   std::function<void(const std::string&)> warn_;
   mutable bool saves_ = true;  // no file could not be written yet
 };

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <sys/mount.h>
+#include <thread>
 
 #include "engine/common/paths.h"
 #include "tests/cli/background.h"
@@ -198,6 +199,52 @@ TEST_F(SurvivalProgram, TooLittleRoomForALaterMethodKeepsFinishedSamples) {
   command_ = command + "--host-kv 1G --device-kv 1G ";
   expect_resumed_whole(run);
   EXPECT_THAT(bytes(run, "manifest.json"), AllOf(HasSubstr("--host-kv 1G"), Not(HasSubstr("64K"))));
+}
+
+TEST_F(SurvivalProgram, NoSampleCountsWhoseWeightsChanged) {
+  const fs::path model = root_.path() / "model", weights = model / "model.safetensors";
+  fs::copy(data_path("models/tiny"), model);
+  const std::string sound = read_bytes(weights), run = folder("a"), said = folder("said");
+  std::string other = sound;
+  other[other.size() / 2] = static_cast<char>(~other[other.size() / 2]);
+  command_ = kRun + fmt::format("--samples 40 --model {} ", model.string());
+  ASSERT_EQ(cli::run(command_ + "--out " + folder("whole")).code, 0);
+  const auto finished = [&] {
+    const fs::path file = run + "/timings.jsonl";
+    return fs::exists(file) ? cli::lines(read_bytes(file)) : 0;
+  };
+  // Begins the run or goes on with it, and does harm when two more samples are finished.
+  const auto harmed = [&](const char* begin, const std::function<void(pid_t)>& harm) {
+    const std::size_t before = finished();
+    const pid_t child = cli::start(command_ + begin + " --out " + run, said);
+    for (int i = 0; i < 30'000 && finished() < before + 2; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    harm(child);
+    EXPECT_EQ(cli::exit_code_of(child), 3);
+  };
+  const auto write_over = [&](pid_t) {
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    file << other;
+  };
+  const auto replace = [&](pid_t) {
+    write_bytes(root_ / "other", other);
+    fs::rename(root_ / "other", weights);
+  };
+  harmed("", write_over);
+  EXPECT_THAT(read_bytes(said), AllOf(HasSubstr(weights.string()), HasSubstr("No sample of this process counts."),
+                                      HasSubstr("--resume --out " + run)));
+  EXPECT_EQ(cli::lines(read_bytes(said)), 1u) << read_bytes(said);
+  EXPECT_EQ(finished(), 0u);
+  EXPECT_EQ(cli::run(command_ + "--resume --out " + run).code, 2) << "other weights than the run has";
+  write_bytes(weights, sound);
+  harmed("--resume", [](pid_t child) { kill(child, SIGINT); });
+  const std::string kept = bytes(run, "samples.jsonl");
+  EXPECT_GE(finished(), 2u);
+  harmed("--resume", replace);
+  EXPECT_THAT(read_bytes(said), HasSubstr("No sample of this process counts; those before are kept."));
+  EXPECT_EQ(bytes(run, "samples.jsonl"), kept);
+  write_bytes(weights, sound);
+  expect_resumed_whole(run);
 }
 
 /// A disk of 48 KB; `mounted` false where this process may not mount one.

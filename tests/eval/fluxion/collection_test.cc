@@ -12,6 +12,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/weight_files.h"
 #include "eval/report/output_folder.h"
 #include "methods/fluxion/features.h"
 #include "methods/registry.h"
@@ -304,6 +305,32 @@ TEST(FluxionCollection, AKillAmidAReplacementIsMadeGood) {
   auto whole = before;
   whole.erase("notes.safetensors");
   EXPECT_EQ(content(fresh), whole);
+}
+
+TEST(FluxionCollection, NoPromptCountsWhoseWeightsChanged) {
+  const TemporaryFolder folder;
+  Bench bench(tiny_model());
+  const fs::path out = folder.path() / "out";
+  CollectSource from = source(bench.engine);
+  EXPECT_THROW(
+      collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, ends_at(from, 1, interrupt), small()),
+      RunError);
+  auto before = content(out);
+  for (const bool at_the_end : {false, true}) {
+    from.check_weights = [&, left = 2](bool all_bytes) mutable {
+      if (at_the_end ? all_bytes : left-- == 0) throw WeightsChanged("They changed.");
+    };
+    EXPECT_THAT(
+        refusal<RunError>([&] { collect_fluxion(out, CollectMode::resume, bench.engine, bench.pool, from, small()); }),
+        HasSubstr("They changed. No prompt of this process counts."));
+    EXPECT_EQ(content(out), before);
+  }
+  from.check_weights = [](bool) { throw WeightsChanged("They changed."); };
+  const fs::path fresh = folder.path() / "fresh";
+  EXPECT_THAT(
+      refusal<RunError>([&] { collect_fluxion(fresh, CollectMode::create, bench.engine, bench.pool, from, small()); }),
+      HasSubstr("the same command begins anew"));
+  EXPECT_FALSE(fs::exists(fresh));
 }
 
 TEST(FluxionCollection, NamesTheProgramsThatMadeShardsAndTheModelsConfig) {

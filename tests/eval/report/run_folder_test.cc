@@ -425,6 +425,36 @@ TEST(RunFolder, ResumeOfARunWithoutTimingsKeepsItsSamples) {
   EXPECT_EQ(RunFolder::resume(root / "a", manifest).samples().size(), 1u);
 }
 
+TEST(RunFolder, ThisProcesssSamplesAreTakenBack) {
+  TemporaryFolder root;
+  const fs::path path = finished_run(root);
+  const auto before = contents(path);
+  write_bytes(path / "trace-1-full.json", "earlier");
+  {
+    RunFolder folder = RunFolder::resume(path, example_manifest());
+    for (const char* method : {"full", "hybrid:budget=0.2"}) {
+      folder.append(example_sample(2, method));
+      folder.append(example_timing(2, method));
+    }
+    folder.append(example_sample(3));
+    write_bytes(path / trace_file(2, "hybrid:budget=0.2"), "of this process");
+    folder.take_back();
+    EXPECT_EQ(folder.finished().size(), 2u);
+  }
+  EXPECT_TRUE(fs::remove(path / "trace-1-full.json"));
+  EXPECT_EQ(contents(path), before);
+  RunFolder fresh = RunFolder::create(root / "b", example_manifest());
+  fresh.before_each_line([] { throw_run_error("no"); });
+  fresh.append(example_sample(2));
+  EXPECT_THROW(fresh.append(example_timing(2)), RunError);
+  EXPECT_FALSE(fresh.begun());
+  fresh.before_each_line({});
+  fresh.append(example_timing(2));
+  fresh.take_back();
+  EXPECT_TRUE(fresh.finished().empty());
+  EXPECT_TRUE(fs::exists(root / "b" / "manifest.json")) << "to go on with";
+}
+
 TEST(RunFolder, ATaskOfFewerSamplesHasNoMore) {
   Manifest manifest = example_manifest();
   manifest.tasks = {"a", "b"};
