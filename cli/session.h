@@ -75,8 +75,8 @@ void check_trained(const SessionOptions& options);
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
 Session open_session(const SessionOptions& options, bool with_tokenizer = true);
 
-/// InputError where the KV of `batch` prompts of `tokens` tokens takes more than this machine's free memory, which is the
-/// simulated devices' memory, too. A GPU has its own.
+/// InputError where the KV of `batch` prompts of `tokens` tokens takes more than this machine's free memory, which is
+/// the simulated devices' memory, too. A GPU has its own.
 void check_free_memory(const Session& session, std::uint32_t batch, std::uint32_t tokens);
 
 /// An engine for one prompt at a time that becomes `tokens` long, all of it on the device; forks of it share its pages.

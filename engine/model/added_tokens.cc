@@ -182,7 +182,8 @@ std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normali
 
 }  // namespace
 
-TokenFinder::TokenFinder(std::vector<AddedToken> sought, Normalize normalize, std::uint32_t rows, std::string file)
+TokenFinder::TokenFinder(const std::vector<AddedToken>& sought, Normalize normalize, std::uint32_t rows,
+                         std::string file)
     : raw_(of_kind(sought, false, normalize)),
       normalized_(of_kind(sought, true, normalize)),
       normalize_(normalize),

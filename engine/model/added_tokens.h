@@ -74,7 +74,7 @@ class TokenFinder {
   using Normalize = std::string (*)(std::string_view);
 
   /// `sought` as AddedVocabulary has them; `normalize` may be null. `rows`: of the model's embedding.
-  TokenFinder(std::vector<AddedToken> sought, Normalize normalize, std::uint32_t rows, std::string file);
+  TokenFinder(const std::vector<AddedToken>& sought, Normalize normalize, std::uint32_t rows, std::string file);
 
   /// Cuts `text` (valid UTF-8) at its tokens and normalizes what lies between them, as long as `stretch` returns true;
   /// empty stretches are left out. `at_start`: nothing comes before the stretch. Special tokens count as text unless

@@ -12,6 +12,7 @@ request, and writes at most kOutput characters.
 import datetime
 import json
 import math
+import os
 import random
 import resource
 import sys
@@ -183,4 +184,7 @@ def main():
 if __name__ == "__main__":
     if len(sys.argv) != 1:
         sys.exit(__doc__)
-    main()
+    try:
+        main()
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(1)  # the program that asked has ended

@@ -1,9 +1,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
@@ -130,26 +128,31 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-/// True where the target accepted the input.
-bool consume(const Target& target, const std::string& input, std::uint64_t seed, std::uint64_t run) {
+/// True where it was accepted.
+bool consume(const Format& format, const std::string& input, std::uint64_t seed, std::uint64_t run) {
   try {
-    target.consume(input);
+    format.consume(input);
     return true;
   } catch (const InputError&) {
     return false;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "seed %llu, run %llu: not an InputError: %s\n", static_cast<unsigned long long>(seed),
-                 static_cast<unsigned long long>(run), error.what());
+    fmt::print(stderr, "{}, seed {}, run {}: not an InputError: {}\n", format.name, seed, run, error.what());
     std::ofstream("fuzz-crash", std::ios::binary) << input;
     std::abort();
   }
 }
 
+struct Count {
+  std::uint64_t runs = 0, accepted = 0;
+  double slowest = 0;  // seconds
+};
+
 }  // namespace
 
-int run(int argc, char** argv, const Target& target) {
+int run(int argc, char** argv, const std::vector<Format>& all) {
   std::uint64_t runs = 2000, seed = 1;
   double seconds = 0;
+  std::string file, name;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--runs") {
@@ -159,27 +162,43 @@ int run(int argc, char** argv, const Target& target) {
     } else if (option == "--seed") {
       seed = std::strtoull(argv[i + 1], nullptr, 10);
     } else if (option == "--input") {
-      std::printf("%s\n", consume(target, read_seed(argv[i + 1]), 0, 0) ? "accepted" : "refused");
-      return 0;
+      file = argv[i + 1];
+    } else if (option == "--format") {
+      name = argv[i + 1];
     } else {
-      std::fprintf(stderr, "unknown option '%s': there are --runs, --seconds, --seed and --input\n", argv[i]);
+      fmt::print(stderr, "unknown option '{}': there are --runs, --seconds, --seed, --format and --input\n", option);
       return 2;
     }
   }
-  for (const std::string& valid : target.seeds) target.consume(valid);  // seeds must be valid
+  std::vector<Format> formats = all;
+  if (!name.empty()) std::erase_if(formats, [&](const Format& format) { return format.name != name; });
+  if (formats.empty() || (!file.empty() && formats.size() > 1)) {
+    fmt::print(stderr, "--format must be one of");
+    for (const Format& format : all) fmt::print(stderr, " {}", format.name);
+    fmt::print(stderr, "\n");
+    return 2;
+  }
+  if (!file.empty()) {
+    fmt::print("{}\n", consume(formats[0], read_seed(file), 0, 0) ? "accepted" : "refused");
+    return 0;
+  }
+  for (const Format& format : formats)
+    for (const std::string& valid : format.seeds) format.consume(valid);  // seeds must be valid
   const auto begin = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
-  std::uint64_t done = 0, accepted = 0;
-  double slowest = 0;
-  while (seconds > 0 ? elapsed() < seconds : done < runs) {
+  std::vector<Count> counts(formats.size());
+  for (std::uint64_t done = 0; seconds > 0 ? elapsed() < seconds : done < runs; ++done) {
+    const Format& format = formats[done % formats.size()];
+    Count& count = counts[done % formats.size()];
     const double before = elapsed();
-    accepted += consume(target, Mutator(target.seeds, seed, done).input(), seed, done) ? 1 : 0;
-    slowest = std::max(slowest, elapsed() - before);
-    ++done;
+    count.accepted += consume(format, Mutator(format.seeds, seed, done).input(), seed, done) ? 1 : 0;
+    count.slowest = std::max(count.slowest, elapsed() - before);
+    ++count.runs;
   }
-  std::printf("%llu runs from seed %llu in %.1f s, %llu accepted, the slowest %.3f s: clean\n",
-              static_cast<unsigned long long>(done), static_cast<unsigned long long>(seed), elapsed(),
-              static_cast<unsigned long long>(accepted), slowest);
+  for (std::size_t i = 0; i < formats.size(); ++i)
+    fmt::print("{}: {} runs, {} accepted, the slowest {:.3f} s: clean\n", formats[i].name, counts[i].runs,
+               counts[i].accepted, counts[i].slowest);
+  fmt::print("seed {}, {:.1f} s\n", seed, elapsed());
   return 0;
 }
 

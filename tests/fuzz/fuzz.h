@@ -1,5 +1,5 @@
 // A small fuzzer of our own, since g++ has no libFuzzer: valid seeds are damaged at random (bytes, splices, cuts,
-// tokens of JSON), and the target must either accept the result or throw InputError. Everything else ends the process:
+// tokens of JSON), and the reader must either accept the result or throw InputError. Everything else ends the process:
 // another exception, a crash, a sanitizer's report. Deterministic: the seed and the run's number give the input.
 #pragma once
 
@@ -9,13 +9,16 @@
 
 namespace tandem::fuzz {
 
-struct Target {
+/// What one kind of file is read by.
+struct Format {
+  std::string name;
   std::vector<std::string> seeds;                         // valid inputs
   std::function<void(const std::string& input)> consume;  // may throw InputError
 };
 
-/// main() of a fuzz program: --runs N (default 2000), or --seconds S; --seed N; --input FILE consumes that one file.
-int run(int argc, char** argv, const Target& target);
+/// main() of a fuzz program: --runs N (default 2000), or --seconds S, of all formats in turns; --seed N;
+/// --format NAME for that one alone; --input FILE, of that format, is all that is consumed.
+int run(int argc, char** argv, const std::vector<Format>& formats);
 
 /// A file in memory by name, for readers that take a path: the same name is overwritten each time.
 class ScratchFolder {

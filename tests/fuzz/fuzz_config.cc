@@ -7,15 +7,23 @@
 int main(int argc, char** argv) {
   using namespace tandem;
   const fuzz::ScratchFolder folder;
-  fuzz::Target target;
-  for (const char* name : {"tiny_llama31", "tiny_qwen2", "tiny_qwen25", "tiny_qwen3"})
-    target.seeds.push_back(fuzz::read_seed((testing::golden_folder() / name / "config.json").string()));
-  target.consume = [&](const std::string& input) {
-    folder.write("config.json", input);
-    folder.write("generation_config.json", R"({"eos_token_id": [2, 3]})");
+  const auto golden = [](const std::string& name) {
+    return fuzz::read_seed((testing::golden_folder() / name / "config.json").string());
+  };
+  const auto read = [&](const std::string& config_json, const std::string& generation) {
+    folder.write("config.json", config_json);
+    folder.write("generation_config.json", generation);
     const ModelConfig config = load_config(folder.path());
     if (config.layers <= 64) parameter_count(config);
     make_rope_table(config.head_dim, config.rope);
   };
-  return fuzz::run(argc, argv, target);
+  const std::string generation = R"({"bos_token_id": 1, "eos_token_id": [2, 3], "temperature": 0.6})";
+  const std::string config = golden("tiny_qwen25");
+  return fuzz::run(argc, argv,
+                   {{"config",
+                     {golden("tiny_llama31"), golden("tiny_qwen2"), config, golden("tiny_qwen3")},
+                     [&](const std::string& input) { read(input, generation); }},
+                    {"generation_config", {generation, R"({"eos_token_id": 5})"}, [&](const std::string& input) {
+                       read(config, input);
+                     }}});
 }

@@ -1,30 +1,23 @@
-// Lines of samples.jsonl, windows.jsonl and timings.jsonl, and manifest.json.
+// Lines of samples.jsonl, windows.jsonl and timings.jsonl, and manifest.json. What is accepted must come back as it was
+// written.
 #include "eval/report/schema.h"
 #include "tests/eval/report/fixtures.h"
 #include "tests/fuzz/fuzz.h"
 
 int main(int argc, char** argv) {
-  using namespace tandem;
-  fuzz::Target target;
-  target.seeds = {"s" + eval::to_line(eval::example_sample(3)), "t" + eval::to_line(eval::example_timing(3)),
-                  "m" + eval::to_json_text(eval::example_manifest()), "w" + eval::to_line(eval::example_window(3))};
-  target.consume = [](const std::string& input) {
-    if (input.empty()) return;
-    const std::string text = input.substr(1);
-    // What is accepted must come back as it was written.
-    if (input[0] == 't') {
-      const eval::SampleTiming timing = eval::parse_timing(text, "input:1");
-      eval::parse_timing(eval::to_line(timing), "again:1");
-    } else if (input[0] == 'w') {
-      const eval::WindowLoss window = eval::parse_window(text, "input:1");
-      eval::parse_window(eval::to_line(window), "again:1");
-    } else if (input[0] == 'm') {
-      const eval::Manifest manifest = eval::parse_manifest(text, "input");
-      eval::parse_manifest(eval::to_json_text(manifest), "again");
-    } else {
-      const eval::SampleResult sample = eval::parse_sample(text, "input:1");
-      eval::parse_sample(eval::to_line(sample), "again:1");
-    }
-  };
-  return fuzz::run(argc, argv, target);
+  using namespace tandem::eval;
+  return tandem::fuzz::run(
+      argc, argv,
+      {{"sample",
+        {to_line(example_sample(3))},
+        [](const std::string& text) { parse_sample(to_line(parse_sample(text, "input:1")), "again:1"); }},
+       {"timing",
+        {to_line(example_timing(3))},
+        [](const std::string& text) { parse_timing(to_line(parse_timing(text, "input:1")), "again:1"); }},
+       {"window",
+        {to_line(example_window(3))},
+        [](const std::string& text) { parse_window(to_line(parse_window(text, "input:1")), "again:1"); }},
+       {"manifest", {to_json_text(example_manifest())}, [](const std::string& text) {
+          parse_manifest(to_json_text(parse_manifest(text, "input")), "again");
+        }}});
 }

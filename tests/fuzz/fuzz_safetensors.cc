@@ -1,4 +1,4 @@
-// A safetensors file: its header, its lengths and its tensors.
+// Safetensors files: header, lengths and tensors, and the index of a model in several files.
 #include "engine/model/config.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weights.h"
@@ -7,27 +7,36 @@
 
 int main(int argc, char** argv) {
   using namespace tandem;
-  const fuzz::ScratchFolder folder;
+  const fuzz::ScratchFolder folder, sharded;
   const ModelConfig config = load_config(testing::golden_folder() / "tiny_qwen2");
   const std::string whole = fuzz::read_seed((testing::golden_folder() / "tiny_qwen2" / "model.safetensors").string());
-  fuzz::Target target;
-  const std::string small =
+  // The damage belongs into the header, so the tensors of the whole model follow unchanged.
+  const std::size_t header = 8 + static_cast<unsigned char>(whole[0]) + 256u * static_cast<unsigned char>(whole[1]);
+  const std::string tensors =
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"BF16","shape":[2,3],)"
       R"("data_offsets":[4,16]},"__metadata__":{"format":"pt"}})";
   std::string length(8, '\0');
-  length[0] = static_cast<char>(small.size());
-  target.seeds = {length + small + std::string(16, 'x')};
-  // The damage belongs into the header, so the tensors of the whole model follow unchanged.
-  const std::size_t header = 8 + static_cast<unsigned char>(whole[0]) + 256u * static_cast<unsigned char>(whole[1]);
-  target.seeds.push_back(whole.substr(0, header));
-  target.consume = [&](const std::string& input) {
-    const bool model = input.size() > 1000;
-    folder.write("model.safetensors", model ? input + whole.substr(header) : input);
-    if (model) {
-      load_weights(folder.path(), config);
-    } else {
-      TensorFiles::open_folder(folder.path());
-    }
-  };
-  return fuzz::run(argc, argv, target);
+  length[0] = static_cast<char>(tensors.size());
+  const std::string small = length + tensors + std::string(16, 'x');
+  sharded.write("model-1.safetensors", small);
+  return fuzz::run(argc, argv,
+                   {{"file",
+                     {small},
+                     [&](const std::string& input) {
+                       folder.write("model.safetensors", input);
+                       TensorFiles::open_folder(folder.path());
+                     }},
+                    {"model",
+                     {whole.substr(0, header)},
+                     [&](const std::string& input) {
+                       folder.write("model.safetensors", input + whole.substr(header));
+                       load_weights(folder.path(), config);
+                     }},
+                    {"index",
+                     {R"({"metadata": {"total_size": 16},)"
+                      R"( "weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}})"},
+                     [&](const std::string& input) {
+                       sharded.write("model.safetensors.index.json", input);
+                       TensorFiles::open_folder(sharded.path());
+                     }}});
 }

@@ -28,38 +28,31 @@ void use(const std::string& folder) {
 
 int main(int argc, char** argv) {
   const std::filesystem::path golden = testing::golden_folder() / "tokenizers";
-  // The first byte of an input says which file it is.
-  const std::vector<std::pair<const char*, std::filesystem::path>> files = {
-      {"tokenizer.json", golden / "small_llama3" / "tokenizer.json"},
-      {"tokenizer.json", golden / "small_qwen2" / "tokenizer.json"},
-      {"vocab.json", golden / "small_qwen2_files" / "vocab.json"},
-      {"merges.txt", golden / "small_qwen2_files" / "merges.txt"},
-      {"tokenizer_config.json", golden / "small_qwen2_files" / "tokenizer_config.json"},
-      {"tokenizer.model", golden / "small_tiktoken" / "tokenizer.model"},
-      {"tokenizer.model", data_path("models/seed") / "tokenizer.model"},
-      {"tokenizer.json", golden / "small_smollm2" / "tokenizer.json"},
+  const fuzz::ScratchFolder json, model, files;
+  const auto seed = [](const std::filesystem::path& file) { return fuzz::read_seed(file.string()); };
+  const auto alone = [](const fuzz::ScratchFolder& folder, const char* name) {
+    return [&folder, name](const std::string& input) {
+      folder.write(name, input);
+      use(folder.path());
+    };
   };
-  fuzz::Target target;
-  for (std::size_t i = 0; i < files.size(); ++i)
-    target.seeds.push_back(static_cast<char>('a' + i) + fuzz::read_seed(files[i].second.string()));
-  std::vector<std::unique_ptr<fuzz::ScratchFolder>> folders;
-  for (const auto& file : files) {
-    folders.push_back(std::make_unique<fuzz::ScratchFolder>());
-    for (const char* beside : {"vocab.json", "merges.txt", "tokenizer_config.json"}) {
-      const std::filesystem::path other = golden / "small_qwen2_files" / beside;
-      const std::string name = file.first;
-      if (name == "vocab.json" || name == "merges.txt" || name == "tokenizer_config.json")
-        folders.back()->write(beside, fuzz::read_seed(other.string()));
-    }
-  }
-  target.consume = [&](const std::string& input) {
-    if (input.empty()) return;
-    const std::size_t kind = static_cast<unsigned char>(input[0]) % files.size();
-    const std::size_t which = input[0] >= 'a' && input[0] < static_cast<char>('a' + files.size())
-                                  ? static_cast<std::size_t>(input[0] - 'a')
-                                  : kind;
-    folders[which]->write(files[which].first, input.substr(1));
-    use(folders[which]->path());
+  // One of the three is damaged, the others are whole.
+  const auto beside_others = [&](const std::string& damaged) {
+    return [&, damaged](const std::string& input) {
+      for (const std::string name : {"vocab.json", "merges.txt", "tokenizer_config.json"})
+        files.write(name, name == damaged ? input : seed(golden / "small_qwen2_files" / name));
+      use(files.path());
+    };
   };
-  return fuzz::run(argc, argv, target);
+  std::vector<fuzz::Format> formats = {
+      {"tokenizer.json",
+       {seed(golden / "small_llama3" / "tokenizer.json"), seed(golden / "small_qwen2" / "tokenizer.json"),
+        seed(golden / "small_smollm2" / "tokenizer.json")},
+       alone(json, "tokenizer.json")},
+      {"tokenizer.model",
+       {seed(golden / "small_tiktoken" / "tokenizer.model"), seed(data_path("models/seed") / "tokenizer.model")},
+       alone(model, "tokenizer.model")}};
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"})
+    formats.push_back({name, {seed(golden / "small_qwen2_files" / name)}, beside_others(name)});
+  return fuzz::run(argc, argv, formats);
 }

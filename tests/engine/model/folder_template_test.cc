@@ -1,6 +1,6 @@
 #include "engine/model/folder_template.h"
 
-#include <chrono>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -148,7 +148,14 @@ TEST(FolderTemplate, TheHashTellsTextsAndSpecialTokensApart) {
   EXPECT_EQ(hash("a", begin).size(), 16u);
 }
 
-// What a stranger's template can do is to be wrong: it ends in a sentence, within seconds.
+/// CPU time of processes that have ended: on a busy machine a clock on the wall says nothing.
+double seconds_of_children() {
+  rusage used{};
+  getrusage(RUSAGE_CHILDREN, &used);
+  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + double(time.tv_usec) * 1e-6; };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
 TEST(FolderTemplate, HostileTemplatesEndInASentence) {
   const std::string many = "{% for i in range(100000) %}", end = "{% endfor %}";
   const std::pair<std::string, const char*> hostile[] = {
@@ -176,12 +183,12 @@ TEST(FolderTemplate, HostileTemplatesEndInASentence) {
       {"\xff", "no UTF-8"},
   };
   for (const auto& [text, why] : hostile) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double before = seconds_of_children();
     const TemplateFolder folder(text);
     const std::string said = text.empty() && folder.open() == nullptr ? "no chat template" : folder.said();
     EXPECT_THAT(said, HasSubstr(why)) << text;
     EXPECT_LT(said.size(), 600u);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << text;  // of 5, on a busy machine
+    EXPECT_LT(seconds_of_children() - before, 5) << text;
   }
 }
 

@@ -86,7 +86,7 @@ TEST(PrefixCache, GoesOnWhereNothingCanBeKept) {
   const testing::TemporaryFolder root;
   std::vector<std::string> said;
   const PrefixCache cache(
-      {root.path() / "kept", "engine 1", [&](const std::string& sentence) { said.push_back(sentence); }}, {});
+      {root.path() / "kept", "engine 1", {}, [&](const std::string& sentence) { said.push_back(sentence); }}, {});
   const std::vector<std::int32_t> prompt = model.tokenizer->encode("Tom had an apple and", true);
   engine.release(*cache.prefill(engine, prompt));
   EXPECT_TRUE(said.empty());

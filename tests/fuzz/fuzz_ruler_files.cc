@@ -51,27 +51,16 @@ void use_questions(const std::string& bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // The first byte of an input says which file it is.
-  fuzz::Target target;
-  target.seeds = {std::string("a") + kLines, "b{\"text\": \"He met Mr. Fox.  \\\"Why?\\\" It\\u00a0was late.\"}",
-                  "cOne two. Three \u201cfour!\u201d Five\nsix.", std::string("d") + kSquad,
-                  std::string("e") + kHotpot};
   const auto tokenizer = load_tokenizer(testing::golden_folder() / "tokenizers" / "small_qwen2");
   const fuzz::ScratchFolder folder;
   std::filesystem::create_directory(folder.path() + "/4096");
-  target.consume = [&](const std::string& input) {
-    if (input.empty()) return;
-    const std::string bytes = input.substr(1);
-    switch (static_cast<unsigned char>(input[0]) % 5) {
-      case 'a' % 5:
-        return use_samples(*tokenizer, folder, bytes);
-      case 'b' % 5:
-        return use_essays(bytes, "e.json");
-      case 'c' % 5:
-        return use_essays(bytes, "e.txt");
-      default:
-        return use_questions(bytes);
-    }
-  };
-  return fuzz::run(argc, argv, target);
+  return fuzz::run(argc, argv,
+                   {{"samples", {kLines}, [&](const std::string& input) { use_samples(*tokenizer, folder, input); }},
+                    {"essays.json",
+                     {"{\"text\": \"He met Mr. Fox.  \\\"Why?\\\" It\\u00a0was late.\"}"},
+                     [](const std::string& input) { use_essays(input, "e.json"); }},
+                    {"essays.txt",
+                     {"One two. Three \u201cfour!\u201d Five\nsix."},
+                     [](const std::string& input) { use_essays(input, "e.txt"); }},
+                    {"questions", {kSquad, kHotpot}, use_questions}});
 }

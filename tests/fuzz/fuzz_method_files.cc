@@ -1,0 +1,119 @@
+// What methods, machines and engines read: predictors, head spreads, recall intervals, specs, workloads, profiles and
+// prefilled prompts. What is accepted must also be of use.
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/paths.h"
+#include "engine/model/safetensors.h"
+#include "engine/runtime/workload.h"
+#include "methods/fluxion/drawn_heads.h"
+#include "methods/fluxion/predictor.h"
+#include "methods/fluxion/selector.h"
+#include "methods/options.h"
+#include "methods/registry.h"
+#include "methods/scoutattention/recall_intervals.h"
+#include "tests/engine/runtime/tiny.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace tandem;
+
+void add(nlohmann::json& header, std::string& body, const std::string& name, std::vector<int> shape,
+         const char* dtype) {
+  const std::size_t begin = body.size();
+  std::size_t n = 1;
+  for (const int s : shape) n *= static_cast<std::size_t>(s);
+  for (std::size_t i = 0; i < n; ++i) {
+    const float real = 0.25f + 0.125f * static_cast<float>(i % 7);
+    const std::int32_t whole = 2;
+    body.append(dtype[0] == 'I' ? reinterpret_cast<const char*>(&whole) : reinterpret_cast<const char*>(&real), 4);
+  }
+  header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {begin, body.size()}}};
+}
+
+std::string predictor_bytes(const std::vector<int>& trunk) {
+  nlohmann::json header;
+  std::string body;
+  add(header, body, "feature.mean", {41}, "F32");
+  add(header, body, "feature.std", {41}, "F32");
+  int in = 41;
+  for (std::size_t i = 0; i < trunk.size(); ++i) {
+    const std::string name = "trunk." + std::to_string(i);
+    add(header, body, name + ".weight", {trunk[i], in}, "F32");
+    add(header, body, name + ".bias", {trunk[i]}, "F32");
+    in = trunk[i];
+  }
+  add(header, body, "heads.weight", {3, in}, "F32");
+  add(header, body, "heads.bias", {3}, "F32");
+  add(header, body, "limits", {2}, "F32");
+  add(header, body, "model", {7}, "I32");
+  const std::string text = header.dump();
+  std::string length;
+  for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>(text.size() >> (8 * i) & 0xFF));
+  return length + text + body;
+}
+
+void use_predictor(const fuzz::ScratchFolder& folder, const std::string& bytes) {
+  folder.write("predictor.safetensors", bytes);
+  const Predictor predictor = Predictor::load(folder.path() + "/predictor.safetensors");
+  const std::vector<float> features(kFeatures, 1);
+  HeadProperties out;
+  predictor.predict(features.data(), 1, &out);
+  choose_granularity({&out, 1}, 32000, SelectorStage::skip);
+}
+
+/// A prefix file ends in a hash of all before it, which a damaged one is given anew: so the rest is looked at.
+void use_prefix(Engine& engine, std::span<const std::int32_t> prompt, const fuzz::ScratchFolder& folder,
+                std::string bytes) {
+  bytes.resize(std::max<std::size_t>(bytes.size(), sizeof(std::uint64_t)));
+  const std::size_t end = bytes.size() - sizeof(std::uint64_t);
+  const std::uint64_t hash = content_hash(std::as_bytes(std::span(bytes.data(), end)), 0);
+  std::memcpy(bytes.data() + end, &hash, sizeof hash);
+  folder.write("prompt.prefix", bytes);
+  if (const auto prefix = engine.load(prompt, folder.path() + "/prompt.prefix", "fuzz")) engine.release(*prefix);
+}
+
+std::string seed_of(const char* path) {
+  return fuzz::read_seed(data_path(path).string());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const fuzz::ScratchFolder folder;
+  testing::Bench bench(testing::tiny_model());
+  const std::vector<std::int32_t> prompt = testing::random_prompt(40, 1);
+  const auto prefilled = bench.engine.prefill(prompt);
+  bench.engine.save(*prefilled, folder.path() + "/whole.prefix", "fuzz");
+  bench.engine.release(*prefilled);
+  return fuzz::run(
+      argc, argv,
+      {{"predictor",
+        {predictor_bytes({}), predictor_bytes({3}), predictor_bytes({2, 4})},
+        [&](const std::string& input) { use_predictor(folder, input); }},
+       {"head_spreads",
+        {seed_of("hardware/workloads/fluxion-heads.json")},
+        [](const std::string& input) { drawn_heads(parse_head_spreads(input, "heads.json"), BudgetPolicy::fluxion); }},
+       {"recall_intervals",
+        {R"({"intervals": [8, 12, 9], "weights_hash": "0011223344556677"})", R"({"intervals": [0]})"},
+        [&](const std::string& input) {
+          folder.write("recall.json", input);
+          parse_recall_intervals(parse_recall_intervals(folder.path() + "/recall.json").text());
+        }},
+       {"spec",
+        {"hgca:device_kv=256,block=16", "scoutattention:budget=512,recall=4-8", "infinigen:alpha=1e9,dense_layers=1"},
+        [](const std::string& input) { make_method(input); }},
+       {"workload",
+        {seed_of("hardware/workloads/published.json"),
+         workload_to_json({"test", "made up", {{{2, 0.5, 0.9, 0}}, {{1, 0, 0, 40}}}})},
+        [](const std::string& input) {
+          parse_workload(workload_to_json(parse_workload(input, "workload.json")), "again");
+        }},
+       {"profile",
+        {seed_of("hardware/profiles/h200.json"), seed_of("hardware/profiles/asyncspade-a100.json")},
+        [](const std::string& input) { make_sim_device(parse_profile(input, "fuzz", "profile.json"), {}); }},
+       {"prefix", {fuzz::read_seed(folder.path() + "/whole.prefix")}, [&](const std::string& input) {
+          use_prefix(bench.engine, prompt, folder, input);
+        }}});
+}
