@@ -221,6 +221,46 @@ void add_mixed(Attending& at, const Tile& tile, uint32_t dim, Fetch& next) {
   }
 }
 
+// A tile's tokens, all heads that attend one of them; fetches `following` beside. scores: of the first head and the
+// tile's first token, or nullptr. Not inlined: what attend keeps for later costs registers here.
+template <class Dot, class Values>
+__attribute__((noinline)) void attend_tile(Attending& at, Head* heads, uint32_t group, const Tile& tile,
+                                           const Tile& following, uint32_t dim, float scale, float* scores,
+                                           size_t score_stride) {
+  Fetch next = fetch_of(following);
+
+  at.count = 0;
+  for (uint32_t left = tile.any; left != 0; left &= left - 1) at.heads[at.count++] = heads + __builtin_ctz(left);
+  score_tile<Dot>(at, tile, dim, scale, next);
+  if (scores != nullptr)  // every head attends
+    for (uint32_t h = 0; h < group; ++h)
+      __builtin_memcpy(scores + h * score_stride, at.p[h], tile.count * sizeof(float));
+
+  if (!tile.alike()) {
+    add_mixed<Values>(at, tile, dim, next);
+    while (!next.done()) fetch_piece(next);
+    return;
+  }
+  uint32_t steady = 0;  // heads whose reference stays
+  const float* scores_of[kMaxGroup];
+  for (uint32_t i = 0; i < at.count; ++i) {
+    vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
+    for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
+    Head& head = *at.heads[i];
+    at.heads[steady] = &head;
+    // A move at the first token, as in the first tile, leaves the tile whole.
+    if (at.p[i][0] > head.reference + kSlack) move_reference(head, at.p[i][0], dim);
+    if (any_above(most, splat(head.reference + kSlack)))
+      add_alone<Values>(at, steady, at.p[i], tile.v, tile.count, dim, next);
+    else
+      scores_of[steady++] = at.p[i];
+  }
+  at.count = steady;
+  for (uint32_t i = 0; i < steady; ++i) weigh<Values>(*at.heads[i], scores_of[i], tile.count, at.weights[i]);
+  accumulate_tile<Values>(at, tile, dim, next);
+  while (!next.done()) fetch_piece(next);  // what moving references and odd dimensions left
+}
+
 template <class Dot, class Values>
 void attend(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape, float* o,
             float* lse, float* scores, size_t score_stride, float* scratch) {
@@ -245,7 +285,7 @@ void attend(const float* q, const KvSpan* spans, const size_t* ends, size_t part
   at.spare = &spare;
   Tile tiles[2];
   int now = 0;
-  size_t first = 0, reached = 0;  // token of the tile; parts that the cursor goes through
+  size_t reached = 0;  // parts that the cursor goes through
   const auto reach = [&](Tile& tile, const Tile* before) {
     cursor.end = spans + ends[reached++];
     next_tile(cursor, tile, before);
@@ -255,44 +295,14 @@ void attend(const float* q, const KvSpan* spans, const size_t* ends, size_t part
     for (uint32_t h = 0; h < group; ++h)
       heads[h] = {-kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
     if (reached == part) reach(tiles[now], nullptr);
-    for (bool more = tiles[now].count > 0; more; first += tiles[now].count, now ^= 1) {
+    for (bool more = tiles[now].count > 0; more; now ^= 1) {
       const Tile& tile = tiles[now];
       Tile& following = tiles[now ^ 1];
       next_tile(cursor, following, &tile);
       more = following.count > 0;
       if (!more && reached < parts) reach(following, &tile);
-      Fetch next = fetch_of(following);
-
-      at.count = 0;
-      for (uint32_t left = tile.any; left != 0; left &= left - 1) at.heads[at.count++] = heads + __builtin_ctz(left);
-      score_tile<Dot>(at, tile, dim, scale, next);
-      if (scores != nullptr)  // every head attends
-        for (uint32_t h = 0; h < group; ++h)
-          __builtin_memcpy(scores + h * score_stride + first, at.p[h], tile.count * sizeof(float));
-
-      if (!tile.alike()) {
-        add_mixed<Values>(at, tile, dim, next);
-        while (!next.done()) fetch_piece(next);
-        continue;
-      }
-      uint32_t steady = 0;  // heads whose reference stays
-      const float* scores_of[kMaxGroup];
-      for (uint32_t i = 0; i < at.count; ++i) {
-        vf most = load(at.p[i]);  // slots beyond count repeat a token of the tile
-        for (uint32_t t = kWidth; t < tile.slots; t += kWidth) most = maximum(load(at.p[i] + t), most);
-        Head& head = *at.heads[i];
-        at.heads[steady] = &head;
-        // A move at the first token, as in the first tile, leaves the tile whole.
-        if (at.p[i][0] > head.reference + kSlack) move_reference(head, at.p[i][0], dim);
-        if (any_above(most, splat(head.reference + kSlack)))
-          add_alone<Values>(at, steady, at.p[i], tile.v, tile.count, dim, next);
-        else
-          scores_of[steady++] = at.p[i];
-      }
-      at.count = steady;
-      for (uint32_t i = 0; i < steady; ++i) weigh<Values>(*at.heads[i], scores_of[i], tile.count, at.weights[i]);
-      accumulate_tile<Values>(at, tile, dim, next);
-      while (!next.done()) fetch_piece(next);  // what moving references and odd dimensions left
+      attend_tile<Dot, Values>(at, heads, group, tile, following, dim, scale, scores, score_stride);
+      if (scores != nullptr) scores += tile.count;
     }
     for (uint32_t h = 0; h < group; ++h, ++lse, o += dim) {
       const Head& head = heads[h];
