@@ -11,6 +11,7 @@
 #include "engine/device/launch_context.h"
 #include "engine/runtime/hook.h"
 #include "engine/runtime/limits.h"
+#include "engine/runtime/near_tie.h"
 
 namespace tandem {
 namespace {
@@ -308,9 +309,10 @@ void DecodeSession::collect(std::uint32_t step) {
     if (!options_->forced.empty()) {
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
     }
+    out.top.push_back(top[row]);
     const float margin = top[row].best_logit - top[row].second_logit;
     const bool greedy = drawn.empty() || options_->sampling[a->request].temperature == 0;
-    if (greedy && margin < engine_.near_tie)
+    if (greedy && process_ == nullptr && margin < near_tie_margin(engine_.precision))
       out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
     const std::int32_t token = !options_->forced.empty() ? options_->forced[a->request][step]
                                : drawn.empty()           ? top[row].best

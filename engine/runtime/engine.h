@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/kernels/argmax.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
@@ -33,7 +34,6 @@ struct EngineOptions {
   bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
-  float near_tie = 1e-3f;             // steps whose two best logits differ by less are reported
   // That scores of single tokens take on a GPU: 128 MB, and not a multiple of the context. Where all rows have more,
   // some rows come after the others.
   std::size_t score_floats = std::size_t{32} << 20;
@@ -78,7 +78,8 @@ struct DecodeRequest {
 
 struct DecodedSequence {
   std::vector<std::int32_t> tokens;  // generated; a stop token ends it and is not included
-  std::vector<NearTie> near_ties;
+  std::vector<TopTwo> top;           // of every step, that of the stop token too
+  std::vector<NearTie> near_ties;    // steps whose tokens were chosen greedily; none where only shapes are simulated
   std::vector<std::uint32_t> steps;  // numbers (StepIdle::step) of the steps that produced a token of this sequence
   bool stopped = false;              // by a stop token, not by max_new_tokens
   std::int32_t stop_token = -1;      // the one that stopped it

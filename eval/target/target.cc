@@ -93,7 +93,6 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   engine.policy_ns = hardware.control.policy_ns;
   engine.layer_ns = hardware.device.layer_ns;
   engine.precision = DType::bf16;
-  engine.near_tie = -1;  // no logits, no ties
   engine.workload = std::make_shared<const Workload>(workload);
   engine.interrupted = options.interrupted;
   for (const std::string& spec : options.methods) {

@@ -22,7 +22,6 @@ Model embedded() {
 
 TEST(StandIns, AttendAboutAsManyTokensAsTheirMethods) {
   EngineOptions options;
-  options.near_tie = -1;
   Bench real(embedded(), tandem::testing::sim(), options);
   const std::vector<HeadPrompt> prompts = ruler_head_prompts(real.model, {"niah_multikey_1"}, 1024, 1, 42);
   const std::vector<std::vector<std::int32_t>> prompt = {

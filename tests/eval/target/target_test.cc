@@ -43,7 +43,6 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
     EngineOptions options;
     // Nearly even weights, as the tiny model has: infinigen fetches all that its budget allows.
     options.workload = std::make_shared<const Workload>(Workload{"test", "made up", {{{0.5, 0.5, 0.9}}}});
-    options.near_tie = -1;
     Bench shapes(tiny_shape(spec), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
     const DecodeResult actual = shapes.decode(*method, prompts, 40, {.forced = forced});
     ASSERT_EQ(actual.idle.steps.size(), expected.idle.steps.size());
