@@ -122,6 +122,28 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
                     ties);
 }
 
+/// Lossless methods whose tokens are not full's, with the first few steps where they part.
+std::string parted_note(const Summary& s, const Labels& labels) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::vector<PartedSample>& parted = s.methods[i].parted;
+    if (parted.empty()) continue;
+    text += fmt::format("{}{} is lossless, and its tokens part from full's in {} of {}.", text.empty() ? "" : " ",
+                        labels[i], parted.size(), counted(s.methods[i].overall.accuracy.n, "sample"));
+    for (std::size_t n = 0; n < std::min(parted.size(), kShown); ++n) {
+      const auto& [task, length, index, at] = parted[n];
+      text += fmt::format(
+          " {}{}, sample {}: step {}, best logits {:.6g} and {:.6g} (gap {:.2g}) of full, {:.6g} and {:.6g} of its "
+          "own.",
+          task, length == 0 ? "" : " at " + length_text(length), index, at.step, at.full.logits[0], at.full.logits[1],
+          at.gap(), at.own.logits[0], at.own.logits[1]);
+    }
+    if (parted.size() > kShown) text += " samples.jsonl names the others.";
+  }
+  return text;
+}
+
 std::string title_of(const std::string& benchmark) {
   if (benchmark == "ruler") return "RULER";
   if (benchmark == "longbench") return "LongBench";
@@ -186,6 +208,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
   out += section("Accuracy", markdown);
   out += text_of(accuracy_table(s, labels), markdown);
   out += note(accuracy_note(s, labels) + budget_note(s), markdown) + remarks_note(s, markdown);
+  if (const std::string parted = parted_note(s, labels); !parted.empty()) out += note(parted, markdown);
   if (by_task && m.tasks.size() * m.lengths.size() > 1) {
     out += "\n";
     out += text_of(task_table(s, labels), markdown);

@@ -1,6 +1,7 @@
 #include "eval/report/schema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -51,6 +52,44 @@ std::string broken_sum(const SampleTiming& timing) {
   if (timing.steps != (timing.steps == 0 ? 0 : 1) + timing.step_ns.size())
     return fmt::format("step_ns lists {} steps after the first, but steps is {}", timing.step_ns.size(), timing.steps);
   return "";
+}
+
+constexpr double kMostLogit = 1e39;  // any f32
+
+Json json_of(const Parting::Choice& choice) {
+  for (const double logit : choice.logits) TANDEM_CHECK(std::abs(logit) <= kMostLogit, "logit {}", logit);
+  return {{"tokens", choice.tokens}, {"logits", choice.logits}};
+}
+
+Json json_of(const Parting& parted) {
+  return {{"step", parted.step}, {"gap", parted.gap()}, {"full", json_of(parted.full)}, {"own", json_of(parted.own)}};
+}
+
+Parting::Choice read_choice(ObjectReader& parted, const char* name) {
+  ObjectReader in(parted.object(name), parted.where() + ", " + name);
+  Parting::Choice choice;
+  const Json &tokens = in.array("tokens"), &logits = in.array("logits");
+  if (tokens.size() != 2) in.fail("tokens", "a list of two tokens");
+  if (logits.size() != 2) in.fail("logits", "a list of two numbers");
+  for (std::size_t i = 0; i < 2; ++i) {
+    choice.tokens[i] = in.as_integer<std::int32_t>(tokens[i], "tokens");
+    choice.logits[i] = logits[i].is_number() ? logits[i].get<double>() : 2 * kMostLogit;
+    if (!(std::abs(choice.logits[i]) <= kMostLogit)) in.fail("logits", "a list of two numbers");
+  }
+  in.finish();
+  return choice;
+}
+
+Parting read_parting(ObjectReader& sample) {
+  ObjectReader in(sample.object("parted"), sample.where() + ", parted");
+  Parting parted;
+  parted.step = in.integer<std::uint32_t>("step");
+  parted.full = read_choice(in, "full");
+  parted.own = read_choice(in, "own");
+  const double gap = in.number("gap", -2 * kMostLogit, 2 * kMostLogit);
+  if (gap != parted.gap()) in.fail("gap", "the difference of full's logits");
+  in.finish();
+  return parted;
 }
 
 constexpr double kMostNats = 1e30;  // no sum of these overflows
@@ -155,6 +194,7 @@ std::string to_line(const SampleResult& sample) {
       json["by_rule"][rule] = score;
     }
   }
+  if (sample.parted) json["parted"] = json_of(*sample.parted);
   return json_text(json);
 }
 
@@ -273,6 +313,7 @@ SampleResult parse_sample(std::string_view line, const std::string& where) {
       sample.by_rule.emplace_back(rule, by_rule.number(rule.c_str(), 0, 1));
     by_rule.finish();
   }
+  if (in.has("parted")) sample.parted = read_parting(in);
   in.finish();
   return sample;
 }

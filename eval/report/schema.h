@@ -8,6 +8,7 @@
 // Times are nanoseconds, sizes bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -24,8 +25,8 @@ class ObjectReader;
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
-/// 11: a sample's document; 12: a sample's rule and scores by rule; 13: null in summary.json where there is no figure.
-/// All are read.
+/// 11: a sample's document; 12: a sample's rule and scores by rule; 13: null in summary.json where there is no figure,
+/// and where a lossless method parts from full. All are read.
 inline constexpr int kSchemaVersion = 13;
 inline constexpr int kDocumentsSince = 11;  // runs that older programs began name no documents, also where they go on
 
@@ -35,6 +36,19 @@ struct NearTieMark {
   std::uint32_t step = 0;  // decode step whose two best logits are close
   double margin = 0;       // their difference
   bool operator==(const NearTieMark&) const = default;
+};
+
+/// The step at which a lossless method's tokens part from full's, which should not happen: what both made of the step.
+struct Parting {
+  struct Choice {
+    std::array<std::int32_t, 2> tokens = {-1, -1};  // the best and the second best
+    std::array<double, 2> logits = {0, 0};          // theirs
+    bool operator==(const Choice&) const = default;
+  };
+  std::uint32_t step = 0;
+  Choice full, own;
+  double gap() const { return full.logits[0] - full.logits[1]; }
+  bool operator==(const Parting&) const = default;
 };
 
 /// What identifies a sample under a method; samples with equal first four fields are paired between methods.
@@ -60,6 +74,7 @@ struct SampleResult : SampleKey {
   /// the score by each published rule alone, in [0, 1]. Written where there are such scores.
   std::optional<std::string> rule = {};
   std::vector<std::pair<std::string, double>> by_rule = {};
+  std::optional<Parting> parted = {};  // of lossless methods beside full, where tokens part; written there
   const SampleKey& key() const { return *this; }
   bool operator==(const SampleResult&) const = default;
 };

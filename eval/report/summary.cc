@@ -279,6 +279,7 @@ Summary summarise(const RunFolder& folder) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
       method.near_tie_samples += s.near_ties.empty() ? 0 : 1;
+      if (s.parted) method.parted.push_back({s.task, s.length, s.index, *s.parted});
     }
     summary.methods.push_back(std::move(method));
   }
@@ -359,6 +360,7 @@ std::string to_json_text(const Summary& summary) {
     if (!method.attends_everything_at.empty()) out["attends_everything_at"] = method.attends_everything_at;
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
+    out["parted_samples"] = method.parted.size();
     json["methods"].push_back(std::move(out));
   }
   return json_text(json, 2) + "\n";

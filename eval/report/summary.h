@@ -72,6 +72,12 @@ struct LengthLatency {
   LatencySummary latency;
 };
 
+struct PartedSample {
+  std::string task;
+  std::uint32_t length = 0, index = 0;
+  Parting at;
+};
+
 struct MethodSummary {
   std::string label;
   AccuracyCell overall;
@@ -81,6 +87,7 @@ struct MethodSummary {
   std::vector<LengthLatency> by_length;   // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
   std::vector<std::uint32_t> attends_everything_at;  // lengths, in the manifest's order (lengths_attended_whole())
+  std::vector<PartedSample> parted;                  // of a lossless method: samples whose tokens part from full's
 };
 
 struct Summary {

@@ -1,6 +1,7 @@
 #include "eval/run/benchmark.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "engine/common/error.h"
@@ -9,6 +10,22 @@
 
 namespace tandem::eval {
 namespace {
+
+Parting::Choice choice_of(const TopTwo& top) {
+  const auto finite = [](float logit) { return double{std::max(logit, std::numeric_limits<float>::lowest())}; };
+  return {{top.best, top.second}, {finite(top.best_logit), finite(top.second_logit)}};
+}
+
+/// Where the tokens of a method that loses nothing part from full's, which had the same prompt and way of sampling.
+std::optional<Parting> parting_of(const DecodedSequence& full, const DecodedSequence& own) {
+  const auto token = [](const DecodedSequence& of, std::size_t step) {
+    return step < of.tokens.size() ? of.tokens[step] : of.stop_token;
+  };
+  for (std::size_t step = 0; step < std::min(full.top.size(), own.top.size()); ++step)
+    if (token(full, step) != token(own, step))
+      return Parting{static_cast<std::uint32_t>(step), choice_of(full.top[step]), choice_of(own.top[step])};
+  return std::nullopt;
+}
 
 /// One run: what is the same for all its batches.
 class BenchmarkRun {
@@ -27,6 +44,8 @@ class BenchmarkRun {
     methods_.reserve(options.methods.size());
     for (const std::string& spec : options.methods)
       methods_.push_back(options.make ? options.make(spec) : make_method(spec));
+    for (std::size_t m = 0; m < methods_.size(); ++m) order_.push_back(m);
+    std::ranges::stable_partition(order_, [&](std::size_t m) { return is_full(m); });
   }
 
   void run() {
@@ -102,20 +121,26 @@ class BenchmarkRun {
     DecodeOptions decode;
     if (std::any_of(sampling.begin(), sampling.end(), [](const Sampling& how) { return how.temperature > 0; }))
       decode.sampling = sampling;  // the simulated cost of drawing is only where there is any
-    for (std::size_t m = 0; m < methods_.size(); ++m) {
+    std::vector<DecodedSequence> full;
+    for (const std::size_t m : order_) {
       const std::int64_t prefill_ns = prefill_ns_of(requests, methods_[m]->needs(engine_.shape()));
-      const DecodeResult result = engine_.decode(*methods_[m], requests, decode);
-      keep(samples, m, result, prefill_ns);  // the run's folder begins with the first of them
+      DecodeResult result = engine_.decode(*methods_[m], requests, decode);
+      keep(samples, m, result, full, prefill_ns);  // the run's folder begins with the first of them
       if (trace_of_first_ && !traced_[m]) trace_of_first_(m, has_samples_of(options_.methods[m]), result.trace);
       traced_[m] = true;
       if (options_.decoded) options_.decoded(key_of(samples.front(), m));
+      if (is_full(m)) full = std::move(result.sequences);
       tick(count);
     }
     for (const auto& prefix : prefixes) engine_.release(*prefix);
   }
 
+  bool is_full(std::size_t m) const { return methods_[m]->spelled_out() == "full"; }
+
+  /// `full`: its sequences, where it has decoded the batch.
   void keep(const std::vector<BenchmarkSample>& samples, std::size_t m, const DecodeResult& result,
-            std::int64_t prefill_ns) {
+            const std::vector<DecodedSequence>& full, std::int64_t prefill_ns) {
+    const bool compares = !full.empty() && methods_[m]->needs(engine_.shape()).lossless;
     std::vector<std::string> predictions;
     predictions.reserve(samples.size());
     for (const DecodedSequence& decoded : result.sequences)
@@ -135,6 +160,7 @@ class BenchmarkRun {
       line.rule = scores[i].rule;
       line.by_rule = scores[i].by_rule;
       for (const NearTie& tie : result.sequences[i].near_ties) line.near_ties.push_back({tie.step, double(tie.margin)});
+      if (compares) line.parted = parting_of(full[i], result.sequences[i]);
       line.depth = samples[i].depth;
       if (folder_.manifest().schema_version >= kDocumentsSince) line.document = samples[i].document;
       folder_.append(line);
@@ -159,6 +185,7 @@ class BenchmarkRun {
   Engine engine_;
   const PrefixCache prefixes_kept_;
   std::vector<std::unique_ptr<Method>> methods_;
+  std::vector<std::size_t> order_;  // full first: the lossless ones are compared with it
   const std::set<SampleKey> done_before_;
   std::vector<bool> traced_;
   std::uint64_t done_ = 0, total_ = 0;

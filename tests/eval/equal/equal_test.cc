@@ -174,7 +174,8 @@ TEST(FindEqual, WhereThereAreFewValuesItTakesOneOfThem) {
 TEST(FindEqual, WhatCannotRunSaysWhy) {
   const Equal equal = find_equal({Measure::touched, {0.3}}, {"full", "asyncspade", "quest"}, 1000, invented);
   ASSERT_EQ(equal.as_given.size(), 2u);
-  EXPECT_EQ(equal.as_given[1], (EqualMethod{"asyncspade", "asyncspade", "", "there is no peer.", std::nullopt, Fit::refused}));
+  EXPECT_EQ(equal.as_given[1],
+            (EqualMethod{"asyncspade", "asyncspade", "", "there is no peer.", std::nullopt, Fit::refused}));
   EXPECT_THAT(equal_found_text(equal, "", true), AllOf(HasSubstr("| refused | asyncspade | - | - |"),
                                                        HasSubstr("asyncspade is refused: there is no peer.")));
   EXPECT_THROW(find_equal({Measure::touched, {0.3}}, {"quest"}, 1000,

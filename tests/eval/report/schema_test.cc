@@ -57,6 +57,23 @@ TEST(Schema, ASampleHasTheRuleThatFoundItsAnswer) {
   }
 }
 
+TEST(Schema, ASampleSaysWhereALosslessMethodParted) {
+  SampleResult sample = example_sample();
+  sample.parted = Parting{4, {{17, -1}, {12.5, 12.25}}, {{3, 17}, {12.75, 12}}};
+  const std::string line = to_line(sample);
+  EXPECT_TRUE(line.ends_with(R"("parted":{"step":4,"gap":0.25,"full":{"tokens":[17,-1],"logits":[12.5,12.25]},)"
+                             R"("own":{"tokens":[3,17],"logits":[12.75,12.0]}}})"))
+      << line;
+  EXPECT_EQ(parse_sample(line, "samples.jsonl:1"), sample);
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{R"("step":4)", R"("step":-4)"},
+                                                                                 {R"("gap":0.25)", R"("gap":0.5)"},
+                                                                                 {"[17,-1]", "[17]"},
+                                                                                 {"[12.75,12.0]", "[12.75,null]"},
+                                                                                 {"[12.75,12.0]", "[12.75,1e99]"},
+                                                                                 {R"("own":{)", R"("own":{"more":1,)"}})
+    EXPECT_THROW(parse_sample(change(line, from, to), "samples.jsonl:1"), InputError) << to;
+}
+
 TEST(Schema, WindowLineIsThisText) {
   EXPECT_EQ(
       to_line(example_window(2)),

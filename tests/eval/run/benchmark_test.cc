@@ -4,9 +4,13 @@
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 
 #include "engine/device/sim_device.h"
+#include "eval/report/summary.h"
+#include "eval/report/table.h"
 #include "eval/run/decoded.h"
+#include "methods/registry.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::eval {
@@ -24,7 +28,7 @@ class Praise final : public Benchmark {
     sample.task = task;
     sample.length = length;
     sample.index = index;
-    sample.prompt = model_.tokenizer->encode("Tom had an apple and", true);
+    sample.prompt = model_.tokenizer->encode("Lily and Tom went to the park. Tom had an apple and", true);
     sample.answers = {"yes"};
     sample.max_new_tokens = kNew;
     sample.cut_is_wrong = index == 0;
@@ -76,6 +80,70 @@ TEST(RunBenchmark, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   RunFolder older = RunFolder::create(root.path() / "older", manifest);
   run_benchmark(Praise(model), options, model, *device, pool, older);
   EXPECT_EQ(older.samples()[2].document, std::nullopt);
+}
+
+/// Says that it is lossless, and attends nothing but the newest token.
+class Liar final : public Method {
+ public:
+  std::string spelled_out() const override { return "liar"; }
+  Needs needs(const ModelShape&) const override { return {.lossless = true}; }
+  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+    AttendPlan plan;
+    for (const SequenceState* sequence : context.batch)
+      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{sequence->tokens - 1, sequence->tokens}}}}});
+    return plan;
+  }
+};
+
+TEST(RunBenchmark, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
+  const Model model = load_model("tiny");
+  ThreadPool pool(1);
+  const auto device = make_sim_device(load_profile("fluxion-a100"));
+  const testing::TemporaryFolder root;
+  BenchmarkOptions options;
+  options.methods = {"streaming", "full-host", "full", "quest"};
+  options.make = [](const std::string& spec) -> std::unique_ptr<Method> {
+    if (spec == "streaming") return std::make_unique<Liar>();
+    return make_method(spec == "quest" ? "streaming:sinks=0,window=1" : spec);
+  };
+  options.batch = 3;
+  Manifest manifest;
+  manifest.methods = method_entries(options.methods);
+  manifest.command = "tandem praise --batch 3";
+  manifest.benchmark = "praise";
+  manifest.tasks = {"t"};
+  manifest.lengths = {0};
+  manifest.samples = 3;
+  manifest.clock = device->clock_name();
+  manifest.started_utc = utc_now();
+  RunFolder folder = RunFolder::create(root.path() / "run", manifest);
+  run_benchmark(Praise(model), options, model, *device, pool, folder);
+  std::map<std::string, std::vector<SampleResult>> samples;
+  for (const SampleResult& sample : folder.samples()) samples[sample.method].push_back(sample);
+  ASSERT_EQ(samples.size(), 4u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::vector<std::int32_t>&full = samples["full"][i].tokens, &own = samples["streaming"][i].tokens;
+    ASSERT_NE(own, full) << "or this tests nothing";
+    const std::optional<Parting>& parted = samples["streaming"][i].parted;
+    ASSERT_TRUE(parted);
+    const auto first = std::mismatch(full.begin(), full.end(), own.begin(), own.end()).first - full.begin();
+    EXPECT_EQ(parted->step, first);
+    if (i == 2) continue;  // drawn: none of the best, perhaps
+    EXPECT_EQ(parted->full.tokens[0], full[first]);
+    EXPECT_EQ(parted->own.tokens[0], own[first]);
+    for (const Parting::Choice& of : {parted->full, parted->own}) {
+      EXPECT_NE(of.tokens[0], of.tokens[1]);
+      EXPECT_GE(of.logits[0], of.logits[1]);
+    }
+    EXPECT_EQ(parted->gap(), parted->full.logits[0] - parted->full.logits[1]);
+  }
+  for (const char* same : {"full", "full-host", "quest"})
+    for (const SampleResult& sample : samples[same]) EXPECT_EQ(sample.parted, std::nullopt) << same;
+  EXPECT_EQ(samples["full-host"][0].tokens, samples["full"][0].tokens);
+  const Summary summary = summarise(folder);
+  EXPECT_EQ(summary.methods[0].parted.size(), 3u);
+  EXPECT_EQ(summary.methods[1].parted.size(), 0u);
+  EXPECT_THAT(report_text(summary, false), ::testing::HasSubstr("streaming is lossless, and its tokens part"));
 }
 
 TEST(PrefixCache, GoesOnWhereNothingCanBeKept) {
