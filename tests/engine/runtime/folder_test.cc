@@ -196,8 +196,9 @@ class Folders : public ::testing::Test {
     std::string differs;
     for (const bool parsed : {true, false}) {
       for (std::size_t i = 0; i < texts_.size(); ++i) {
-        const auto wanted =
-            golden_.at("ids").at(said.at(parsed ? "parsed" : "as_text").at(i).get<std::size_t>()).get<Ids>();
+        const auto wanted = golden_.at("ids")
+                                .at(said.at(std::string(parsed ? "parsed" : "as_text")).at(i).get<std::size_t>())
+                                .get<Ids>();
         const bool fits = *std::max_element(wanted.begin(), wanted.end()) < static_cast<std::int32_t>(kRows);
         Ids ids;
         const std::string sentence = sentence_of(
