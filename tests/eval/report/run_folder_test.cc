@@ -148,8 +148,12 @@ TEST(RunFolder, NothingIsWrittenThroughALink) {
   const std::string samples = read_bytes(path / "samples.jsonl");
   fs::create_symlink(root / "precious", path / "manifest.json.new");
   fs::create_symlink(root / "precious", path / "summary.json");
+  EXPECT_THAT([&] { RunFolder::resume(path, example_manifest()); },
+              ThrowsMessage<InputError>(HasSubstr("is a link, and no link in a run's folder is followed")));
+  for (const char* name : {"manifest.json.new", "summary.json"}) fs::remove(path / name);
   {
     RunFolder folder = RunFolder::resume(path, example_manifest());
+    for (const char* name : {"summary.json.new", "summary.json"}) fs::create_symlink(root / "precious", path / name);
     folder.write("summary.json", "{}");
     folder.append(example_sample(2));
     folder.append(example_timing(2));
@@ -159,7 +163,7 @@ TEST(RunFolder, NothingIsWrittenThroughALink) {
   fs::rename(path / "samples.jsonl", root / "elsewhere");
   fs::create_symlink(root / "elsewhere", path / "samples.jsonl");
   EXPECT_THAT([&] { RunFolder::resume(path, example_manifest()); },
-              ThrowsMessage<InputError>(HasSubstr("samples.jsonl' cannot be written")));
+              ThrowsMessage<InputError>(HasSubstr("samples.jsonl' is a link")));
   EXPECT_TRUE(read_bytes(root / "elsewhere").starts_with(samples));
 }
 
