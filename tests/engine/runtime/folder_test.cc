@@ -220,9 +220,9 @@ TEST_F(Folders, AreReadAsTransformersReadsThem) {
   std::size_t accepted = 0, refused = 0, not_supported = 0, all = 0;
   for (const OrderedJson& variant : golden_.at("variants")) {
     const OrderedJson& said = variant.at("transformers");
-    const std::string name = variant.at("name");
+    const std::string name = variant.at("name"), base = variant.at("base");
     const TemporaryFolder folder;
-    write_folder(folder.path(), golden_.at("bases").at(variant.at("base")), variant, golden_.at("shared"));
+    write_folder(folder.path(), golden_.at("bases").at(base), variant, golden_.at("shared"));
     std::string differs;
     const std::string sentence = sentence_of([&] {
       if (said.contains("refused")) {
