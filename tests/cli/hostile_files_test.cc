@@ -98,7 +98,7 @@ class HostileFiles : public ::testing::Test {
 
 TEST_F(HostileFiles, OptionsThatTakeAFile) {
   const fs::path file = data_ / "aime.json";
-  const std::string out = (data_ / "out").string(), named = "'" + file.string() + "'";
+  const std::string out = (data_ / "out").string();
   for (const char* command : {
            "generate --prompt-file ",
            "generate --prompt hi --method scoutattention:recall=",

@@ -37,9 +37,10 @@ void expect_stops(const char* what, const std::function<void()>& work) {
 
 TEST(Interrupt, EndsLongWorkOnFilesAndTexts) {
   const TemporaryFolder folder;
-  write_bytes(folder / "file", "some bytes");
+  const std::string large(std::size_t{9} << 20, ' ');  // small files and texts are read to their end
+  write_bytes(folder / "file", large);
   expect_stops("reading", [&] { read_file(folder / "file"); });
-  expect_stops("JSON", [] { parse_json("[1, 2]", "x"); });
+  expect_stops("JSON", [&] { parse_json("[1, 2" + large + "]", "x"); });
   expect_stops("repairing", [] { repair_utf8("text"); });
   expect_stops("checking", [] { valid_utf8_bytes("text"); });
   expect_stops("composing", [] { compose_utf8("text"); });
