@@ -18,6 +18,7 @@
 #include "engine/distributed/remote_rank.h"
 #include "engine/model/presets.h"
 #include "engine/model/safetensors.h"
+#include "eval/report/table.h"
 #include "eval/run/decoded.h"
 #include "methods/registry.h"
 
@@ -201,10 +202,9 @@ void check_free_memory(const Session& session, std::uint32_t batch, std::uint32_
   const std::size_t room = available_memory();
   if (needed <= room) return;
   throw_input_error(
-      "The KV of {} sequences of {} tokens takes {} bytes, and this machine has {} bytes of free memory: ask for fewer "
-      "or "
-      "shorter ones.",
-      batch, tokens, needed, room);
+      "The KV of {} of {} tokens takes {} bytes, and this machine has {} bytes of free memory: ask for fewer sequences "
+      "or shorter ones.",
+      eval::counted(batch, "sequence"), tokens, needed, room);
 }
 
 void keep_one_prompt(Session& session, std::uint32_t tokens, DType precision) {

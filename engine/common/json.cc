@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kExcerpt = 60;                      // bytes
-constexpr std::size_t kQuickText = std::size_t{1} << 20;  // bytes that are parsed before ^C would be missed
+constexpr std::size_t kQuickText = std::size_t{1} << 20;  // bytes; a text up to here is parsed without asking for ^C
 
 /// The library takes a zero byte for the end of the text, and would not see what follows it.
 std::size_t zero_byte(std::string_view text) {

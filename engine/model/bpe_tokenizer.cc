@@ -1,6 +1,5 @@
 #include "engine/model/bpe_tokenizer.h"
 
-#include <algorithm>
 #include <array>
 #include <unordered_map>
 

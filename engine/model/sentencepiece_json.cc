@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/model/sentencepiece_model.h"
 
 namespace tandem {
@@ -89,11 +90,13 @@ Ranks ranks_of(const Merges& merges, const std::string& file) {
   std::vector<std::string> in_order;  // pieces by their first merge
   std::unordered_map<std::string, std::size_t> last;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    stop_if_interrupted();
     std::string made = merges[rank].first + merges[rank].second;
     last[made] = rank;
     if (ranks.emplace(made, rank).second) in_order.push_back(std::move(made));
   }
   for (std::size_t begin = 0; begin < in_order.size();) {  // blocks of pieces whose merges are mixed
+    stop_if_interrupted();
     std::size_t end = begin + 1, behind = last[in_order[begin]];
     while (end < in_order.size() && ranks[in_order[end]] < behind) behind = std::max(behind, last[in_order[end++]]);
     const std::string& made = in_order[begin];
@@ -120,6 +123,7 @@ void check_complete(const Ranks& ranks, const Merges& merges, const std::unorder
                     const std::string& file) {
   std::set<std::pair<std::string_view, std::string_view>> listed(merges.begin(), merges.end());
   for (const auto& [made, rank] : ranks) {
+    stop_if_interrupted();
     for (std::size_t cut = 1; cut < made.size(); ++cut) {
       if ((static_cast<unsigned char>(made[cut]) & 0xC0) == 0x80) continue;
       const std::string_view left = std::string_view(made).substr(0, cut), right = std::string_view(made).substr(cut);
@@ -144,6 +148,7 @@ std::string sentencepiece_of(const Vocabulary& vocabulary,
   std::unordered_set<std::string_view> reachable;
   std::size_t bytes = 0;
   for (const auto& [text, id] : vocabulary) {
+    stop_if_interrupted();
     if (static_cast<std::size_t>(id) >= vocabulary.size() || !model.pieces[static_cast<std::size_t>(id)].text.empty())
       throw_input_error("{}: model.vocab gives the id {} to '{}'; of {} pieces each must have its own.", file, id, text,
                         vocabulary.size());

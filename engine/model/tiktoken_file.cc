@@ -1,7 +1,7 @@
 // tiktoken files: lines of "base64 rank", where a token's rank is its id and decides which merge comes first. They hold
-// no special tokens; those of Llama 3 follow the ranks, by the names that files beside it list, else by those of 3.1.
+// no special tokens; those of Llama 3 follow the ranks, by the names that files beside it list. A folder without any
+// such files, as Meta published, gets those of 3.1.
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 
 #include "engine/common/error.h"
@@ -92,7 +92,7 @@ std::vector<Merge> merges_of(const std::vector<std::string>& tokens) {
 }
 
 /// As transformers has it: what added_tokens_decoder and extra_special_tokens list follows the ranks, with names for
-/// the ids between. Where no file lists anything, transformers has no special tokens; then the names above are taken.
+/// the ids between. A folder without such files, which transformers cannot read, gets the names above.
 /// Returns what the hash does not know of.
 std::vector<AddedToken> add_specials(BpeSpec& spec, const TokenizerSettings& settings) {
   const auto first = static_cast<std::int32_t>(spec.tokens.size());

@@ -1,6 +1,5 @@
 // tokenizer.model of SentencePiece, as transformers reads it: by SentencePiece's own rules, or where the tokenizer's
 // class is LlamaTokenizer by that class's.
-#include <algorithm>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -72,7 +71,6 @@ class TokenizerModel {
   /// LlamaTokenizer takes the pieces by their ids, whatever their scores, and makes merges of all of them.
   std::string as_llama_reads_it(SentencePieceModel& model) const {
     model.prefix_space = settings_.add_prefix_space.value_or(true);
-    model.removes_spaces = false;
     SentencePieceModel read = model;
     float score = 0;
     for (SentencePieceModel::Piece& piece : read.pieces) {

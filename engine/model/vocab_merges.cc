@@ -45,8 +45,8 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   if (!vocab.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", spec.file);
   Vocabulary vocabulary;
   for (const auto& [text, id] : vocab.items()) {
-    if (!id.is_number_integer() || id < 0 || id >= 1 << 22)
-      throw_input_error("{}: token '{}' has no id below 4194304.", spec.file, text);
+    if (!id.is_number_integer() || id < 0 || id >= kMostTokens)
+      throw_input_error("{}: token '{}' has no id below {}.", spec.file, text, kMostTokens);
     vocabulary.emplace_back(text, id.get<std::int32_t>());
   }
   set_vocabulary(spec, vocabulary, read_merges(merges_text, merges.string()));

@@ -127,13 +127,13 @@ void check_tied(const TensorFiles& files, const ModelConfig& config, const Matri
   align(view, storage);
   std::vector<float> a(config.hidden), b(config.hidden);
   for (std::size_t row = 0; row < config.vocab; ++row) {
+    stop_if_interrupted();
     to_f32(embedding.data, embedding.type, row * config.hidden, config.hidden, a.data());
     to_f32(view.data, view.type, row * config.hidden, config.hidden, b.data());
     if (a == b) continue;
     throw_input_error(
         "{}: tensor '{}' differs from '{}' in row {}, but field 'tie_word_embeddings' in config.json is true. Write "
-        "false "
-        "there if the head is the model's, or remove the tensor.",
+        "false there if the head is the model's, or remove the tensor.",
         files.source(), kHead, kEmbedding, row);
   }
 }

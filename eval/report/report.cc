@@ -182,8 +182,7 @@ std::string budget_note(const Summary& s) {
   const bool any = std::any_of(s.methods.begin(), s.methods.end(),
                                [](const MethodSummary& m) { return !m.attends_everything_at.empty(); });
   return any ? " A method that attends everything has a budget for the whole context there, so that its answers are "
-               "full "
-               "attention's: a smaller budget or a longer context shows what it loses."
+               "full attention's: a smaller budget or a longer context shows what it loses."
              : "";
 }
 
