@@ -12,6 +12,7 @@
 #include "cli/parse.h"
 #include "cli/say.h"
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
@@ -203,6 +204,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
   WeightFiles& weights = *session.weights;
   folder.before_each_line([&] { weights.check(); });
   const auto fail_for_weights = [&](const WeightsChanged& error) {
+    const KeepingWork keeping;
     progress.finish();
     folder.take_back();
     if (!folder.begun()) throw RunError(fmt::format("{} Nothing was written.", error.what()));
@@ -211,6 +213,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
         error.what(), folder.finished().empty() ? "" : "; those before are kept", go_on));
   };
   const auto keeps_samples = [&] {
+    const KeepingWork keeping;
     progress.finish();
     folder.output().check_there();
     try {

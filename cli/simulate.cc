@@ -273,6 +273,7 @@ void simulate(const SimulateArguments& a) {
     if (sweep.points.empty())
       throw_run_error("Interrupted before the first point; '{}' is as it was, and the same command begins anew.",
                       a.out);
+    const KeepingWork keeping;
     write_files(a, folder, sweep, command, equal);
     throw_run_error("Interrupted: {} points are kept. Go on with the same command and --resume{}.", sweep.points.size(),
                     a.force ? " in place of --force" : "");

@@ -10,6 +10,8 @@ namespace {
 std::atomic<bool> flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch nothing else");
 
+thread_local int keeping = 0;  // KeepingWork objects that live
+
 }  // namespace
 
 bool interrupted() {
@@ -17,7 +19,14 @@ bool interrupted() {
 }
 
 void stop_if_interrupted() {
-  if (interrupted()) throw Interrupted();
+  if (interrupted() && keeping == 0) throw Interrupted();
+}
+
+KeepingWork::KeepingWork() {
+  ++keeping;
+}
+KeepingWork::~KeepingWork() {
+  --keeping;
 }
 
 bool interrupt() {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <unistd.h>
 
 #include "engine/common/error.h"
@@ -11,6 +12,7 @@
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/sentencepiece_json.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"
@@ -46,6 +48,9 @@ TEST(Interrupt, EndsLongWorkOnFilesAndTexts) {
   expect_stops("composing", [] { compose_utf8("text"); });
   const std::vector<std::byte> weights((std::size_t{64} << 20) + 8);  // a hash looks between pieces of 64 MiB
   expect_stops("hashing", [&] { content_hash(weights); });
+  expect_stops("merges", [] {
+    sentencepiece_of({{"<unk>", 0}, {"a", 1}, {"aa", 2}}, {{"a", "a"}}, "<unk>", /*prefix_space=*/false, "file");
+  });
   const WordSplitter splitter({kGpt2Words}, "file");
   expect_stops("splitting", [&] { splitter.split("two words", [](std::string_view) { return true; }); });
   const auto tokenizers = golden_folder() / "tokenizers";
@@ -53,6 +58,31 @@ TEST(Interrupt, EndsLongWorkOnFilesAndTexts) {
     const auto tokenizer = load_tokenizer(path);
     expect_stops(path.c_str(), [&] { tokenizer->encode("two words", true); });
   }
+}
+
+TEST(Interrupt, LeavesAThreadThatKeepsItsWorkAlone) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "samples", std::string(std::size_t{9} << 20, ' '));
+  const auto stops = [&] {
+    try {
+      read_file(folder / "samples");
+    } catch (const Interrupted&) {
+      return true;
+    }
+    return false;
+  };
+  const auto kept = [&] {
+    interrupt();
+    bool kept = false, stopped_elsewhere = false;
+    {
+      const KeepingWork keeping;
+      { const KeepingWork within; }
+      kept = !stops();
+      std::thread([&] { stopped_elsewhere = stops(); }).join();
+    }
+    _exit(kept && stopped_elsewhere && stops() ? 42 : 0);
+  };
+  EXPECT_EXIT(kept(), ::testing::ExitedWithCode(42), "");
 }
 
 }  // namespace
