@@ -82,11 +82,12 @@ Manifest manifest_of(const std::vector<RunFolder>& runs) {
 }
 
 /// As a run of that version has them: with the documents of some samples alone, intervals would take the others for
-/// independent.
+/// independent, and a count of those that part would not be of all.
 std::vector<SampleResult> samples_of(const RunFolder& run, int version, bool& dropped) {
   std::vector<SampleResult> samples = run.samples();
-  if (version >= kDocumentsSince) return samples;
   for (SampleResult& sample : samples) {
+    if (version < kPartedSince) sample.parted.reset();
+    if (version >= kDocumentsSince) continue;
     dropped = dropped || sample.document;
     sample.document.reset();
   }

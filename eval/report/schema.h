@@ -25,10 +25,11 @@ class ObjectReader;
 
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
-/// 11: a sample's document; 12: a sample's rule and scores by rule; 13: null in summary.json where there is no figure,
-/// and where a lossless method parts from full. All are read.
+/// 11: a sample's document; 12: a sample's rule and scores by rule; 13: null in summary.json where there is no figure;
+/// `parted`, where a lossless method's tokens part from full's. All are read.
 inline constexpr int kSchemaVersion = 13;
 inline constexpr int kDocumentsSince = 11;  // runs that older programs began name no documents, also where they go on
+inline constexpr int kPartedSince = 13;     // likewise `parted`
 
 inline constexpr const char* kPerplexity = "perplexity";  // Manifest::benchmark of runs that have windows.jsonl
 

@@ -360,7 +360,7 @@ std::string to_json_text(const Summary& summary) {
     if (!method.attends_everything_at.empty()) out["attends_everything_at"] = method.attends_everything_at;
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
-    out["parted_samples"] = method.parted.size();
+    if (!method.parted.empty()) out["parted_samples"] = method.parted.size();
     json["methods"].push_back(std::move(out));
   }
   return json_text(json, 2) + "\n";

@@ -160,9 +160,10 @@ class BenchmarkRun {
       line.rule = scores[i].rule;
       line.by_rule = scores[i].by_rule;
       for (const NearTie& tie : result.sequences[i].near_ties) line.near_ties.push_back({tie.step, double(tie.margin)});
-      if (compares) line.parted = parting_of(full[i], result.sequences[i]);
+      const int version = folder_.manifest().schema_version;
+      if (compares && version >= kPartedSince) line.parted = parting_of(full[i], result.sequences[i]);
       line.depth = samples[i].depth;
-      if (folder_.manifest().schema_version >= kDocumentsSince) line.document = samples[i].document;
+      if (version >= kDocumentsSince) line.document = samples[i].document;
       folder_.append(line);
       folder_.append(timing_of(key, result, i, prefill_ns, device_.clock_name()));
     }

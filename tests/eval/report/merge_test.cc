@@ -72,6 +72,8 @@ TEST(MergeRuns, IsAsOldAsTheOldestRun) {
   const TemporaryFolder root;
   Manifest newer = example_manifest(), older = newer;
   older.schema_version = kDocumentsSince - 1;
+  Manifest between = newer;
+  between.schema_version = kPartedSince - 1;
   older.git_commit = "old";
   const auto with_documents = [&](const char* name, const Manifest& manifest,
                                   const std::vector<std::uint32_t>& indices) {
@@ -79,13 +81,14 @@ TEST(MergeRuns, IsAsOldAsTheOldestRun) {
     for (const std::uint32_t index : indices) {
       SampleResult sample = example_sample(index);
       if (manifest.schema_version >= kDocumentsSince) sample.document = index / 2;
+      if (manifest.schema_version >= kPartedSince) sample.parted = Parting{index, {}, {}};
       folder.append(sample);
       folder.append(example_timing(index));
     }
     return root / name;
   };
   const auto a = with_documents("a", newer, {0, 1}), b = with_documents("b", older, {1, 2, 3}),
-             c = with_documents("c", newer, {2, 3});
+             c = with_documents("c", newer, {2, 3}), d = with_documents("d", between, {1, 2, 3});
   for (const auto& parts : {std::vector{a, b}, std::vector{b, a}}) {
     const Merged merged = merge_runs(parts, root / "both", /*force=*/true);
     EXPECT_EQ(merged.there, 4u) << "sample 1 is the same in both";
@@ -93,12 +96,20 @@ TEST(MergeRuns, IsAsOldAsTheOldestRun) {
     const RunFolder both = RunFolder::open(root / "both");
     EXPECT_EQ(both.manifest().schema_version, older.schema_version);
     EXPECT_EQ(both.manifest().programs().size(), 2u);
-    for (const SampleResult& sample : both.samples()) EXPECT_FALSE(sample.document) << sample.index;
+    for (const SampleResult& sample : both.samples()) EXPECT_FALSE(sample.document || sample.parted) << sample.index;
+  }
+  EXPECT_FALSE(merge_runs(std::vector{a, d}, root / "between", false).documents_dropped);
+  for (const SampleResult& sample : RunFolder::open(root / "between").samples()) {
+    EXPECT_EQ(sample.document, sample.index / 2);
+    EXPECT_FALSE(sample.parted) << sample.index;
   }
   EXPECT_FALSE(merge_runs(std::vector{a, c}, root / "new", false).documents_dropped);
   const RunFolder whole = RunFolder::open(root / "new");
   EXPECT_EQ(whole.manifest().schema_version, kSchemaVersion);
-  for (const SampleResult& sample : whole.samples()) EXPECT_EQ(sample.document, sample.index / 2);
+  for (const SampleResult& sample : whole.samples()) {
+    EXPECT_EQ(sample.document, sample.index / 2);
+    EXPECT_TRUE(sample.parted) << sample.index;
+  }
 }
 
 TEST(MergeRuns, SaysWhatIsMissing) {

@@ -144,6 +144,13 @@ TEST(RunBenchmark, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
   EXPECT_EQ(summary.methods[0].parted.size(), 3u);
   EXPECT_EQ(summary.methods[1].parted.size(), 0u);
   EXPECT_THAT(report_text(summary, false), ::testing::HasSubstr("streaming is lossless, and its tokens part"));
+  const testing::Json methods = parse_json(to_json_text(summary), "summary.json").at("methods");
+  EXPECT_EQ(methods.at(0).at("parted_samples"), 3);
+  EXPECT_FALSE(methods.at(1).contains("parted_samples"));
+  manifest.schema_version = kPartedSince - 1;  // a run that an older program began
+  RunFolder older = RunFolder::create(root.path() / "older", manifest);
+  run_benchmark(Praise(model), options, model, *device, pool, older);
+  for (const SampleResult& sample : older.samples()) EXPECT_EQ(sample.parted, std::nullopt) << sample.method;
 }
 
 TEST(PrefixCache, GoesOnWhereNothingCanBeKept) {
