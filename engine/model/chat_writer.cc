@@ -35,7 +35,9 @@ std::int32_t ChatWriter::end_of_answer(const Tokenizer& tokenizer) const {
   if (found == std::string::npos) return -1;
   const std::size_t end = text.find_first_not_of(" \n", found + answer.size());
   if (end == std::string::npos) return -1;
-  const std::int32_t token = tokenizer.encode(text.substr(end), /*add_bos=*/false, Specials::parsed).front();
+  const std::vector<std::int32_t> ids = tokenizer.encode(text.substr(end), /*add_bos=*/false, Specials::parsed);
+  if (ids.empty()) return -1;  // bytes that no token stands for
+  const std::int32_t token = ids.front();
   const std::string bytes = tokenizer.bytes_of(token, /*first=*/false);
   return bytes.empty() || tokenizer.special(bytes) == token ? token : -1;
 }

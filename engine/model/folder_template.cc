@@ -2,6 +2,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -90,7 +91,10 @@ Json messages_json(std::span<const ChatMessage> messages) {
 }  // namespace
 
 std::map<std::string, std::string> named_special_tokens(const fs::path& folder) {
-  TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
+  std::optional<TokenizerJsonFacts> facts;
+  if (const fs::path file = folder / "tokenizer.json"; path_exists(file))
+    facts = TokenizerJsonFacts{is_byte_level(read_file(file, kMostOfTokenizerJson)), {}};
+  TokenizerSettings settings = read_tokenizer_settings(folder, facts);
   settings.name_by_class();
   std::map<std::string, std::string> tokens;
   for (const TokenizerSettings::Named& name : settings.named) tokens[name.field] = name.token.text;

@@ -20,14 +20,14 @@ using Json = nlohmann::json;
 class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& folder) : folder_(folder), path_(folder / "tokenizer.json") {
-    const std::string bytes = read_file(path_, std::size_t{128} << 20);
+    const std::string bytes = read_file(path_, kMostOfTokenizerJson);
     if (nests_deeper(bytes))
       throw_input_error("{}: its brackets are nested deeper than {}.", path_.string(), kJsonNesting);
     json_ = json_or_discarded(bytes);
     if (!json_.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", path_.string());
     spec_.file = path_.string();
     spec_.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes))));
-    facts_.byte_level = bytes.find("\"ByteLevel\"") != std::string::npos;
+    facts_.byte_level = is_byte_level(bytes);
   }
 
   std::unique_ptr<Tokenizer> read(std::uint32_t rows) {
@@ -71,7 +71,8 @@ class TokenizerJson {
   }
 
   std::int32_t id_of(const Json& value, const std::string& path) const {
-    if (!value.is_number_integer() || value < 0 || value >= 1 << 22) refuse(path, value, "a token id below 4194304");
+    if (!value.is_number_integer() || value < 0 || value >= kMostTokens)
+      refuse(path, value, fmt::format("a token id below {}", kMostTokens));
     return value.get<std::int32_t>();
   }
 
@@ -142,10 +143,9 @@ class TokenizerJson {
 
   /// Whether there are spaces in front at all; `pieces` gets the rule.
   bool read_metaspace(SentencePieceSpec& pieces) const {
-    if (absent(json_, "pre_tokenizer") || json_["pre_tokenizer"].value("type", Json()) != "Metaspace")
-      refuse("pre_tokenizer", json_.value("pre_tokenizer", Json()),
-             "a Metaspace beside byte_fallback without a normalizer");
-    const Json& part = json_["pre_tokenizer"];
+    const Json part = json_.value("pre_tokenizer", Json());
+    if (!part.is_object() || part.value("type", Json()) != "Metaspace")
+      refuse("pre_tokenizer", part, "a Metaspace beside byte_fallback without a normalizer");
     if (part.value("replacement", Json()) != kSpaceMark)
       refuse("pre_tokenizer.replacement", part.value("replacement", Json()), "U+2581");
     if (flag_of(part, "split", "pre_tokenizer.split", true))

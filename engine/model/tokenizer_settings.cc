@@ -127,6 +127,18 @@ class Reader {
     return fields_[name].get<bool>();
   }
 
+  [[noreturn]] void refuse_extra(const char* name) const {
+    throw_input_error("{} is {}, but a list of tokens, or an object of names and tokens, is needed.", field(name),
+                      json_excerpt(fields_[name]));
+  }
+
+  /// An object of names and tokens; an empty one where the field is missing.
+  OrderedJson& specific_tokens() {
+    OrderedJson& tokens = fields_.emplace(kSpecific, OrderedJson::object()).first.value();
+    if (!tokens.is_object()) throw_input_error("{} must be an object.", field(kSpecific));
+    return tokens;
+  }
+
   static bool holds_something(const OrderedJson& object, const char* name) {
     return object.contains(name) && !object[name].is_null() && !object[name].empty();
   }
@@ -172,6 +184,7 @@ class Reader {
       const std::string where = fmt::format("{}: field '{}'", file.string(), name);
       if (name == kExtra && value.is_array()) {
         OrderedJson all = holds_something(fields_, kExtra) ? fields_[kExtra] : OrderedJson::array();
+        if (!all.is_array()) refuse_extra(kExtra);
         for (const OrderedJson& token : value) {
           if (token.is_object() && token.contains("special"))
             throw_input_error("{} has a token with 'special', which transformers refuses there.", where);
@@ -180,7 +193,7 @@ class Reader {
         }
         fields_[kExtra] = all;
       } else if (name == kExtra && value.is_object()) {
-        fields_[kSpecific].update(value);
+        specific_tokens().update(value);
         fields_.erase(kExtra);
       } else {
         fields_[name] = value.is_object() ? from_map(value, where) : value;
@@ -200,8 +213,9 @@ class Reader {
     if (!path_exists(file)) return;
     settings_.any = true;
     const auto text_of = [](const OrderedJson& token) {
-      if (token.is_string()) return token.get<std::string>();
-      return token.is_object() && token.contains(kFromMap) ? token["content"].get<std::string>() : std::string();
+      const bool from_map = token.is_object() && token.contains(kFromMap);
+      const OrderedJson text = from_map ? token.value("content", OrderedJson()) : token;
+      return text.is_string() ? text.get<std::string>() : std::string();
     };
     std::set<std::string> special;
     for (const char* name : kStandard) special.insert(text_of(fields_.value(name, OrderedJson())));
@@ -236,10 +250,7 @@ class Reader {
     for (const auto& [name, value] : fields_.items()) {
       if (!is_standard(name) && name.ends_with("_token") && is_token(value)) specific[name] = value;
     }
-    if (fields_.contains(kSpecific)) {
-      if (!fields_[kSpecific].is_object()) throw_input_error("{} must be an object.", field(kSpecific));
-      specific.update(fields_[kSpecific]);
-    }
+    specific.update(specific_tokens());
     for (const auto& [name, value] : specific.items()) {
       settings_.named.push_back({name, named_token(value, field(name))});
     }
@@ -251,9 +262,7 @@ class Reader {
     const OrderedJson& value = fields_[name];
     std::vector<AddedToken>& all = settings_.extra.emplace();
     if (value.is_null()) return;
-    if (!value.is_array())
-      throw_input_error("{} is {}, but a list of tokens, or an object of names and tokens, is needed.", field(name),
-                        json_excerpt(value));
+    if (!value.is_array()) refuse_extra(name);
     for (const OrderedJson& token : value) {
       all.push_back(named_token(token, field(name)));
       settings_.extra_has_objects = settings_.extra_has_objects || token.is_object();
@@ -272,6 +281,10 @@ class Reader {
 TokenizerSettings read_tokenizer_settings(const std::filesystem::path& folder,
                                           const std::optional<TokenizerJsonFacts>& tokenizer_json) {
   return Reader(folder, tokenizer_json).read();
+}
+
+bool is_byte_level(std::string_view tokenizer_json) {
+  return tokenizer_json.find("\"ByteLevel\"") != std::string_view::npos;
 }
 
 AddedToken read_added_token(const OrderedJson& token, const std::string& where) {
@@ -346,8 +359,8 @@ void TokenizerSettings::add_to(AddedVocabulary& added, const KnownVocabulary& kn
   std::set<std::string> seen;
   for (const auto& [id, token] : added.tokens()) seen.insert(token.text);
   const auto is_there = [&](const AddedToken& token) {
-    return std::any_of(added.tokens().begin(), added.tokens().end(),
-                       [&](const auto& entry) { return same_but_id(entry.second, token); });
+    const std::int32_t id = added.id_of(token.text);
+    return id >= 0 && same_but_id(added.tokens().at(id), token);
   };
   for (const auto& [id, token] : listed) {
     if (is_there(token)) continue;

@@ -2,11 +2,15 @@
 // Hugging Face folders state them. docs/model_folder.md lists the places and which of them counts.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "engine/model/added_tokens.h"
@@ -16,6 +20,11 @@ namespace tandem {
 /// How transformers builds the tokenizer: `backend` takes tokenizer.json (or tokenizer.model) as it is, the others take
 /// vocabulary and merges from there and have rules of their own for the rest.
 enum class TokenizerClass { backend, llama, qwen2, gpt2 };
+
+inline constexpr std::size_t kMostOfTokenizerJson = std::size_t{128} << 20;  // bytes
+
+/// Whether the bytes of a tokenizer.json describe a byte-level tokenizer.
+bool is_byte_level(std::string_view tokenizer_json);
 
 /// What tokenizer.json says that decides how the other files are read.
 struct TokenizerJsonFacts {

@@ -181,6 +181,27 @@ TEST_F(AddedTokens, EveryFormGivesOneId) {
   }
 }
 
+TEST_F(AddedTokens, FormsThatAreNoneAreNamed) {
+  copy("small_llama3");
+  const Json map_of_names = {{"extra_special_tokens", {{"image_token", "<image>"}}}};
+  write("special_tokens_map.json", map_of_names);
+  write("tokenizer_config.json", {{"model_specific_special_tokens", "<image>"}});
+  EXPECT_THAT(sentence(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'model_specific_special_tokens'")));
+  write("tokenizer_config.json", Json::object());
+  EXPECT_EQ(parsed("<image>"), Ids{705});
+  write("special_tokens_map.json", {{"extra_special_tokens", {"<image>"}}});
+  for (const Json& none : std::vector<Json>{"<image>", 7}) {
+    write("tokenizer_config.json", {{"extra_special_tokens", none}});
+    EXPECT_THAT(sentence(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'extra_special_tokens' is"))) << none;
+  }
+  write("special_tokens_map.json", Json::object());
+  write("added_tokens.json", {{"<image>", 705}});
+  for (const Json& none : std::vector<Json>{{{"__from_map", true}}, {{"__from_map", true}, {"content", 7}}}) {
+    write("tokenizer_config.json", {{"pad_token", none}});
+    EXPECT_THAT(sentence(), AllOf(HasSubstr("tokenizer_config.json"), HasSubstr("'pad_token'"))) << none;
+  }
+}
+
 // lstrip, rstrip and single_word.
 TEST_F(AddedTokens, FlagsTakeSpacesAlongAndLookAtNeighbours) {
   copy("small_llama3");

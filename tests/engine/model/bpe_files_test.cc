@@ -92,6 +92,15 @@ TEST_F(BpeFiles, TokenizerJsonNamesTheField) {
     EXPECT_THAT(said_of_json("small_llama3", "tokenizer.json", c.change),
                 AllOf(HasSubstr("tokenizer.json"), HasSubstr(c.says)));
   }
+  for (const Json& none : {Json("Metaspace"), Json::array({"Metaspace"})}) {
+    EXPECT_THAT(said_of_json("small_llama3", "tokenizer.json",
+                             [&](Json& j) {
+                               j["model"]["byte_fallback"] = true;
+                               j["model"]["ignore_merges"] = false;
+                               j["pre_tokenizer"] = none;
+                             }),
+                AllOf(HasSubstr("tokenizer.json"), HasSubstr("'pre_tokenizer' is"), HasSubstr("Metaspace")));
+  }
   EXPECT_THAT(said("small_llama3", "tokenizer.json", [](std::string& b) { b.resize(b.size() / 2); }),
               HasSubstr("not a JSON object"));
   EXPECT_THAT(said("small_llama3", "tokenizer.json", [](std::string& b) { b = std::string(100000, '['); }),

@@ -104,6 +104,16 @@ TEST(FolderTemplate, SpecialTokensAreThoseThatTransformersPasses) {
   }
 }
 
+TEST(FolderTemplate, AByteLevelTokenizerHasNoNamesOfLlamas) {
+  using Names = std::map<std::string, std::string>;
+  const TemporaryFolder folder;
+  write_bytes(folder / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "eos_token": "<b>"})");
+  EXPECT_EQ(named_special_tokens(folder.path()),
+            (Names{{"bos_token", "<s>"}, {"eos_token", "<b>"}, {"unk_token", "<unk>"}}));
+  write_bytes(folder / "tokenizer.json", R"({"decoder": {"type": "ByteLevel"}})");
+  EXPECT_EQ(named_special_tokens(folder.path()), (Names{{"eos_token", "<b>"}}));
+}
+
 TEST(FolderTemplate, TheTemplateIsTheOneThatTransformersTakes) {
   const TemplateFolder folder("file");
   const auto text = [&] { return folder.open()->render(kHello, {}); };
@@ -241,6 +251,8 @@ TEST(ChatWriter, ANameAndTheEndOfAnAnswerComeFromEither) {
   const TemplateFolder plain("{{ messages[-1].content }}"), refusing("{{ raise_exception('never') }}");
   EXPECT_EQ(ChatWriter(plain.open()).end_of_answer(*tokenizer), -1);
   EXPECT_EQ(ChatWriter(refusing.open()).end_of_answer(*tokenizer), -1);
+  const TemplateFolder lost("{{ messages[-1].content }}\x01");
+  EXPECT_EQ(ChatWriter(lost.open()).end_of_answer(*load_tokenizer(golden_folder() / "tokenizers/small_smollm2")), -1);
 }
 
 TEST(ChatWriter, FormatsEndAnAnswerWithTheirToken) {
