@@ -1,5 +1,7 @@
-// Every kind of tokenizer file; one that is accepted must encode and decode any text.
+// Every kind of tokenizer file, and the files that name special tokens beside one; what is accepted must encode and
+// decode any text.
 #include <filesystem>
+#include <map>
 
 #include "engine/common/paths.h"
 #include "engine/model/tokenizer.h"
@@ -28,7 +30,7 @@ void use(const std::string& folder) {
 
 int main(int argc, char** argv) {
   const std::filesystem::path golden = testing::golden_folder() / "tokenizers";
-  const fuzz::ScratchFolder json, model, files;
+  const fuzz::ScratchFolder json, model, files, named;
   const auto seed = [](const std::filesystem::path& file) { return fuzz::read_seed(file.string()); };
   const auto alone = [](const fuzz::ScratchFolder& folder, const char* name) {
     return [&folder, name](const std::string& input) {
@@ -54,5 +56,20 @@ int main(int argc, char** argv) {
        alone(model, "tokenizer.model")}};
   for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"})
     formats.push_back({name, {seed(golden / "small_qwen2_files" / name)}, beside_others(name)});
+  // The same of files that name special tokens. They count without added_tokens_decoder alone.
+  named.write("tokenizer.json", seed(golden / "small_llama3" / "tokenizer.json"));
+  const std::map<std::string, std::string> settings = {
+      {"tokenizer_config.json",
+       R"({"pad_token": {"__type": "AddedToken", "content": "<a>"}, "extra_special_tokens": ["<b>"],)"
+       R"( "model_specific_special_tokens": {"image_token": "<c>"}})"},
+      {"special_tokens_map.json",
+       R"({"bos_token": {"content": "<d>", "lstrip": true}, "extra_special_tokens": [{"content": "<e>"}, "<f>"]})"},
+      {"added_tokens.json", R"({"<a>": 705, "<g>": 706})"}};
+  for (const auto& [damaged, valid] : settings) {
+    formats.push_back({"named." + damaged, {valid}, [&, name = damaged](const std::string& input) {
+                         for (const auto& [other, whole] : settings) named.write(other, other == name ? input : whole);
+                         use(named.path());
+                       }});
+  }
   return fuzz::run(argc, argv, formats);
 }
