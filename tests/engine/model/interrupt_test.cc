@@ -73,14 +73,14 @@ TEST(Interrupt, LeavesAThreadThatKeepsItsWorkAlone) {
   };
   const auto kept = [&] {
     interrupt();
-    bool kept = false, stopped_elsewhere = false;
+    bool whole = false, stopped_elsewhere = false;
     {
       const KeepingWork keeping;
       { const KeepingWork within; }
-      kept = !stops();
+      whole = !stops();
       std::thread([&] { stopped_elsewhere = stops(); }).join();
     }
-    _exit(kept && stopped_elsewhere && stops() ? 42 : 0);
+    _exit(whole && stopped_elsewhere && stops() ? 42 : 0);
   };
   EXPECT_EXIT(kept(), ::testing::ExitedWithCode(42), "");
 }
