@@ -187,19 +187,27 @@ TEST_F(CompareProgram, DeepIsTheEmbeddedModel) {
 }
 
 TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
-  const pid_t child =
-      cli::start("compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a"));
-  ASSERT_GT(child, 0);
-  const auto finished = [&] {
-    const fs::path file = fs::path(folder("a")) / "samples.jsonl";
-    return fs::exists(file) ? cli::lines(read_bytes(file)) : 0;
+  const fs::path file = fs::path(folder("a")) / "samples.jsonl";
+  const auto finished = [&] { return fs::exists(file) ? cli::lines(read_bytes(file)) : 0; };
+  const auto interrupt_at = [&](std::size_t samples, const std::string& options) {
+    const pid_t child = cli::start(
+        "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a") + options,
+        folder("said"));
+    ASSERT_GT(child, 0);
+    for (int i = 0; i < 6000 && finished() < samples; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    kill(child, SIGINT);
+    EXPECT_EQ(cli::exit_code_of(child), 3);
+    EXPECT_THAT(bytes(".", "said"), HasSubstr("finished samples are kept"));
+    EXPECT_GE(finished(), samples);
+    EXPECT_LT(finished(), 1500u);
+    EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), finished());
   };
-  for (int i = 0; i < 6000 && finished() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  kill(child, SIGINT);
-  EXPECT_EQ(cli::exit_code_of(child), 3);
-  EXPECT_GE(finished(), 3u);
-  EXPECT_LT(finished(), 1500u);
-  EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), finished());
+  interrupt_at(3, "");
+  std::string samples = read_bytes(file);
+  const std::string begin = "\"prediction\":\"";
+  samples.insert(samples.find(begin) + begin.size(), std::string(std::size_t{9} << 20, 'x'));
+  write_bytes(file, samples);  // longer than a file that is read without asking for ^C
+  interrupt_at(cli::lines(samples) + 1, " --resume");
 }
 
 // TANDEM_KILLS=200 makes it the long check.
