@@ -78,8 +78,9 @@ void longbench(const LongBenchCommand& command) {
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;
-  eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
-  check_free_memory(session, options.batch, benchmark.max_length());
+  const std::uint32_t longest = benchmark.longest_prompt();
+  eval::check_device_room(options.engine, session.model, options.batch, longest, "--max-length");
+  check_free_memory(session, options.batch, longest);
   if (command.tasks.empty()) {
     say_unread(
         "--data", command.data, eval::unread_longbench(command.data),
