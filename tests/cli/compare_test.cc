@@ -190,16 +190,13 @@ TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
   const pid_t child =
       cli::start("compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a"));
   ASSERT_GT(child, 0);
-  const auto finished = [&] {
-    const fs::path file = fs::path(folder("a")) / "samples.jsonl";
-    return fs::exists(file) ? cli::lines(read_bytes(file)) : 0;
-  };
-  for (int i = 0; i < 6000 && finished() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::string file = folder("a") + "/samples.jsonl";
+  cli::wait_for_lines(file, 3);
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
-  EXPECT_GE(finished(), 3u);
-  EXPECT_LT(finished(), 1500u);
-  EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), finished());
+  EXPECT_GE(cli::lines_of(file), 3u);
+  EXPECT_LT(cli::lines_of(file), 1500u);
+  EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), cli::lines_of(file));
 }
 
 // TANDEM_KILLS=200 makes it the long check.
