@@ -49,7 +49,8 @@ class Section {
            std::vector<std::string> more) {
     any_least_ = any_least_ || method.fit == Fit::least;
     any_most_ = any_most_ || method.fit == Fit::most;
-    const std::optional<double> of_whole = bytes ? ratio(*bytes, whole_) : std::nullopt;
+    std::optional<double> of_whole;
+    if (bytes) of_whole = ratio(*bytes, whole_);
     std::vector<std::string>& row = table_.rows.emplace_back();
     row = {method.fit == Fit::set       ? percent(share)
            : method.fit == Fit::least   ? "least"
