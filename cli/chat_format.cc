@@ -21,6 +21,15 @@ ChatWriter writer_of(const std::string& given, const Model& model) {
 
 }  // namespace
 
+void add_chat_format(Command command, std::string& name) {
+  command.option("--chat-format", name,
+                 "With --chat: " + join_names(chat_format_names()) + " [the chat template of the model's folder]");
+}
+
+void add_no_thinking(Command command, bool& flag) {
+  command.flag("--no-thinking", flag, "With --chat: answer without reasoning first (Qwen3 and others that can)");
+}
+
 ChatWriter choose_chat_format(const std::string& given, bool no_thinking, Model& model) {
   ChatWriter writer = writer_of(given, model);
   const ChatMessage question{"user", "Why?"};

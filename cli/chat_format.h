@@ -3,10 +3,15 @@
 
 #include <string>
 
+#include "cli/command.h"
 #include "engine/model/chat_writer.h"
 #include "engine/model/model.h"
 
 namespace tandem::cli {
+
+/// --chat-format, --no-thinking: of commands that have --chat.
+void add_chat_format(Command command, std::string& name);
+void add_no_thinking(Command command, bool& flag);
 
 /// Writes conversations in the format of this name, or where `given` is empty by the template of the model's folder.
 /// The token that ends its answers becomes a stop token of the model. InputError for an unknown name, for a folder

@@ -214,11 +214,8 @@ void add_generate(Command app) {
   command.option("--method", options->method, "Method with its options (`tandem methods`)").show_default();
   command.flag("--chat", options->chat, "A conversation: each line of the input is a turn");
   command.option("--system", options->system, "With --chat: the system's message");
-  command.option("--chat-format", options->chat_format,
-                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [the chat template of the model's folder]");
-  command.flag("--no-thinking", options->no_thinking,
-               "With --chat: answer without reasoning first (Qwen3 and others that can)");
+  add_chat_format(command, options->chat_format);
+  add_no_thinking(command, options->no_thinking);
   command.option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)").show_default();
   command
       .option("--temperature", options->sampling.temperature,

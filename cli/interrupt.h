@@ -1,5 +1,5 @@
-// ^C and SIGTERM set interrupted(): the work in progress asks for it and stops in good order (Interrupted). A
-// second signal ends the program at once.
+// ^C and SIGTERM set interrupted(): the work in progress asks for it and stops in good order (Interrupted). A second
+// signal ends the program at once.
 #pragma once
 
 #include "engine/common/interrupt.h"

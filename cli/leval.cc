@@ -122,9 +122,7 @@ void add_leval(Command eval) {
                  "as the model has positions for beside answer and longest question]");
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
   command.flag("--chat", options->chat, "Put a chat template around prompts");
-  command.option("--chat-format", options->chat_format,
-                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [the chat template of the model's folder]");
+  add_chat_format(command, options->chat_format);
   add_run_options(command, options->run, "leval");
   add_session_options(command, options->session, Models::trained);
   command.footer(kLevalFooter);

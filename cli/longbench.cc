@@ -78,8 +78,9 @@ void longbench(const LongBenchCommand& command) {
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;
-  eval::check_device_room(options.engine, session.model, options.batch, benchmark.max_length(), "--max-length");
-  check_free_memory(session, options.batch, benchmark.max_length());
+  const std::uint32_t longest = benchmark.longest_prompt();
+  eval::check_device_room(options.engine, session.model, options.batch, longest, "--max-length");
+  check_free_memory(session, options.batch, longest);
   if (command.tasks.empty()) {
     say_unread(
         "--data", command.data, eval::unread_longbench(command.data),
@@ -115,9 +116,7 @@ void add_longbench(Command eval) {
                  "leave 576 positions]");
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
   command.flag("--chat", options->chat, "Put a chat template around prompts");
-  command.option("--chat-format", options->chat_format,
-                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [the chat template of the model's folder]");
+  add_chat_format(command, options->chat_format);
   add_run_options(command, options->run, "longbench");
   add_session_options(command, options->session, Models::trained);
   command.footer(kLongbenchFooter);

@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
+#include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "methods/registry.h"
@@ -61,7 +62,7 @@ Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
 `tandem <subcommand> --help` explains each subcommand with an example.)";
 
 int give_up(ExitCode code, const std::string& sentence) {
-  std::fputs(("tandem: " + printable_lines(sentence) + "\n").c_str(), stderr);  // fmt would throw where stderr is full
+  say("tandem: " + sentence);
   return code;
 }
 

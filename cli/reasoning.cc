@@ -147,11 +147,8 @@ void add_reasoning(Command eval) {
   command.option("--seed", what.sampling.seed, "Seed of the draws").show_default();
   command.option("--batch", options->batch, "Sequences decoded together").show_default();
   command.flag("--chat", options->chat, "Put a chat template around prompts");
-  command.option("--chat-format", options->chat_format,
-                 "With --chat: " + fmt::format("{}", fmt::join(chat_format_names(), ", ")) +
-                     " [the chat template of the model's folder]");
-  command.flag("--no-thinking", options->no_thinking,
-               "With --chat: answer without reasoning first (Qwen3 and others that can)");
+  add_chat_format(command, options->chat_format);
+  add_no_thinking(command, options->no_thinking);
   add_run_options(command, options->run, "reasoning");
   add_session_options(command, options->session, Models::trained);
   command.footer(kReasoningFooter);

@@ -356,7 +356,7 @@ def special_token_variants(v):
         v.add(base, "class Qwen2TokenizerFast", [(TC, put(tokenizer_class="Qwen2TokenizerFast"))])
         v.add(base, "class GPT2Tokenizer", [(TC, put(tokenizer_class="GPT2Tokenizer"))])
         v.add(base, "class TokenizersBackend", [(TC, put(tokenizer_class="TokenizersBackend"))])
-        v.add(base, "class missing", [(TC, [] if base == "none" else drop("tokenizer_class"))])
+        v.add(base, "class missing", [(TC, drop("tokenizer_class"))])
         v.add(base, "class in config.json", [(TC, drop("tokenizer_class")), (CJ, put(tokenizer_class="LlamaTokenizer"))])
     v.add("llama", "tokenizer.json names another id", [(TJ, [{"op": "replace", "path": "/added_tokens/3/id", "value": 290}])])
     v.add("llama", "tokenizer.json plain token", [(TJ, [{"op": "add", "path": "/added_tokens/-", "value": {"id": 270, **token("<tool>", special=False)}}])])
@@ -380,8 +380,6 @@ def special_token_variants(v):
         v.add("pieces", f"placeholder renamed, {kind}", model(control=["<unused0>"]) + [(TC, put(added_tokens_decoder={"259": token("<image>")}))])
         v.add("pieces", f"listed tokens, {kind}", own + [(TC, put(added_tokens_decoder={
             "0": token("<unk>"), "1": token("<s>"), "2": token("</s>"), "300": token("<tool>", special=False)}))])
-
-
     v.add("both", "no tokenizer.model", [("tokenizer.model", None)])
     for style in ("old", "bare", "always", "first", "never"):
         for kind in ("LlamaTokenizer", "PreTrainedTokenizerFast"):

@@ -1,10 +1,12 @@
 // Files of tests, and a folder for them that is gone after the test.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -21,6 +23,20 @@ inline void write_bytes(const std::filesystem::path& file, const std::string& by
   std::ofstream out(file, std::ios::binary);
   out << bytes;
   if (!out.flush()) throw std::runtime_error("test cannot write " + file.string());
+}
+
+/// Files of a folder by name.
+inline std::map<std::string, std::string> contents(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files[entry.path().filename()] = read_bytes(entry.path());
+  return files;
+}
+
+/// Header and body as a safetensors file; the header may be anything.
+inline std::string safetensors_bytes(const std::string& header, const std::string& body) {
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header + body;
 }
 
 class TemporaryFolder {

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <iterator>
 
+#include "engine/common/utf8_character.h"
+
 namespace tandem {
 namespace {
 
@@ -30,28 +32,6 @@ bool is_hidden(char32_t c) {
   return std::any_of(kHidden.begin(), kHidden.end(), [c](const Range& r) { return c >= r.first && c <= r.last; });
 }
 
-struct Character {
-  char32_t code = 0;
-  std::size_t bytes = 0;  // 0: no UTF-8 begins here
-};
-
-Character first_of(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const std::uint8_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {};
-  char32_t code = lead & (0xFFu >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3Fu);
-  }
-  constexpr std::array<char32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (code < kLeast[bytes] || code > 0x10FFFF || is_surrogate) return {};
-  return {code, bytes};
-}
-
 void append_escaped(std::string& out, char32_t code) {
   if (code > 0xFFFF) {  // a pair of surrogates
     const std::uint32_t above = code - 0x10000;
@@ -65,7 +45,7 @@ std::string shown(std::string_view text, bool keep_lines) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const auto [code, bytes] = first_of(text);
+    const auto [code, bytes, part] = first_character(text);
     if (bytes == 0) {
       out += "\uFFFD";
     } else if (is_hidden(code) && !(keep_lines && (code == '\n' || code == '\t'))) {

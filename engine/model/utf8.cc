@@ -7,36 +7,12 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
+#include "engine/common/utf8_character.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes between two looks at the user's wish to stop
-
-/// Length of the well-formed character at `at`, or 0; `part` is then the length of its longest well-formed beginning
-/// (at least 1), by table 3-7 of the Unicode standard.
-std::size_t character_at(std::string_view text, std::size_t at, std::size_t& part) {
-  const auto byte = [&](std::size_t i) {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : std::uint8_t{0};
-  };
-  const unsigned first = byte(0);
-  part = 1;
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xC2 && first <= 0xDF ? 2 : first >= 0xE0 && first <= 0xEF ? 3 : 4;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    unsigned low = 0x80, high = 0xBF;
-    if (i == 1) {
-      if (first == 0xE0) low = 0xA0;
-      if (first == 0xED) high = 0x9F;  // surrogates
-      if (first == 0xF0) low = 0x90;
-      if (first == 0xF4) high = 0x8F;
-    }
-    if (at + i >= text.size() || byte(i) < low || byte(i) > high) return 0;
-    part = i + 1;
-  }
-  return length;
-}
 
 std::string compose_piece(std::string_view text) {
   // Below U+0300 everything is composed already: the lead bytes of longer characters are 0xCC and up.
@@ -60,28 +36,22 @@ std::string repair_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     stop_if_interrupted();
     for (const std::size_t end = std::min(at + kPiece, text.size()); at < end;) {
-      std::size_t part = 0;
-      const std::size_t length = character_at(text, at, part);
-      if (length == 0) {
-        out += "\xEF\xBF\xBD";
-        at += part;
-      } else {
-        out.append(text, at, length);
-        at += length;
-      }
+      const Utf8Character found = first_character(text.substr(at));
+      found.bytes == 0 ? out += "\xEF\xBF\xBD" : out.append(text, at, found.bytes);
+      at += found.part;
     }
   }
   return out;
 }
 
 std::size_t valid_utf8_bytes(std::string_view text) {
-  std::size_t at = 0, part = 0;
+  std::size_t at = 0;
   while (at < text.size()) {
     stop_if_interrupted();
     for (const std::size_t end = std::min(at + kPiece, text.size()); at < end;) {
-      const std::size_t length = character_at(text, at, part);
-      if (length == 0) return at;
-      at += length;
+      const std::size_t bytes = first_character(text.substr(at)).bytes;
+      if (bytes == 0) return at;
+      at += bytes;
     }
   }
   return at;
@@ -92,10 +62,9 @@ std::size_t unfinished_utf8(std::string_view text) {
     const auto first = static_cast<unsigned char>(text[text.size() - back]);
     if (first < 0x80) return 0;
     if (first < 0xC0) continue;  // continuation
-    std::size_t part = 0;
-    const std::size_t length = character_at(text, text.size() - back, part);
+    const Utf8Character found = first_character(text.substr(text.size() - back));
     const bool begins = first >= 0xC2 && first <= 0xF4;
-    return length == 0 && begins && part == back ? back : 0;
+    return found.bytes == 0 && begins && found.part == back ? back : 0;
   }
   return 0;
 }

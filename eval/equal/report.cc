@@ -49,18 +49,20 @@ class Section {
            std::vector<std::string> more) {
     any_least_ = any_least_ || method.fit == Fit::least;
     any_most_ = any_most_ || method.fit == Fit::most;
+    std::optional<double> of_whole;
+    if (bytes) of_whole = ratio(*bytes, whole_);
     std::vector<std::string>& row = table_.rows.emplace_back();
     row = {method.fit == Fit::set       ? percent(share)
            : method.fit == Fit::least   ? "least"
            : method.fit == Fit::most    ? "most"
            : method.fit == Fit::refused ? "refused"
                                         : "-",
-           label, bytes ? figure_text(ratio(*bytes, whole_), percent) : "-"};
+           label, figure_text(of_whole, percent)};
     row.insert(row.end(), more.begin(), more.end());
     if (method.fit == Fit::refused)
       refused_ += fmt::format(" {} is refused: {}{}", label, method.value, method.value.ends_with('.') ? "" : ".");
     any_as_given_ = any_as_given_ || method.fit == Fit::as_given;
-    if (method.fit == Fit::set && bytes && std::abs(*bytes / (share * whole_) - 1) > kNoticeable)
+    if (method.fit == Fit::set && of_whole && std::abs(*of_whole / share - 1) > kNoticeable)
       off_ += fmt::format("{}{}{}", off_.empty() ? "" : ", ", label,
                           equal_.shares.size() > 1 ? fmt::format(" at {}", percent(share)) : "");
   }

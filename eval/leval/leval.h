@@ -12,9 +12,8 @@
 // message.
 //
 // What is left to say so that two scores can be compared is in the protocol id:
-//   leval/v1+data:<hash>+tok:<hash>+template:<none, a chat format, or
-//   folder-<hash>>+length:first-words-<max_length>+score:upstream +budget:<as
-//   ruler's>+query:aware+question:in-prefill+eos:stops
+//   leval/v1+data:<hash>+tok:<hash>+template:<none, a chat format, or folder-<hash>>
+//   +length:first-words-<max_length>+score:upstream+budget:<as ruler's>+query:aware+question:in-prefill+eos:stops
 #pragma once
 
 #include <cstdint>

@@ -82,6 +82,27 @@ std::uint32_t LongBench::samples_of(const std::string& task) const {
   return options_.samples == 0 ? there : std::min(there, options_.samples);
 }
 
+std::uint32_t LongBench::longest_prompt() const {
+  struct Text {
+    std::size_t bytes;
+    const std::string* task;
+    std::uint32_t index;
+  };
+  std::vector<Text> texts;
+  for (const auto& [task, file] : files_)
+    for (std::uint32_t i = 0; i < samples_of(task); ++i)
+      texts.push_back({longbench_prompt(file.prompt, file.records[i]).size(), &task, i});
+  std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.bytes > b.bytes; });
+  // Few prompts have to be encoded: a text has no more tokens than bytes, and one that is cut about max_length.
+  std::uint32_t most = 0;
+  for (const auto& [bytes, task, index] : texts) {
+    if (most >= std::min<std::size_t>(bytes, options_.max_length) + room_) break;
+    const std::vector<std::int32_t> prompt = sample(*task, 0, index).prompt;
+    most = std::max(most, static_cast<std::uint32_t>(prompt.size()) + 2 * room_);
+  }
+  return std::min(most, options_.max_length + room_);
+}
+
 BenchmarkSample LongBench::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
   const LongBenchFile& from = file(task);
   const LongBenchRecord& record = from.records.at(index);

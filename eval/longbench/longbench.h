@@ -7,9 +7,8 @@
 // forbids a first token that ends them, where here an empty first line is text and an end token ends the answer.
 //
 // What is left to say so that two scores can be compared is in the protocol id:
-//   longbench/v1+data:<hash>+tok:<hash>+template:<none, a chat format, or
-//   folder-<hash>>+length:cut-middle-<max_length>+score:upstream +budget:<as
-//   ruler's>+query:aware+question:in-prefill+eos:stops
+//   longbench/v1+data:<hash>+tok:<hash>+template:<none, a chat format, or folder-<hash>>
+//   +length:cut-middle-<max_length>+score:upstream+budget:<as ruler's>+query:aware+question:in-prefill+eos:stops
 #pragma once
 
 #include <cstdint>
@@ -59,6 +58,8 @@ class LongBench final : public Benchmark {
 
   const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }
+  /// Tokens, of all samples: no prompt has more, and the longest few fewer.
+  std::uint32_t longest_prompt() const;
   std::uint32_t samples_of(const std::string& task) const;
   bool has(const std::string& task) const { return files_.contains(task); }
   const LongBenchFile& file(const std::string& task) const { return files_.at(task); }

@@ -41,7 +41,7 @@ Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& lab
   Table t;
   t.head = {"method", "windows", "perplexity [95\u00a0%]"};
   if (has_baseline(s)) t.head.emplace_back("nats per token more than the first [95\u00a0%]");
-  const bool marked = !budget_note(s.run).empty();
+  const bool marked = any_attends_everything(s.run.methods);
   if (marked) t.head.emplace_back("budget");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const MethodLoss& m = s.methods[i];

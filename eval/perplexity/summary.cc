@@ -99,8 +99,6 @@ std::string to_json_text(const PerplexitySummary& summary) {
     if (loss.difference.n > 0) method["nll_difference"] = json_of(loss.difference);
     method["nll_by_position"] = loss.nll_by_position;
     write_latency(method, summary.run.methods[i]);
-    if (const auto& at = summary.run.methods[i].attends_everything_at; !at.empty())
-      method["attends_everything_at"] = at;
     json["methods"].push_back(std::move(method));
   }
   return json_text(json, 2) + "\n";

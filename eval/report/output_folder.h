@@ -51,7 +51,6 @@ class OutputFolder {
   void check_there() const;
 
   bool has(const std::string& name) const;
-  std::vector<std::string> names() const;
   /// As write_file(), by way of a file of this name and ".new", which it replaces.
   void write(const std::string& name, std::string_view text) const;
   /// The same by a function that writes the file of a given path.
@@ -69,6 +68,7 @@ class OutputFolder {
   bool is_free(const FileSet& set) const;
 
  private:
+  std::vector<std::string> names() const;
   bool is_at_path() const;
   void take_place(const std::string& next, const FileSet& set) const;
   void rename(const std::string& from, const std::string& to) const;

@@ -28,7 +28,7 @@ Table accuracy_table(const Summary& s, const Labels& labels) {
   Table t;
   t.head = {"method", "n", "accuracy, % [95\u00a0%]",
             "difference to " + baseline_label(s, labels) + ", points [95\u00a0%]", "McNemar\u00a0p"};
-  const bool marked = !budget_note(s).empty();
+  const bool marked = any_attends_everything(s.methods);
   if (marked) t.head.emplace_back("budget");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
@@ -179,11 +179,9 @@ std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at)
 }
 
 std::string budget_note(const Summary& s) {
-  const bool any = std::any_of(s.methods.begin(), s.methods.end(),
-                               [](const MethodSummary& m) { return !m.attends_everything_at.empty(); });
-  return any ? " A method that attends everything has a budget for the whole context there, so that its answers are "
-               "full attention's: a smaller budget or a longer context shows what it loses."
-             : "";
+  if (!any_attends_everything(s.methods)) return "";
+  return " A method that attends everything has a budget for the whole context there, so that its answers are full "
+         "attention's: a smaller budget or a longer context shows what it loses.";
 }
 
 std::string accuracy_text(const Estimate& e) {

@@ -206,7 +206,7 @@ RunFolder RunFolder::resume(const fs::path& given, const Manifest& mine) {
 
 void RunFolder::continued_by(const Manifest& mine) {
   const Program program{mine.tandem_version, mine.git_commit};
-  const std::size_t there = finished().size();
+  const std::size_t there = found_.size();
   if (there == manifest_.all_samples() * manifest_.methods.size()) return;
   remove_plots(output_);
   Manifest manifest = manifest_;

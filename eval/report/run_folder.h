@@ -20,12 +20,12 @@ class RunFolder {
  public:
   /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it when the first sample is
   /// finished: files that its manifest leads to go, all others stay. InputError for a non-empty folder without a run's
-  /// manifest.json, and for one that another process is writing into. Until begin() the folder is as it was, and where
-  /// this object goes before, a folder that it made goes too.
+  /// manifest.json, and for one that another process is writing into. Until that sample the folder is as it was, and
+  /// where this object goes before, a folder that it made goes too.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
 
-  /// A new run that is written as a whole, or not at all: the lines of its files, each with its newline. Throws as
-  /// create() and begin().
+  /// A new run that is written at once and as a whole, or not at all: the lines of its files, each with its newline.
+  /// Throws as create(), and RunError when the disk is full.
   static RunFolder create_whole(const std::filesystem::path& path, const Manifest& manifest, const std::string& results,
                                 const std::string& timings, bool force);
 
@@ -42,28 +42,27 @@ class RunFolder {
 
   const std::filesystem::path& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  /// Of create() and resume(): to write further files of the run, which exist only after begin().
+  /// Of create() and resume(): to write further files of the run, which exist only once it has begun().
   const OutputFolder& output() const { return output_; }
 
-  /// Writes the manifest, with what write() was given so far; the first finished sample calls it. An earlier run is
-  /// gone then. Throws RunError when the disk is full; all is as it was then.
-  void begin() { begin_with("", ""); }
+  /// Whether the manifest is written: by the first finished sample, which replaces an earlier run.
   bool begun() const { return begun_; }
 
-  /// Replaces a file in one step; before begin(), which writes it, it is only kept in memory.
+  /// Replaces a file in one step. Before the run has begun, the file is kept in memory.
   void write(const std::string& name, const std::string& text);
   void write_manifest(const Manifest& manifest);
 
   /// What resume() took out and what becomes of it: a text of one line per damaged line.
   const std::vector<std::string>& repairs() const { return repairs_; }
 
-  /// Only after create() or resume(). Before begin(), a result waits for its timing, where the run takes timings. Throw
-  /// RunError when the disk is full; FolderLost where the folder or a file was moved, removed or changed.
+  /// Only after create() or resume(). Before the run has begun, a result waits for its timing, where the run takes
+  /// timings. Throw RunError when the disk is full, and a run that has not begun leaves all as it was; FolderLost where
+  /// the folder or a file was moved, removed or changed.
   void append(const SampleResult& sample);
   void append(const WindowLoss& window);
   void append(const SampleTiming& timing);
 
-  /// Called before each line is written; what it throws keeps the line out.
+  /// Called before each write of lines, the one that begins the run included; what it throws keeps the lines out.
   void before_each_line(std::function<void()> check) { check_ = std::move(check); }
   /// Removes the samples of this process, and its methods' traces. Those that resume() found stay.
   void take_back();

@@ -340,6 +340,7 @@ void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
     entry.update(json_of(at.latency));
     json["latency_by_length"].push_back(std::move(entry));
   }
+  if (!method.attends_everything_at.empty()) json["attends_everything_at"] = method.attends_everything_at;
 }
 
 std::string to_json_text(const Summary& summary) {
@@ -357,7 +358,6 @@ std::string to_json_text(const Summary& summary) {
     out["cells"] = nlohmann::ordered_json::array();
     for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
     write_latency(out, method);
-    if (!method.attends_everything_at.empty()) out["attends_everything_at"] = method.attends_everything_at;
     out["near_ties"] = method.near_ties;
     out["near_tie_samples"] = method.near_tie_samples;
     if (!method.parted.empty()) out["parted_samples"] = method.parted.size();

@@ -128,7 +128,8 @@ std::string to_json_text(const Summary& summary);
 /// model, machine, clock and seed. The threads only where the clock is measured: virtual time is the same with any.
 void write_origin(nlohmann::ordered_json& json, const Manifest& manifest);
 
-/// The fields "latency" (null without times) and "latency_by_length" of a method in summary.json.
+/// The fields "latency" (null without times), "latency_by_length" and "attends_everything_at" (left out where it is
+/// empty) of a method in summary.json.
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);
 
 /// A figure, or null where there is none.

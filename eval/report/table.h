@@ -1,6 +1,7 @@
 // Tables for people: one content, rendered for the terminal (never wider than asked for) and for Markdown.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -51,7 +52,12 @@ const std::string& baseline_label(const Summary& summary, const std::vector<std:
 
 /// "attends everything at 2K, 4K" of a method; "-" where its budget leaves something out at each length.
 std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at);
-/// A sentence for below a table that has that of a method; empty where none attends everything.
+/// Whether some method's budget is none at some length: whether their table has a column of budget_text().
+template <class Methods>
+bool any_attends_everything(const Methods& methods) {
+  return std::any_of(methods.begin(), methods.end(), [](const auto& m) { return !m.attends_everything_at.empty(); });
+}
+/// A sentence for below a table that has that column; empty where none attends everything.
 std::string budget_note(const Summary& summary);
 
 /// "80.8 [72.9, 86.9]", in per cent; "-19.2 [-27.0, -11.2]", in points, "-" for the baseline.

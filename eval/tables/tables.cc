@@ -58,12 +58,6 @@ bool has_baseline(const ReportedRun& run) {
   return find(run, baseline_of(run)) != nullptr;
 }
 
-/// Whether a method's budget is none at some length.
-bool is_marked(const ReportedRun& run) {
-  return std::any_of(run.methods.begin(), run.methods.end(),
-                     [](const ReportedMethod& m) { return !m.attends_everything_at.empty(); });
-}
-
 Table quality_table(std::span<const ReportedRun> runs) {
   Table t;
   t.head = {"method"};
@@ -73,7 +67,7 @@ Table quality_table(std::span<const ReportedRun> runs) {
       t.head.push_back(
           head(runs, run,
                fmt::format("{} than {} [95\u00a0%]", run.perplexity ? "nats more" : "points more", baseline_of(run))));
-    if (is_marked(run)) t.head.push_back(head(runs, run, "budget"));
+    if (any_attends_everything(run.methods)) t.head.push_back(head(runs, run, "budget"));
   }
   for (const std::string& label : all_labels(runs)) {
     std::vector<std::string>& row = t.rows.emplace_back();
@@ -82,7 +76,8 @@ Table quality_table(std::span<const ReportedRun> runs) {
       const ReportedMethod* m = find(run, label);
       row.push_back(m == nullptr ? "-" : quality(run, m->cells.front()));
       if (has_baseline(run)) row.push_back(m == nullptr ? "-" : difference(run, m->cells.front()));
-      if (is_marked(run)) row.push_back(m == nullptr ? "-" : budget_text(m->attends_everything_at));
+      if (any_attends_everything(run.methods))
+        row.push_back(m == nullptr ? "-" : budget_text(m->attends_everything_at));
     }
   }
   return t;

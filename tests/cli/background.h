@@ -6,8 +6,10 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -27,27 +29,54 @@ inline pid_t start(const std::string& arguments, const std::string& errors = "/d
   return child;
 }
 
+/// Returns when `done` says so, or after half a minute: what the test expects then tells.
+template <class Done>
+void wait_until(const Done& done) {
+  for (int i = 0; i < 30'000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 /// Returns when the program would take SIGINT as it means to, or has ended. The shell that becomes the program handles
 /// SIGINT for a moment too.
 inline void wait_until_it_handles_interrupts(pid_t child) {
   const std::filesystem::path process = "/proc/" + std::to_string(child);
-  for (int i = 0; i < 30'000; ++i) {
+  wait_until([&] {
     std::error_code ended;
     const bool is_program = std::filesystem::equivalent(process / "exe", TANDEM_PROGRAM, ended);
-    if (ended) return;
+    if (ended) return true;
     std::ifstream status(process / "status");
-    for (std::string line; is_program && std::getline(status, line);) {
-      if (line.rfind("SigCgt:", 0) != 0) continue;
-      if ((std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1) != 0) return;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+    for (std::string line; is_program && std::getline(status, line);)
+      if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGINT - 1) & 1) != 0;
+    return false;
+  });
 }
 
-/// Returns when the file is there, or after half a minute.
+/// Returns when a run or a collection has taken its folder, which its command also locks for a moment when it begins.
+inline void wait_until_locked(const std::filesystem::path& folder) {
+  struct stat status {};
+  stat(folder.c_str(), &status);
+  const std::string inode = ":" + std::to_string(status.st_ino) + " ";
+  int looks = 0;  // at a lock, one after the other
+  wait_until([&] {
+    std::ifstream locks("/proc/locks");
+    bool locked = false;
+    for (std::string line; std::getline(locks, line);) locked = locked || line.find(inode) != std::string::npos;
+    looks = locked ? looks + 1 : 0;
+    return looks == 50;
+  });
+}
+
 inline void wait_for_file(const std::filesystem::path& file) {
-  for (int i = 0; i < 30000 && !std::filesystem::exists(file); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  wait_until([&] { return std::filesystem::exists(file); });
+}
+
+/// Lines of a file; 0 where there is none.
+inline std::size_t lines_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(in), {}, '\n'));
+}
+
+inline void wait_for_lines(const std::filesystem::path& file, std::size_t lines) {
+  wait_until([&] { return lines_of(file) >= lines; });
 }
 
 /// Whether the program ends in this time; where it does not it is killed.

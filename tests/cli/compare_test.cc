@@ -187,20 +187,19 @@ TEST_F(CompareProgram, DeepIsTheEmbeddedModel) {
 }
 
 TEST_F(CompareProgram, AnInterruptKeepsFinishedSamples) {
-  const fs::path file = fs::path(folder("a")) / "samples.jsonl";
-  const auto finished = [&] { return fs::exists(file) ? cli::lines(read_bytes(file)) : 0; };
+  const std::string file = folder("a") + "/samples.jsonl";
   const auto interrupt_at = [&](std::size_t samples, const std::string& options) {
     const pid_t child = cli::start(
         "compare --no-plot --quiet --tasks niah_single_1 --lengths 512 --samples 500 --out " + folder("a") + options,
         folder("said"));
     ASSERT_GT(child, 0);
-    for (int i = 0; i < 6000 && finished() < samples; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    cli::wait_for_lines(file, samples);
     kill(child, SIGINT);
     EXPECT_EQ(cli::exit_code_of(child), 3);
     EXPECT_THAT(bytes(".", "said"), HasSubstr("finished samples are kept"));
-    EXPECT_GE(finished(), samples);
-    EXPECT_LT(finished(), 1500u);
-    EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), finished());
+    EXPECT_GE(cli::lines_of(file), samples);
+    EXPECT_LT(cli::lines_of(file), 1500u);
+    EXPECT_EQ(cli::lines(bytes("a", "timings.jsonl")), cli::lines_of(file));
   };
   interrupt_at(3, "");
   std::string samples = read_bytes(file);

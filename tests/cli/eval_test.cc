@@ -1,11 +1,9 @@
 // `tandem eval perplexity` as a whole: the run folder, the same bytes in every run, ^C and --resume, full disks, and
 // bad input.
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <thread>
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
@@ -102,15 +100,12 @@ TEST_F(EvalProgram, AnInterruptKeepsFinishedWindows) {
       "eval perplexity --quiet --no-plot --context 256 --new 16 --windows 24 --methods full,hgca --out ";
   const pid_t child = cli::start(command + folder("a"));
   ASSERT_GT(child, 0);
-  const auto finished = [&] {
-    const fs::path file = fs::path(folder("a")) / "timings.jsonl";
-    return fs::exists(file) ? cli::lines(read_bytes(file)) : 0;
-  };
-  for (int i = 0; i < 6000 && finished() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::string file = folder("a") + "/timings.jsonl";
+  cli::wait_for_lines(file, 3);
   kill(child, SIGINT);
   EXPECT_EQ(cli::exit_code_of(child), 3);
-  EXPECT_GE(finished(), 3u);
-  EXPECT_LT(finished(), 48u);
+  EXPECT_GE(cli::lines_of(file), 3u);
+  EXPECT_LT(cli::lines_of(file), 48u);
   ASSERT_EQ(cli::run(command + folder("a") + " --resume").code, 0);
   ASSERT_EQ(cli::run(command + folder("whole")).code, 0);
   expect_same("a", "whole");

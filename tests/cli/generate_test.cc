@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <thread>
 #include <unistd.h>
 
 #include "tests/cli/background.h"
@@ -119,8 +118,7 @@ TEST(GenerateProgram, ASignalEndsTheWaitForATurn) {
         cli::start("generate --chat --chat-format qwen2 --max-new 2 --prompt 'First words' < " + turns, errors);
     // The figures are the last that it does before it waits.
     const auto said = [&](const char* text) { return read_bytes(errors).find(text) != std::string::npos; };
-    for (int i = 0; i < 3000 && !(std::filesystem::exists(errors) && said("device busy")); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    cli::wait_until([&] { return std::filesystem::exists(errors) && said("device busy"); });
     kill(child, signal);
     EXPECT_TRUE(cli::ends_within(child, std::chrono::seconds(10))) << strsignal(signal) << ": it waits on";
     EXPECT_EQ(cli::exit_code_of(child), 0);

@@ -3,6 +3,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
@@ -75,14 +78,18 @@ TEST_F(LEvalProgram, WhatIsWrongIsSaidBeforeFilesAreRead) {
 }
 
 TEST_F(LEvalProgram, ReadingCanBeInterrupted) {
-  std::string words = "begin";
-  for (int i = 0; i < 200'000; ++i) words += " w" + std::to_string(i);
-  data.add("tpo", "exam", std::vector<std::string>(100, words), {"Which?"}, {"A"});
+  constexpr std::size_t kQuestions = 50'000;  // their prompts are encoded for seconds
+  data.add("tpo", "exam", {"A barn is red."}, std::vector<std::string>(kQuestions, "Which?"),
+           std::vector<std::string>(kQuestions, "A"));
+  const int opening = inotify_init1(IN_CLOEXEC);
+  inotify_add_watch(opening, (data.path() / "Closed-ended-tasks/tpo.jsonl").c_str(), IN_OPEN);
   const pid_t program = cli::start(command("--tasks tpo --out " + folder("a")), folder("errors"));
-  cli::wait_until_it_handles_interrupts(program);
+  pollfd opened{opening, POLLIN, 0};
+  EXPECT_EQ(poll(&opened, 1, 30'000), 1) << "the program opens the file";
   kill(program, SIGINT);
   EXPECT_EQ(cli::exit_code_of(program), 3);
-  EXPECT_THAT(bytes("", "errors"), HasSubstr("tandem: Interrupted"));
+  close(opening);
+  EXPECT_THAT(bytes("", "errors"), HasSubstr("Interrupted while documents were read; nothing was written."));
   EXPECT_FALSE(std::filesystem::exists(folder("a")));
 }
 

@@ -27,7 +27,8 @@ class LongBenchProgram : public RunFolders {
 TEST_F(LongBenchProgram, ARunLeavesAFolderWithUpstreamsFigures) {
   data.add("qasper", 3);
   data.add("trec", 2);
-  const cli::Outcome done = cli::run(command("--out " + folder("a")));
+  // Room for these prompts, not for two of --max-length tokens.
+  const cli::Outcome done = cli::run(command("--device-kv 1M --out " + folder("a")));
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_THAT(done.text, AllOf(HasSubstr("2 to 3 samples per task, complete"), HasSubstr(" qa_f1 "),
                                HasSubstr(" classification "), HasSubstr("mean of 2"), HasSubstr("as is")));

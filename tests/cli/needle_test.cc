@@ -65,12 +65,7 @@ TEST_F(NeedleProgram, AnInterruptedRunEndsWithTheSameBytes) {
   constexpr int kSamples = 24;  // it has to last until the signal comes
   ASSERT_EQ(cli::run(command("whole", kSamples)).code, 0);
   const pid_t program = cli::start(command("part", kSamples));
-  cli::wait_until_it_handles_interrupts(program);
-  const std::string file = folder("part") + "/samples.jsonl";
-  cli::wait_for_file(file);
-  std::error_code gone;
-  for (int i = 0; i < 10'000 && fs::file_size(file, gone) == 0; ++i)  // before its first sample a run leaves nothing
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  cli::wait_for_lines(folder("part") + "/samples.jsonl", 1);  // before its first sample a run leaves nothing
   kill(program, SIGINT);
   const int code = cli::exit_code_of(program);
   if (code == 0) GTEST_SKIP() << "the run was over before the signal came";

@@ -137,7 +137,7 @@ bool consume(const Format& format, const std::string& input, std::uint64_t seed,
     return false;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}, seed {}, run {}: not an InputError: {}\n", format.name, seed, run, error.what());
-    std::ofstream("fuzz-crash", std::ios::binary) << input;
+    std::ofstream("fuzz-crash-" + format.name, std::ios::binary) << input;
     std::abort();
   }
 }

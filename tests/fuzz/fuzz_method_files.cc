@@ -13,6 +13,7 @@
 #include "methods/registry.h"
 #include "methods/scoutattention/recall_intervals.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -48,10 +49,7 @@ std::string predictor_bytes(const std::vector<int>& trunk) {
   add(header, body, "heads.bias", {3}, "F32");
   add(header, body, "limits", {2}, "F32");
   add(header, body, "model", {7}, "I32");
-  const std::string text = header.dump();
-  std::string length;
-  for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>(text.size() >> (8 * i) & 0xFF));
-  return length + text + body;
+  return testing::safetensors_bytes(header.dump(), body);
 }
 
 void use_predictor(const fuzz::ScratchFolder& folder, const std::string& bytes) {

@@ -1,4 +1,4 @@
-// What `tandem profile calibrate` reads: probe reports and kernel reports.
+// What `tandem calibrate` reads: probe reports and kernel reports.
 #include "eval/kernels/bench.h"
 #include "hardware/calibration/measurements.h"
 #include "tests/fuzz/fuzz.h"

@@ -2,6 +2,7 @@
 #include "engine/model/config.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weights.h"
+#include "tests/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
@@ -15,9 +16,7 @@ int main(int argc, char** argv) {
   const std::string tensors =
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"BF16","shape":[2,3],)"
       R"("data_offsets":[4,16]},"__metadata__":{"format":"pt"}})";
-  std::string length(8, '\0');
-  length[0] = static_cast<char>(tensors.size());
-  const std::string small = length + tensors + std::string(16, 'x');
+  const std::string small = testing::safetensors_bytes(tensors, std::string(16, 'x'));
   sharded.write("model-1.safetensors", small);
   return fuzz::run(argc, argv,
                    {{"file",

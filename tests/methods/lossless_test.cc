@@ -105,7 +105,7 @@ class LosslessTest : public IsaAndTypeTest {
 TANDEM_EACH_ISA_AND_TYPE(LosslessTest);
 
 // Numbers of drawn shapes. A sanitizer takes 20 times as long, and bits do not depend on it.
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr unsigned kDecoded[] = {0}, kInSessions[] = {1};
 #else
 constexpr unsigned kDecoded[] = {0, 2, 5}, kInSessions[] = {1, 4};

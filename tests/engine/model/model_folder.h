@@ -1,4 +1,4 @@
-// A copy of a golden model in a temporary folder that a test may damage, and a safetensors writer of its own.
+// A copy of a golden model in a temporary folder that a test may damage.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,6 @@
 namespace tandem::testing {
 
 using Json = nlohmann::json;
-
-/// Header and body as a safetensors file; the header may be anything.
-inline std::string safetensors_bytes(const std::string& header, const std::string& body) {
-  const std::uint64_t length = header.size();
-  return std::string(reinterpret_cast<const char*>(&length), 8) + header + body;
-}
 
 /// Header (as JSON) and body of a safetensors file.
 inline std::pair<Json, std::string> split_safetensors(const std::string& bytes) {

@@ -40,7 +40,7 @@ std::vector<std::vector<float>> logits_with(Isa isa, DType precision, const Gold
 }
 
 TEST_P(NearTieTest, MarginsAreAboveWhatRoundingDoesAndNotFarAbove) {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "measures rounding, which a sanitizer does not change, in a minute";
 #endif
   const Golden golden = load_golden("embedded");

@@ -6,7 +6,6 @@
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
 #include <set>
 
 #include "engine/common/error.h"
@@ -149,13 +148,6 @@ CollectSource source(const Engine& engine) {
   return s;
 }
 
-std::map<std::string, std::string> content(const fs::path& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder))
-    files[entry.path().filename().string()] = read_bytes(entry.path());
-  return files;
-}
-
 TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   const TemporaryFolder folder;
   Bench bench(tiny_model());
@@ -177,7 +169,7 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   EXPECT_THROW(run("cut", CollectMode::create, 2, 1), RunError);
   EXPECT_THROW(run("cut", CollectMode::resume, 2, 2), RunError);
   EXPECT_EQ(there, from.list[0].length) << "time left is counted from here";
-  EXPECT_EQ(content(folder.path() / "cut").size(), 4u);  // three shards and the manifest
+  EXPECT_EQ(contents(folder.path() / "cut").size(), 4u);  // three shards and the manifest
   // A kill may leave a half-written file beside, and damage is found.
   const fs::path damaged = folder.path() / "cut" / from.list[1].file();
   std::string bytes = read_bytes(damaged);
@@ -201,9 +193,9 @@ TEST(FluxionCollection, IsTheSameWhateverTheThreadsAndHoweverOftenItWasEnded) {
   EXPECT_THAT(rest.repairs, ::testing::ElementsAre(HasSubstr("is missing; it is made again"),
                                                    HasSubstr("is not what was written; it is made again")));
   EXPECT_EQ(rest.rows, whole.rows);
-  EXPECT_EQ(content(folder.path() / "cut"), content(folder.path() / "whole"));
+  EXPECT_EQ(contents(folder.path() / "cut"), contents(folder.path() / "whole"));
   run("cut", CollectMode::replace, 1, 99);
-  EXPECT_EQ(content(folder.path() / "cut"), content(folder.path() / "whole"));
+  EXPECT_EQ(contents(folder.path() / "cut"), contents(folder.path() / "whole"));
   EXPECT_EQ(bench.engine.kv().bytes_in_use(Tier::device), 0u);
 
   const auto file = TensorFiles::open_file(folder.path() / "whole" / from.list[2].file());
@@ -240,7 +232,7 @@ TEST(FluxionCollection, NothingIsReplacedBeforeAPromptIsFinished) {
   const fs::path out = folder.path() / "out", fresh = folder.path() / "fresh";
   collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
   write_bytes(out / "notes", "mine");
-  const auto before = content(out);
+  const auto before = contents(out);
   CollectOptions other = small();
   other.seed = 43;
   const auto run = [&](const fs::path& path, CollectMode mode, int last, const std::function<void()>& end) {
@@ -251,11 +243,11 @@ TEST(FluxionCollection, NothingIsReplacedBeforeAPromptIsFinished) {
       run(out, CollectMode::replace, 0, interrupt),
       fmt::format("Interrupted before a prompt was finished; '{}' is as it was, and the same command begins anew.",
                   out.string()));
-  EXPECT_EQ(content(out), before);
+  EXPECT_EQ(contents(out), before);
   EXPECT_EQ(run(out, CollectMode::replace, 0, [] { throw_run_error("The disk is full."); }), "The disk is full.");
-  EXPECT_EQ(content(out), before);
+  EXPECT_EQ(contents(out), before);
   EXPECT_EQ(run(out, CollectMode::replace, 0, [] { throw_input_error("Bad."); }), "Bad.");
-  EXPECT_EQ(content(out), before);
+  EXPECT_EQ(contents(out), before);
   run(fresh, CollectMode::create, 0, interrupt);
   EXPECT_FALSE(fs::exists(fresh));
 
@@ -263,12 +255,12 @@ TEST(FluxionCollection, NothingIsReplacedBeforeAPromptIsFinished) {
             fmt::format("Interrupted: finished prompts are kept in '{}'; the same command with --resume in place of "
                         "--force goes on.",
                         out.string()));
-  EXPECT_EQ(content(out).size(), 3u) << "notes, manifest, one shard";
+  EXPECT_EQ(contents(out).size(), 3u) << "notes, manifest, one shard";
   EXPECT_EQ(read_bytes(out / "notes"), "mine");
   EXPECT_EQ(run(out, CollectMode::resume, 1, [] { throw_run_error("The disk is full."); }),
             "The disk is full. Finished prompts are kept; the same command goes on.");
   EXPECT_EQ(run(out, CollectMode::resume, 99, interrupt), "nothing was refused");
-  EXPECT_EQ(content(out).size(), 6u);
+  EXPECT_EQ(contents(out).size(), 6u);
 }
 
 TEST(FluxionCollection, AKillAmidAReplacementIsMadeGood) {
@@ -278,7 +270,7 @@ TEST(FluxionCollection, AKillAmidAReplacementIsMadeGood) {
   const fs::path out = folder.path() / "out", other = folder.path() / "other";
   collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, from, small());
   write_bytes(out / "notes.safetensors", "mine");
-  const auto before = content(out);
+  const auto before = contents(out);
   CollectOptions options = small();
   options.seed = 43;
   EXPECT_THROW(
@@ -288,15 +280,15 @@ TEST(FluxionCollection, AKillAmidAReplacementIsMadeGood) {
   const std::string shard = from.list[0].file();
   write_bytes(out / (shard + ".new"), read_bytes(other / shard));
   write_bytes(out / "manifest.json.new", read_bytes(other / "manifest.json"));
-  const auto begun = content(out);
+  const auto begun = contents(out);
   for (const CollectMode mode : {CollectMode::replace, CollectMode::resume}) check_collection(out, mode);
-  EXPECT_EQ(content(out), begun) << "still the earlier one";
+  EXPECT_EQ(contents(out), begun) << "still the earlier one";
   // ... and takes its place from here on.
   fs::rename(out / "manifest.json", out / "manifest.json.old");
   EXPECT_THAT(refusal([&] { check_collection(out, CollectMode::create); }), HasSubstr("there is a collection in"));
-  auto after = content(other);
+  auto after = contents(other);
   after["notes.safetensors"] = "mine";
-  EXPECT_EQ(content(out), after);
+  EXPECT_EQ(contents(out), after);
   // What a killed beginning left in a new folder is nobody's.
   const fs::path fresh = folder.path() / "fresh";
   fs::create_directory(fresh);
@@ -304,7 +296,7 @@ TEST(FluxionCollection, AKillAmidAReplacementIsMadeGood) {
   collect_fluxion(fresh, CollectMode::create, bench.engine, bench.pool, from, small());
   auto whole = before;
   whole.erase("notes.safetensors");
-  EXPECT_EQ(content(fresh), whole);
+  EXPECT_EQ(contents(fresh), whole);
 }
 
 TEST(FluxionCollection, NoPromptCountsWhoseWeightsChanged) {
@@ -315,7 +307,7 @@ TEST(FluxionCollection, NoPromptCountsWhoseWeightsChanged) {
   EXPECT_THROW(
       collect_fluxion(out, CollectMode::create, bench.engine, bench.pool, ends_at(from, 1, interrupt), small()),
       RunError);
-  auto before = content(out);
+  auto before = contents(out);
   for (const bool at_the_end : {false, true}) {
     from.check_weights = [&, left = 2](bool all_bytes) mutable {
       if (at_the_end ? all_bytes : left-- == 0) throw WeightsChanged("They changed.");
@@ -323,7 +315,7 @@ TEST(FluxionCollection, NoPromptCountsWhoseWeightsChanged) {
     EXPECT_THAT(
         refusal<RunError>([&] { collect_fluxion(out, CollectMode::resume, bench.engine, bench.pool, from, small()); }),
         HasSubstr("They changed. No prompt of this process counts."));
-    EXPECT_EQ(content(out), before);
+    EXPECT_EQ(contents(out), before);
   }
   from.check_weights = [](bool) { throw WeightsChanged("They changed."); };
   const fs::path fresh = folder.path() / "fresh";

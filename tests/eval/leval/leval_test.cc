@@ -299,8 +299,7 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
   Manifest manifest = example_manifest();
   manifest.clock.clear();
   benchmark.fill_manifest({"full", "streaming"}, manifest);
-  RunFolder run = RunFolder::create(root / "run", manifest);
-  run.begin();
+  RunFolder run = begun_run(root / "run", manifest);
   for (const std::string& task : benchmark.tasks()) {
     for (std::uint32_t i = 0; i < benchmark.samples_of(task); ++i) {
       for (const char* method : {"full", "streaming"}) {
@@ -340,8 +339,7 @@ TEST_F(LEvalTest, TopicsAreOfThreePlaces) {
   Manifest manifest = example_manifest();
   manifest.clock.clear();
   benchmark.fill_manifest({"full"}, manifest);
-  RunFolder run = RunFolder::create(root / "run", manifest);
-  run.begin();
+  RunFolder run = begun_run(root / "run", manifest);
   for (std::uint32_t i = 0; i < 4; ++i) {
     SampleResult sample = example_sample(i, "full");
     sample.benchmark = "leval";

@@ -63,6 +63,26 @@ TEST_F(LongBenchTest, ALongPromptLosesItsMiddle) {
   EXPECT_THAT(text_of(read().sample("qasper", 0, 0)), HasSubstr("Line 30"));
 }
 
+TEST_F(LongBenchTest, TheLongestPromptIsOfTheSamplesThatAreThere) {
+  folder.add("qasper", 3);
+  folder.add("trec", 2);
+  const LongBench benchmark = read();
+  std::size_t longest = 0;
+  for (const std::string& task : benchmark.tasks())
+    for (std::uint32_t i = 0; i < benchmark.samples_of(task); ++i)
+      longest = std::max(longest, benchmark.sample(task, 0, i).prompt.size());
+  EXPECT_GE(benchmark.longest_prompt(), longest);
+  EXPECT_LE(benchmark.longest_prompt(), longest + 128);
+  EXPECT_LT(benchmark.longest_prompt(), benchmark.max_length());
+  std::string context;
+  for (int i = 0; i < 300; ++i) context += " Line " + std::to_string(i) + " says little.";
+  folder.write("data/qasper.jsonl", testing::LongBenchFolder::record(context, "Why?", {"x"}));
+  options.max_length = 1001;
+  EXPECT_GE(read().longest_prompt(), read().sample("qasper", 0, 0).prompt.size());
+  EXPECT_GE(read().longest_prompt(), 1000u);
+  EXPECT_LE(read().longest_prompt(), 1065u);
+}
+
 TEST_F(LongBenchTest, ATemplateComesAroundPromptsButNotAroundLists) {
   folder.add("qasper", 1);
   folder.add("trec", 1);

@@ -214,8 +214,7 @@ TEST(NeedleReport, ShowsRecallWhereItBelongs) {
   manifest.lengths = {1024, 2048};
   manifest.samples = 8;
   manifest.clock.clear();
-  RunFolder folder = RunFolder::create(root / "run", manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root / "run", manifest);
   for (const std::string& task : manifest.tasks) {
     for (const std::uint32_t length : manifest.lengths) {
       for (const MethodEntry& method : manifest.methods) {
@@ -251,8 +250,7 @@ std::string report_of_losses(std::uint32_t samples, std::uint32_t lost) {
   manifest.tasks = {"depth_50"};
   manifest.lengths = {1024};
   manifest.samples = samples;
-  RunFolder folder = RunFolder::create(root / "run", manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root / "run", manifest);
   for (const MethodEntry& method : manifest.methods) {
     for (std::uint32_t i = 0; i < samples; ++i) {
       SampleResult sample = example_sample(i, method.label);

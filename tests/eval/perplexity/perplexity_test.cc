@@ -214,8 +214,7 @@ TEST_F(DecodePerplexity, WithoutAWindowOfTheFirstMethodThereAreNoDifferences) {
   manifest.tasks = {"book.txt"};
   manifest.clock.clear();
   const auto report = [&](const char* name, const std::vector<const char*>& methods) {
-    RunFolder folder = RunFolder::create(root_ / name, manifest);
-    folder.begin();
+    RunFolder folder = begun_run(root_ / name, manifest);
     for (const char* method : methods) folder.append(example_window(0, method));
     return perplexity_report(summarise_perplexity(folder), /*markdown=*/true);
   };
@@ -311,8 +310,7 @@ TEST_F(DecodePerplexity, MistakesAreSentences) {
 
 TEST_F(DecodePerplexity, WindowsOfAnotherShapeAreRefused) {
   const PerplexityOptions o = options({"full"});
-  RunFolder folder = RunFolder::create(root_ / "a", manifest(o));
-  folder.begin();
+  RunFolder folder = begun_run(root_ / "a", manifest(o));
   EXPECT_THAT([&] { summarise_perplexity(folder); }, ThrowsMessage<InputError>(HasSubstr("no finished window")));
   EXPECT_THROW(folder.append(example_sample()), LogicError);
   for (const std::uint32_t index : {0u, 1u}) {

@@ -7,6 +7,7 @@
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
+#include "tests/eval/report/fixtures.h"
 
 namespace tandem::eval {
 namespace {
@@ -56,8 +57,7 @@ TEST(ReasoningReport, FlopsAreTheMeanOverSteps) {
   manifest.started_utc = utc_now();
   benchmark.fill_manifest({"full", "tova:budget=20"}, manifest);
   const testing::TemporaryFolder root;
-  RunFolder folder = RunFolder::create(root.path() / "run", manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root.path() / "run", manifest);
   for (const char* method : {"full", "tova:budget=20"}) folder.append(answer_of(method, 0, 40, 0, ""));
   const nlohmann::json points =
       parse_json(reasoning_json(benchmark, model.config, folder, summarise(folder)), "json").at("points");
@@ -88,8 +88,7 @@ TEST(ReasoningReport, AProblemIsOneUnitHoweverManyAnswersItHas) {
   manifest.model = "tiny";
   benchmark.fill_manifest({"full", "tova:budget=4", "hgca"}, manifest);
   const testing::TemporaryFolder root;
-  RunFolder folder = RunFolder::create(root.path() / "run", manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root.path() / "run", manifest);
   // Of four problems full solves 3, 1, 0, 0 of three answers; tova 1, 1, 0, 0; hgca what full does.
   const std::vector<std::vector<int>> right = {{3, 1, 0, 0}, {1, 1, 0, 0}, {3, 1, 0, 0}};
   const std::vector<std::string> labels = {"full", "tova:budget=4", "hgca"};

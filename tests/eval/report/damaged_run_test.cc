@@ -201,9 +201,8 @@ TEST_F(DamagedRun, AManifestIsASentence) {
 
 TEST_F(DamagedRun, AFullDiskAtTheBeginningLeavesTheEarlierRun) {
   const FileSizeLimit limit(100);
-  EXPECT_THAT([&] { RunFolder::create(path_, example_manifest(), true).begin(); },
-              ThrowsMessage<RunError>(HasSubstr("manifest.json")));
-  EXPECT_THROW(RunFolder::create(root_ / "b", example_manifest()).begin(), RunError);
+  EXPECT_THAT([&] { begun_run(path_, example_manifest(), true); }, ThrowsMessage<RunError>(HasSubstr("manifest.json")));
+  EXPECT_THROW(begun_run(root_ / "b", example_manifest()), RunError);
   EXPECT_FALSE(fs::exists(root_ / "b"));
   EXPECT_EQ(read_bytes(path_ / "samples.jsonl"), samples_);
   EXPECT_EQ(RunFolder::open(path_).samples().size(), 8u);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "eval/report/run_folder.h"
@@ -85,6 +86,12 @@ inline Manifest example_manifest() {
   return manifest;
 }
 
+/// A run with a manifest and without samples.
+inline RunFolder begun_run(const std::filesystem::path& path, const Manifest& manifest, bool force = false) {
+  return RunFolder::create_whole(path, manifest, "", "", force);
+}
+
+using tandem::testing::contents;
 using tandem::testing::read_bytes;
 using tandem::testing::TemporaryFolder;
 using tandem::testing::write_bytes;

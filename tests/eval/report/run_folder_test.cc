@@ -19,12 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-std::map<std::string, std::string> contents(const fs::path& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder)) files[entry.path().filename()] = read_bytes(entry.path());
-  return files;
-}
-
 /// Two samples with timings under one method.
 fs::path finished_run(const TemporaryFolder& root) {
   const fs::path path = root / "run";
@@ -57,8 +51,7 @@ TEST(RunFolder, ReadersDoNotWrite) {
 
 TEST(RunFolder, ManifestIsReplacedInOneStep) {
   TemporaryFolder root;
-  RunFolder folder = RunFolder::create(root / "a", example_manifest());
-  folder.begin();
+  RunFolder folder = begun_run(root / "a", example_manifest());
   Manifest manifest = folder.manifest();
   manifest.finished_utc = "2026-01-31T13:00:00Z";
   folder.write_manifest(manifest);
@@ -108,14 +101,14 @@ TEST(RunFolder, AnEarlierRunIsReplacedOnlyOnRequest) {
   EXPECT_EQ(RunFolder::open(path).samples().size(), 2u);
   write_bytes(path / "notes.txt", "mine");
   fs::create_directory(path / "plot.png");
-  RunFolder::create(path, example_manifest(), true).begin();
+  begun_run(path, example_manifest(), true);
   EXPECT_TRUE(RunFolder::open(path).samples().empty());
   EXPECT_EQ(read_bytes(path / "notes.txt"), "mine");
   EXPECT_TRUE(fs::is_directory(path / "plot.png"));
   fs::remove(path / "timings.jsonl");
   fs::create_directory(path / "timings.jsonl");
   const std::string manifest = read_bytes(path / "manifest.json");
-  EXPECT_THAT([&] { RunFolder::create(path, example_manifest(), true).begin(); },
+  EXPECT_THAT([&] { begun_run(path, example_manifest(), true); },
               ThrowsMessage<RunError>(HasSubstr("timings.jsonl' is a folder")));
   EXPECT_EQ(read_bytes(path / "manifest.json"), manifest) << "nothing was begun";
 }
@@ -135,7 +128,7 @@ TEST(RunFolder, ForceRemovesWhatIsOfTheEarlierRun) {
   write_bytes(root / "precious", "mine");
   fs::remove(path / "report.md");
   fs::create_symlink(root / "precious", path / "report.md");
-  RunFolder::create(path, example_manifest(), true).begin();
+  begun_run(path, example_manifest(), true);
   for (const char* name : own) EXPECT_FALSE(fs::exists(fs::symlink_status(path / name))) << name;
   for (const char* name : foreign) EXPECT_EQ(read_bytes(path / name), "mine") << name;
   EXPECT_EQ(read_bytes(root / "precious"), "mine");
@@ -211,13 +204,12 @@ TEST(RunFolder, IsFoundThroughLinksAndDots) {
   fs::create_directory_symlink(root / "real" / "inner", root / "link");
   const fs::path beside = root / "link" / ".." / "run" / "";
   {
-    RunFolder folder = RunFolder::create(beside, example_manifest());
+    RunFolder folder = begun_run(beside, example_manifest());
     EXPECT_EQ(folder.path(), root.path() / "real" / "run") << "beside what the link names";
-    folder.begin();
     EXPECT_THAT([&] { RunFolder::check_new(root / "real" / "." / "run", true); },
                 ThrowsMessage<InputError>(HasSubstr("Another process is writing")));
   }
-  { RunFolder::create(root / "nothing" / ".." / "run", example_manifest()).begin(); }
+  { begun_run(root / "nothing" / ".." / "run", example_manifest()); }
   EXPECT_FALSE(fs::exists(root / "nothing"));
   EXPECT_TRUE(fs::exists(root / "run" / "manifest.json"));
   fs::create_directory_symlink(root / "gone", root / "dangling");
@@ -281,7 +273,7 @@ TEST(RunFolder, OnlyARunsManifestMakesAFolderARun) {
   }
   // What a later program wrote is a run too.
   write_bytes(root / "app" / "manifest.json", R"({"schema_version": 99, "command": "tandem compare", "more": 1})");
-  RunFolder::create(root / "app", example_manifest(), true).begin();
+  begun_run(root / "app", example_manifest(), true);
   EXPECT_FALSE(fs::exists(root / "app" / "report.md"));
 }
 
@@ -301,7 +293,7 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
     for (const Program& program : RunFolder::open(path).manifest().programs()) commits += program.git_commit + " ";
     return commits;
   };
-  { RunFolder::create(path, mine).begin(); }
+  { begun_run(path, mine); }
   const std::string begun = read_bytes(path / "manifest.json");
   EXPECT_EQ(resumed_by("abc", 0), "abc ");
   EXPECT_EQ(read_bytes(path / "manifest.json"), begun);

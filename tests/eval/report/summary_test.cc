@@ -53,8 +53,7 @@ fs::path write_questions(const TemporaryFolder& root, std::uint32_t needles, con
   manifest.lengths = {1024, 2048, 4096};
   manifest.samples = std::max(10u, needles);
   manifest.protocol_id = protocol;
-  RunFolder folder = RunFolder::create(root / "questions", manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root / "questions", manifest);
   for (const std::uint32_t length : manifest.lengths) {
     for (const std::string& task : manifest.tasks) {
       for (std::uint32_t index = 0; index < (task == "qa_1" ? 10 : needles); ++index) {
@@ -127,8 +126,7 @@ fs::path write_documents(const TemporaryFolder& root, bool known) {
   manifest.lengths = {0};
   manifest.samples = 120;
   manifest.protocol_id = "leval/v1+data:0";
-  RunFolder folder = RunFolder::create(root / (known ? "known" : "unknown"), manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root / (known ? "known" : "unknown"), manifest);
   for (std::uint32_t index = 0; index < manifest.samples; ++index) {
     for (const MethodEntry& method : manifest.methods) {
       SampleResult sample = example_sample(index, method.label);
@@ -175,8 +173,7 @@ TEST(Summary, ADocumentIsNoQuestionOfTheSameNumber) {
 TEST(Summary, TheReportNamesTheIntervalOfSharesThatAreAllAlike) {
   TemporaryFolder root;
   Manifest manifest = example_manifest();
-  RunFolder folder = RunFolder::create(root / "a", manifest);
-  folder.begin();
+  RunFolder folder = begun_run(root / "a", manifest);
   for (std::uint32_t index = 0; index < 3; ++index)
     for (const MethodEntry& method : manifest.methods) folder.append(example_sample(index, method.label));
   const std::string text = report_text(summarise(folder), true);
@@ -381,8 +378,7 @@ TEST(Summary, UnfinishedRunsSaySo) {
 
 TEST(Summary, ARunWithoutTheBaselineHasNoDifferences) {
   TemporaryFolder root;
-  RunFolder folder = RunFolder::create(root / "a", example_manifest());
-  folder.begin();
+  RunFolder folder = begun_run(root / "a", example_manifest());
   folder.append(example_sample(0, "hybrid:budget=0.2"));
   const Summary s = summarise(folder);
   ASSERT_EQ(s.methods.size(), 1u);
@@ -416,8 +412,7 @@ TEST(Summary, ABudgetForTheWholeContextIsMarked) {
 TEST(Summary, LinesThatAreNotOfTheRunAreRefused) {
   const auto expect = [](auto&& change, const char* message) {
     TemporaryFolder root;
-    RunFolder folder = RunFolder::create(root / "a", example_manifest());
-    folder.begin();
+    RunFolder folder = begun_run(root / "a", example_manifest());
     SampleResult sample = example_sample(1);
     SampleTiming timing = example_timing(1);
     change(sample, timing);
@@ -432,7 +427,7 @@ TEST(Summary, LinesThatAreNotOfTheRunAreRefused) {
   expect([](auto& s, auto&) { s.length = 77; }, "samples.jsonl:2: the length '77'");
   expect([](auto&, auto& t) { t.clock = "simulated for a100"; }, "timings.jsonl:2: the clock 'simulated for a100'");
   TemporaryFolder root;
-  RunFolder::create(root / "empty", example_manifest()).begin();
+  begun_run(root / "empty", example_manifest());
   EXPECT_THAT([&] { summarise(RunFolder::open(root / "empty")); },
               ThrowsMessage<InputError>(HasSubstr("holds no finished sample")));
 }

@@ -197,7 +197,7 @@ TEST(Answers, RunsThatSayNothingAreRefused) {
   EXPECT_THAT(refusal_of(empty / "none", methods), HasSubstr("none"));
   Manifest manifest = example_manifest();
   manifest.benchmark = kPerplexity;
-  RunFolder::create(perplexity / "run", manifest).begin();
+  begun_run(perplexity / "run", manifest);
   EXPECT_THAT(refusal_of(perplexity / "run", methods), HasSubstr("is a perplexity"));
 }
 
