@@ -16,9 +16,22 @@ struct Format {
   std::function<void(const std::string& input)> consume;  // may throw InputError
 };
 
-/// main() of a fuzz program: --runs N (default 2000), or --seconds S, of all formats in turns; --seed N;
+/// With what follows the reader's name: --runs N (default 2000), or --seconds S, of all formats in turns; --seed N;
 /// --format NAME for that one alone; --input FILE, of that format, is all that is consumed.
 int run(int argc, char** argv, const std::vector<Format>& formats);
+
+// The readers, each with its formats, in a file of its name.
+int fuzz_config(int argc, char** argv);
+int fuzz_safetensors(int argc, char** argv);
+int fuzz_tokenizer(int argc, char** argv);
+int fuzz_chat_templates(int argc, char** argv);
+int fuzz_method_files(int argc, char** argv);
+int fuzz_ruler_files(int argc, char** argv);
+int fuzz_question_sets(int argc, char** argv);
+int fuzz_answers(int argc, char** argv);
+int fuzz_run_folder(int argc, char** argv);
+int fuzz_results(int argc, char** argv);
+int fuzz_probe_reports(int argc, char** argv);
 
 /// A file in memory by name, for readers that take a path: the same name is overwritten each time.
 class ScratchFolder {

@@ -113,8 +113,8 @@ TEST_F(Gpu, ADecodeGoesOnWithoutANewPrompt) {
     for (const bool on_gpu : {false, true}) {
       Bench bench(tiny_model(), on_gpu ? gpu() : sim(), in_chunks());
       const auto method = make_method(spec);
-      const auto session = open(bench, *method, {random_prompt(130, 1)}, 20);
-      for (const std::uint32_t seed : {11u, 12u, 13u}) decode(*session, 20, {seed}, logits[on_gpu]);
+      const auto session = open(bench, *method, {random_prompt(100, 1)}, 9);
+      for (const std::uint32_t seed : {11u, 12u, 13u}) decode(*session, 9, {seed}, logits[on_gpu]);
     }
     EXPECT_TRUE(logits_agree(logits[1], logits[0], 1, 1e-4)) << spec;
   }
@@ -122,7 +122,7 @@ TEST_F(Gpu, ADecodeGoesOnWithoutANewPrompt) {
 
 // Budgets that the context grows into: what the refused prompt asked for must not be left behind.
 TEST_F(Gpu, WhereTokensSurvivedOneByOneAFurtherPromptIsRefused) {
-  for (const char* spec : {"h2o:budget=96", "h2o:budget=1000", "tova:budget=48,evict=yes", "tova:budget=1000,evict=yes",
+  for (const char* spec : {"h2o:budget=40", "h2o:budget=1000", "tova:budget=24,evict=yes", "tova:budget=1000,evict=yes",
                            "tova:budget=0.5,evict=yes"}) {
     Steps logits[2];
     for (const bool refused : {false, true}) {
@@ -130,7 +130,7 @@ TEST_F(Gpu, WhereTokensSurvivedOneByOneAFurtherPromptIsRefused) {
       options.column_sums = true;
       Bench bench(tiny_model(), refused ? gpu() : sim(), options);
       const auto method = make_method(spec);
-      const auto session = open(bench, *method, {random_prompt(130, 1)}, 4);
+      const auto session = open(bench, *method, {random_prompt(61, 1)}, 4);
       decode(*session, 4, {11}, logits[refused]);
       if (refused) {
         EXPECT_THAT([&] { session->append(0, random_prompt(30, 3), 4); },

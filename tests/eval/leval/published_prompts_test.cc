@@ -8,7 +8,7 @@
 namespace tandem::eval {
 namespace {
 
-struct Golden {
+struct GoldenTask {
   const char* task;
   std::size_t tokens;
   std::uint64_t hash;  // FNV-1a of the ids, 32 bits each, little endian
@@ -20,7 +20,7 @@ struct GoldenQuestions {
   std::string tokenizer;
   std::optional<ChatFormat> template_of;
   std::uint32_t max_length;
-  std::vector<Golden> files;
+  std::vector<GoldenTask> files;
 };
 
 class LEvalPrompts : public ::testing::TestWithParam<GoldenQuestions> {};
@@ -35,9 +35,9 @@ TEST_P(LEvalPrompts, AreUpstreamsToTheToken) {
   model.tokenizer = load_tokenizer(folder);
   model.config.max_positions = 32768;
   LEvalOptions options{data, {}, 4, goldens.max_length, goldens.template_of};
-  for (const Golden& golden : goldens.files) options.tasks.emplace_back(golden.task);
+  for (const GoldenTask& golden : goldens.files) options.tasks.emplace_back(golden.task);
   const LEval benchmark(options, model);
-  for (const Golden& golden : goldens.files) {
+  for (const GoldenTask& golden : goldens.files) {
     std::string bytes;
     std::size_t tokens = 0;
     for (std::uint32_t i = 0; i < benchmark.samples_of(golden.task); ++i) {

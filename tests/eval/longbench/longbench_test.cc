@@ -189,7 +189,7 @@ TEST_F(LongBenchTest, RoomForAnswersIsAskedFor) {
   EXPECT_THAT(refused(), HasSubstr("--max-length is 1"));
 }
 
-struct Golden {
+struct GoldenFile {
   const char* task;
   std::uint32_t max_length;
   std::size_t tokens;
@@ -200,7 +200,7 @@ struct Golden {
 /// (transformers 5.23), of the first 12 records of each file.
 struct GoldenPrompts {
   std::string tokenizer;
-  std::vector<Golden> files;
+  std::vector<GoldenFile> files;
 };
 
 class LongBenchPrompts : public ::testing::TestWithParam<GoldenPrompts> {};
@@ -215,7 +215,7 @@ TEST_P(LongBenchPrompts, AreUpstreamsToTheToken) {
   const auto tokenizer = load_tokenizer(folder);
   std::vector<std::string> tasks;
   const auto files = read_longbench(data.parent_path().parent_path(), tasks);
-  for (const Golden& golden : GetParam().files) {
+  for (const GoldenFile& golden : GetParam().files) {
     const LongBenchFile& file = files.at(golden.task);
     std::string bytes;
     std::size_t tokens = 0;

@@ -17,8 +17,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-const std::vector<std::vector<std::int32_t>> kFluxionPrompts = {random_prompt(272, 1), random_prompt(30, 2),
-                                                                random_prompt(150, 3)};
+const std::vector<std::vector<std::int32_t>> kFluxionPrompts = {random_prompt(160, 1), random_prompt(30, 2),
+                                                                random_prompt(96, 3)};
 
 struct FluxionOut {
   Logits logits;

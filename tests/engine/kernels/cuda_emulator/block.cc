@@ -1,5 +1,6 @@
 #include "tests/engine/kernels/cuda_emulator/block.h"
 
+#include <bit>
 #include <cstring>
 #include <fmt/core.h>
 
@@ -12,6 +13,7 @@ Block::Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, S
              const std::function<void()>& thread)
     : most_shared_(most_shared),
       threads_(std::size_t{block.x} * block.y * block.z),
+      warps_((threads_.size() + kWarpLanes - 1) / kWarpLanes),
       random_(random),
       races_(found),
       memory_(memory) {
@@ -26,6 +28,7 @@ Block::Block(Size3 block, std::size_t dynamic_shared, std::size_t most_shared, S
     threads_[i].number = i;
     threads_[i].index = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
     threads_[i].fibre = std::make_unique<Fibre>(stacks.low(i), body_);
+    warps_[i / kWarpLanes].running |= 1u << i % kWarpLanes;
   }
   array(nullptr, "dynamic shared memory", dynamic_shared, 128);
   races_.begin_block(index, static_cast<unsigned>(threads_.size()), memory_);
@@ -103,6 +106,7 @@ void Block::run() {
       resume(*thread);
       if (thread->fibre->ended()) {
         thread->state = Thread::State::ended;
+        warps_[thread->number / kWarpLanes].running &= ~(1u << thread->number % kWarpLanes);
         ++ended;
       }
     }
@@ -193,23 +197,28 @@ void Block::report_deadlock() const {
 
 void Block::warp_arrive() {
   Thread& self = *current_;
-  Thread* const warp = &threads_[self.number / kWarpLanes * kWarpLanes];
-  const std::size_t lanes =
-      std::min<std::size_t>(kWarpLanes, threads_.size() - (self.number / kWarpLanes * kWarpLanes));
+  Warp& warp = warps_[self.number / kWarpLanes];
+  warp.waiting |= 1u << self.number % kWarpLanes;
+  if (const std::uint32_t missing = self.mask & ~warp.running; missing != 0)
+    throw Error(
+        fmt::format("{}: {} names lane {}, which is not there.", who(), self.operation, std::countr_zero(missing)));
+  if ((self.mask & ~warp.waiting) != 0) return;
+  Thread* const lanes = &threads_[self.number / kWarpLanes * kWarpLanes];
   void* arguments[kWarpLanes] = {};
-  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
-    if (!(self.mask >> lane & 1)) continue;
-    if (lane >= lanes || warp[lane].state == Thread::State::ended)
-      throw Error(fmt::format("{}: {} names lane {}, which is not there.", who(), self.operation, lane));
-    if (warp[lane].state != Thread::State::in_warp_operation || warp[lane].mask != self.mask) return;
-    arguments[lane] = warp[lane].arguments;
+  for (std::uint32_t left = self.mask; left != 0; left &= left - 1) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(left));
+    if (lanes[lane].mask != self.mask) return;
+    arguments[lane] = lanes[lane].arguments;
   }
-  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
-    if (arguments[lane] == nullptr) continue;
-    if (warp[lane].apply != self.apply || std::strcmp(warp[lane].operation, self.operation) != 0)
-      throw Error(fmt::format("{}: {} meets {} of lane {}.", who(), self.operation, warp[lane].operation, lane));
-    warp[lane].state = Thread::State::ready;
+  for (std::uint32_t left = self.mask; left != 0; left &= left - 1) {
+    Thread& thread = lanes[std::countr_zero(left)];
+    if (thread.apply != self.apply ||
+        (thread.operation != self.operation && std::strcmp(thread.operation, self.operation) != 0))
+      throw Error(
+          fmt::format("{}: {} meets {} of lane {}.", who(), self.operation, thread.operation, std::countr_zero(left)));
+    thread.state = Thread::State::ready;
   }
+  warp.waiting &= ~self.mask;
   self.apply(arguments, self.mask);
 }
 

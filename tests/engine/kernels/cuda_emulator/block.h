@@ -47,6 +47,11 @@ struct Thread {
   std::vector<std::vector<Copy>> groups;  // committed, oldest first
 };
 
+/// Its lanes: those that have not ended, and those of them that wait in a warp operation.
+struct Warp {
+  std::uint32_t running = 0, waiting = 0;
+};
+
 struct SharedArray {
   const void* identity;
   std::string name;
@@ -97,6 +102,7 @@ class Block {
   std::size_t most_shared_;  // bytes
   std::function<void()> body_;
   std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
   Thread* current_ = nullptr;
   std::exception_ptr error_;
   std::mt19937& random_;

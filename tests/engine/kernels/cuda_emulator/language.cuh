@@ -79,6 +79,9 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 inline void __nanosleep(unsigned) {}
 
+// What the emulator does itself, on lanes' stacks and with atomics: no access of a kernel's.
+#define TANDEM_UNWATCHED __attribute__((no_sanitize("thread")))
+
 // ---- warp operations
 
 namespace tandem::cuda_emulator {
@@ -91,9 +94,9 @@ struct Exchange {
 };
 
 template <class Value>
-Value exchange(std::uint32_t mask, const char* name, Value value, unsigned source) {
+TANDEM_UNWATCHED Value exchange(std::uint32_t mask, const char* name, Value value, unsigned source) {
   Exchange<Value> arguments{value, source, value};
-  warp_operation(mask, name, &arguments, [](WarpArguments lanes, std::uint32_t taking_part) {
+  warp_operation(mask, name, &arguments, [](WarpArguments lanes, std::uint32_t taking_part) TANDEM_UNWATCHED {
     for (unsigned lane = 0; lane < 32; ++lane) {
       if (!(taking_part >> lane & 1)) continue;
       auto* const mine = static_cast<Exchange<Value>*>(lanes[lane]);
@@ -107,15 +110,15 @@ Value exchange(std::uint32_t mask, const char* name, Value value, unsigned sourc
 
 /// `fold` over the values of the lanes of the mask, in the order of the lanes, from `start`; all lanes get the result.
 template <class Value, class Result>
-Result reduce(std::uint32_t mask, const char* name, Value value, Result start,
-              Result (*fold)(Result, unsigned lane, Value)) {
+TANDEM_UNWATCHED Result reduce(std::uint32_t mask, const char* name, Value value, Result start,
+                               Result (*fold)(Result, unsigned lane, Value)) {
   struct Arguments {
     Value value;
     Result result;
     Result (*fold)(Result, unsigned, Value);
   } arguments{value, start, fold};
-  warp_operation(mask, name, &arguments, [](WarpArguments lanes, std::uint32_t taking_part) {
-    const auto of = [&](unsigned lane) -> Arguments& { return *static_cast<Arguments*>(lanes[lane]); };
+  warp_operation(mask, name, &arguments, [](WarpArguments lanes, std::uint32_t taking_part) TANDEM_UNWATCHED {
+    const auto of = [&](unsigned lane) TANDEM_UNWATCHED -> Arguments& { return *static_cast<Arguments*>(lanes[lane]); };
     Result result = of(static_cast<unsigned>(std::countr_zero(taking_part))).result;
     for (unsigned lane = 0; lane < 32; ++lane)
       if (taking_part >> lane & 1) result = of(lane).fold(result, lane, of(lane).value);
@@ -186,7 +189,7 @@ TANDEM_REDUCE(__reduce_and_sync, static_cast<Value>(~Value{0}), a& b)
 
 #define TANDEM_ATOMIC(name, expression)                                                                 \
   template <class Value>                                                                                \
-  __attribute__((no_sanitize("thread"))) Value name(Value* at, std::type_identity_t<Value> value) {     \
+  TANDEM_UNWATCHED Value name(Value* at, std::type_identity_t<Value> value) {                           \
     tandem::cuda_emulator::note_atomic(at, sizeof(Value));                                              \
     Value old, changed;                                                                                 \
     __atomic_load(at, &old, __ATOMIC_RELAXED);                                                          \
@@ -205,8 +208,7 @@ TANDEM_ATOMIC(atomicXor, old ^ value)
 TANDEM_ATOMIC(atomicExch, value)
 #undef TANDEM_ATOMIC
 template <class Value>
-__attribute__((no_sanitize("thread"))) Value atomicCAS(Value* at, std::type_identity_t<Value> expected,
-                                                       std::type_identity_t<Value> desired) {
+TANDEM_UNWATCHED Value atomicCAS(Value* at, std::type_identity_t<Value> expected, std::type_identity_t<Value> desired) {
   tandem::cuda_emulator::note_atomic(at, sizeof(Value));
   Value old = expected;
   __atomic_compare_exchange(at, &old, &desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);

@@ -10,10 +10,6 @@ namespace {
 
 constexpr unsigned kLanes = 32;
 
-bool within(std::span<const unsigned char> bytes, const void* at) {
-  return at >= bytes.data() && at < bytes.data() + bytes.size();
-}
-
 }  // namespace
 
 thread_local Races* races = nullptr;
@@ -122,8 +118,7 @@ std::string Races::name(const Doers& doers) const {
                                    : fmt::format("thread {}", others == 0 ? thread_ : first);
 }
 
-void Races::access(const void* at, std::size_t bytes, Kind kind, const void* code) {
-  if (race_ != nullptr || within(stacks_, at)) return;
+void Races::look(const void* at, std::size_t bytes, Kind kind, const void* code) {
   (within(shared_, at) ? in_shared_ : outside_).visit(at, bytes, [&](Cell& cell) {
     Kind other = Kind::read;
     const Doers* const race = judge(cell, kind, other);

@@ -42,8 +42,10 @@ class Races {
   /// So have these lanes of that warp.
   void warp_barrier(unsigned warp, std::uint32_t lanes);
 
-  /// At `code`. Only the first race is kept.
-  void access(const void* at, std::size_t bytes, Kind kind, const void* code);
+  /// At `code`. Only the first race is kept. Most accesses are to the threads' own stacks, and end here.
+  void access(const void* at, std::size_t bytes, Kind kind, const void* code) {
+    if (race_ == nullptr && !within(stacks_, at)) look(at, bytes, kind, code);
+  }
 
   /// What was found: who did what where, and what it is not ordered with.
   struct Race {
@@ -76,6 +78,10 @@ class Races {
     bool constant = false;
   };
 
+  static bool within(Bytes bytes, const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(bytes.data()) < bytes.size();
+  }
+  void look(const void* at, std::size_t bytes, Kind kind, const void* code);
   bool ordered(const Doers& before) const;
   void add(Doers& doers) const;
   /// What this thread races with, and as what that was touched; nullptr: nothing.

@@ -4,7 +4,7 @@
 #include "tests/eval/report/fixtures.h"
 #include "tests/fuzz/fuzz.h"
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_run_folder(int argc, char** argv) {
   using namespace tandem::eval;
   return tandem::fuzz::run(
       argc, argv,

@@ -1,12 +1,13 @@
 // Safetensors files: header, lengths and tensors, and the index of a model in several files.
-#include "engine/model/config.h"
 #include "engine/model/safetensors.h"
+
+#include "engine/model/config.h"
 #include "engine/model/weights.h"
 #include "tests/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_safetensors(int argc, char** argv) {
   using namespace tandem;
   const fuzz::ScratchFolder folder, sharded;
   const ModelConfig config = load_config(testing::golden_folder() / "tiny_qwen2");

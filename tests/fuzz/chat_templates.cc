@@ -19,7 +19,7 @@ void render(const fuzz::ScratchFolder& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_chat_templates(int argc, char** argv) {
   const auto golden = [](const char* name) {
     return fuzz::read_seed((testing::golden_folder() / "chat_templates" / name).string());
   };

@@ -1,10 +1,11 @@
 // config.json, and generation_config.json beside it.
 #include "engine/model/config.h"
+
 #include "engine/model/presets.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_config(int argc, char** argv) {
   using namespace tandem;
   const fuzz::ScratchFolder folder;
   const auto golden = [](const std::string& name) {

@@ -4,7 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/hardware/calibration/machine.h"
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_probe_reports(int argc, char** argv) {
   using namespace tandem;
   hardware::ProbedMachine machine;
   machine.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});

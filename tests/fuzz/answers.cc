@@ -18,7 +18,7 @@ fuzz::Format graded(const std::string& name, AnswerKind kind, std::vector<std::s
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_answers(int argc, char** argv) {
   return fuzz::run(
       argc, argv,
       {graded("integer", AnswerKind::integer,

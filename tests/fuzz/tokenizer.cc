@@ -1,10 +1,11 @@
 // Every kind of tokenizer file, and the files that name special tokens beside one; what is accepted must encode and
 // decode any text.
+#include "engine/model/tokenizer.h"
+
 #include <filesystem>
 #include <map>
 
 #include "engine/common/paths.h"
-#include "engine/model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
@@ -28,7 +29,7 @@ void use(const std::string& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_tokenizer(int argc, char** argv) {
   const std::filesystem::path golden = testing::golden_folder() / "tokenizers";
   const fuzz::ScratchFolder json, model, files, named;
   const auto seed = [](const std::filesystem::path& file) { return fuzz::read_seed(file.string()); };

@@ -51,7 +51,7 @@ Manifest a_manifest() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_results(int argc, char** argv) {
   const fuzz::ScratchFolder folder;
   const Manifest manifest = a_manifest();
   const auto shipped = [](const char* name) { return fuzz::read_seed(data_path(name).string()); };

@@ -53,7 +53,7 @@ fuzz::Format reasoning_rows(const std::string& task, const std::vector<std::stri
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_question_sets(int argc, char** argv) {
   const tandem::testing::LongBenchFolder longbench;
   longbench.add("trec", 2);
   const tandem::testing::LEvalFolder leval;

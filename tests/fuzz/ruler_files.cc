@@ -50,7 +50,7 @@ void use_questions(const std::string& bytes) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_ruler_files(int argc, char** argv) {
   const auto tokenizer = load_tokenizer(testing::golden_folder() / "tokenizers" / "small_qwen2");
   const fuzz::ScratchFolder folder;
   std::filesystem::create_directory(folder.path() + "/4096");

@@ -78,7 +78,7 @@ std::string seed_of(const char* path) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int tandem::fuzz::fuzz_method_files(int argc, char** argv) {
   const fuzz::ScratchFolder folder;
   testing::Bench bench(testing::tiny_model());
   const std::vector<std::int32_t> prompt = testing::random_prompt(40, 1);
