@@ -18,15 +18,15 @@ using ::testing::ThrowsMessage;
 class SessionOnGpu : public Gpu, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(
     Methods, SessionOnGpu,
-    ::testing::Values("full", "full-offload", "full-host", "streaming:sinks=5,window=19", "quest:budget=96",
-                      "quest:budget=96,digest=mean", "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32",
-                      "hgca:device_kv=64,block=16,beta=0.7", "gpu-fetch:budget=0.3,block=32,sinks=16,window=32",
-                      "tova:budget=96", "tova:budget=0.3", "infinigen:budget=96,fetch=token,dense_layers=1",
-                      "infinigen:budget=250,dense_layers=0", "scoutattention:budget=128,block=16,sinks=16,recall=2",
-                      "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head",
+    ::testing::Values("full", "full-offload", "full-host", "streaming:sinks=5,window=19", "quest:budget=64",
+                      "quest:budget=64,digest=mean", "hybrid-fixed:budget=0.3,block=16,sinks=16,window=16",
+                      "hgca:device_kv=48,block=16,beta=0.7", "gpu-fetch:budget=0.3,block=16,sinks=16,window=16",
+                      "tova:budget=48", "tova:budget=0.3", "infinigen:budget=48,fetch=token,dense_layers=1",
+                      "infinigen:budget=150,dense_layers=0", "scoutattention:budget=64,block=16,sinks=16,recall=2",
+                      "scoutattention:budget=64,block=32,sinks=0,recall=1,scope=kv_head",
                       "fluxion:bgt=0.2,sinks=16,window=32", "fluxion:bgt=0.1,sinks=16,window=1,spill=1",
-                      "quest:budget=128,page=64", "asyncspade:budget=96,window=4",
-                      "asyncspade:budget=0.3,pack=1,window=4", "asyncspade:budget=96,place=host,window=4"),
+                      "quest:budget=64,page=32", "asyncspade:budget=48,window=4",
+                      "asyncspade:budget=0.3,pack=1,window=4", "asyncspade:budget=48,place=host,window=4"),
     [](const auto& param) {
       std::string name = param.param;
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -58,13 +58,13 @@ void decode(DecodeSession& session, std::uint32_t steps, const std::vector<std::
 }
 
 /// Two sequences, a new prompt of several chunks for the first after some steps and a short one for the other, more
-/// steps of both, and a second new prompt.
+/// steps of both, and a second new prompt: up to 146 tokens.
 Steps three_turns(Bench& bench, const std::string& spec) {
   const auto method = make_method(spec);
-  const auto session = open(bench, *method, {random_prompt(130, 1), random_prompt(40, 2)}, 6);
+  const auto session = open(bench, *method, {random_prompt(70, 1), random_prompt(30, 2)}, 6);
   Steps logits;
   decode(*session, 6, {11, 12}, logits);
-  session->append(0, random_prompt(75, 3), 8);
+  session->append(0, random_prompt(40, 3), 8);
   session->append(1, random_prompt(3, 4), 8);
   decode(*session, 8, {13, 14}, logits);
   session->append(0, random_prompt(20, 5), 2);
