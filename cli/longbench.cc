@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/eval_run.h"
 #include "cli/parse.h"
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "eval/longbench/report.h"
@@ -60,6 +61,16 @@ void report_on(const RunOptions& run, const eval::LongBench& benchmark, eval::Ru
       });
 }
 
+std::uint32_t longest_prompt(const eval::LongBench& benchmark, bool quiet) {
+  Progress progress("measuring prompts", Progress::standard(quiet));
+  try {
+    return benchmark.longest_prompt([&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); });
+  } catch (const Interrupted&) {
+    progress.finish();
+    throw RunError("Interrupted while prompts were measured; nothing was written.");
+  }
+}
+
 void longbench(const LongBenchCommand& command) {
   eval::BenchmarkOptions options;
   options.methods = split_method_list(command.methods);
@@ -78,7 +89,7 @@ void longbench(const LongBenchCommand& command) {
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;
-  const std::uint32_t longest = benchmark.longest_prompt();
+  const std::uint32_t longest = longest_prompt(benchmark, command.run.quiet);
   eval::check_device_room(options.engine, session.model, options.batch, longest, "--max-length");
   check_free_memory(session, options.batch, longest);
   if (command.tasks.empty()) {

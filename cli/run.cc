@@ -250,8 +250,12 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
   }
   folder.before_each_line({});
   progress.finish();
-  const std::uint64_t there = folder.finished().size(),
-                      all = folder.manifest().all_samples() * folder.manifest().methods.size();
+  const std::uint64_t all = folder.manifest().all_samples() * folder.manifest().methods.size();
+  std::uint64_t there = 0;
+  {
+    const KeepingWork keeping;
+    there = folder.finished().size();
+  }
   if (options.shard.empty() && there < all) {
     throw_run_error(
         "{} of {} finished samples are missing in '{}', which something else changed. To run them again, {}.",

@@ -8,8 +8,7 @@
 #                                       FOLDER.tar.gz, under 16 MiB, for where little can be carried
 #   scripts/bundle.sh full [FOLDER]     brings both along, so that the driver is enough; some 650 MB
 #
-# FOLDER (default build/bundle-thin or build/bundle-full) is replaced where an earlier bundle lies. PRESET=release makes
-# a bundle without CUDA in build/bundle-thin-release, to try it on a machine without nvcc. JOBS limits the build.
+# FOLDER (default build/bundle-thin or build/bundle-full) is replaced where an earlier bundle lies. JOBS limits the build.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 target=${2:+$(realpath -m -- "$2")}  # the caller's folder may be relative to where the caller is
@@ -20,8 +19,8 @@ if [ "$kind" != thin ] && [ "$kind" != full ] || [ $# -gt 2 ]; then
   echo "bundle.sh: say 'thin' or 'full', and perhaps a folder." >&2
   exit 2
 fi
-preset=${PRESET:-cuda}
-target=${target:-$root/build/bundle-$kind${PRESET:+-$PRESET}}
+preset=cuda
+target=${target:-$root/build/bundle-$kind}
 marker=.tandem-bundle
 if [ -e "$target" ] && [ ! -e "$target/$marker" ] && [ -n "$(ls -A "$target")" ]; then
   echo "bundle.sh: $target is no bundle and not empty; name another folder." >&2

@@ -23,7 +23,7 @@
 # and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda, else those of a bundle in
-# build/bundle-thin; without CUDA in them only with ALLOW_CPU=1. Results go to
+# build/bundle-thin; which must have CUDA in them. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
 # probe.json, kernels.json and
 # checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),
@@ -55,8 +55,8 @@ for program in "$tandem" "$cases" "$properties" "$probe" "$device" "$methods"; d
     exit 2
   fi
 done
-if [ "${ALLOW_CPU:-0}" != 1 ] && ! "$tandem" info | grep -q 'CUDA parts  *yes'; then
-  echo "kernels_on_gpu.sh: $tandem was built without CUDA; build the cuda preset, or its bundle (ALLOW_CPU=1 tries the steps anyway)." >&2
+if ! "$tandem" info | grep -q 'CUDA parts  *yes'; then
+  echo "kernels_on_gpu.sh: $tandem was built without CUDA; build the cuda preset, or its bundle." >&2
   exit 2
 fi
 out=${OUT:-$base/results/gpu}

@@ -9,7 +9,7 @@ namespace tandem {
 struct Utf8Character {
   char32_t code = 0;
   std::size_t bytes = 0;  // 0: no character
-  std::size_t part = 1;   // bytes before the first that cannot go on with it
+  std::size_t part = 1;   // bytes of the longest beginning of a character; at least 1
 };
 
 /// What `text`, which is not empty, begins with, by table 3-7 of the Unicode standard.

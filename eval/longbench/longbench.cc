@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "eval/ruler/random.h"
 #include "eval/run/decoded.h"
 #include "eval/scoring/segment_chinese.h"
@@ -82,7 +83,8 @@ std::uint32_t LongBench::samples_of(const std::string& task) const {
   return options_.samples == 0 ? there : std::min(there, options_.samples);
 }
 
-std::uint32_t LongBench::longest_prompt() const {
+std::uint32_t LongBench::longest_prompt(
+    const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) const {
   struct Text {
     std::size_t bytes;
     const std::string* task;
@@ -93,9 +95,12 @@ std::uint32_t LongBench::longest_prompt() const {
     for (std::uint32_t i = 0; i < samples_of(task); ++i)
       texts.push_back({longbench_prompt(file.prompt, file.records[i]).size(), &task, i});
   std::sort(texts.begin(), texts.end(), [](const Text& a, const Text& b) { return a.bytes > b.bytes; });
-  // Few prompts have to be encoded: a text has no more tokens than bytes, and one that is cut about max_length.
+  // A text has no more tokens than bytes, and one that is cut about max_length: shorter ones need not be encoded.
   std::uint32_t most = 0;
+  std::uint64_t done = 0;
   for (const auto& [bytes, task, index] : texts) {
+    stop_if_interrupted();
+    if (progress) progress(done++, texts.size());
     if (most >= std::min<std::size_t>(bytes, options_.max_length) + room_) break;
     const std::vector<std::int32_t> prompt = sample(*task, 0, index).prompt;
     most = std::max(most, static_cast<std::uint32_t>(prompt.size()) + 2 * room_);

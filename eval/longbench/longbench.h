@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -58,8 +59,9 @@ class LongBench final : public Benchmark {
 
   const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }
-  /// Tokens, of all samples: no prompt has more, and the longest few fewer.
-  std::uint32_t longest_prompt() const;
+  /// Tokens that no prompt has more of. Encodes every text that could have as many, and tells `progress` which of how
+  /// many texts is next.
+  std::uint32_t longest_prompt(const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {}) const;
   std::uint32_t samples_of(const std::string& task) const;
   bool has(const std::string& task) const { return files_.contains(task); }
   const LongBenchFile& file(const std::string& task) const { return files_.at(task); }

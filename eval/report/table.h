@@ -52,7 +52,7 @@ const std::string& baseline_label(const Summary& summary, const std::vector<std:
 
 /// "attends everything at 2K, 4K" of a method; "-" where its budget leaves something out at each length.
 std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at);
-/// Whether some method's budget is none at some length: whether their table has a column of budget_text().
+/// Whether a method attends everything at some length: the table then has a column of budget_text().
 template <class Methods>
 bool any_attends_everything(const Methods& methods) {
   return std::any_of(methods.begin(), methods.end(), [](const auto& m) { return !m.attends_everything_at.empty(); });

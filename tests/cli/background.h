@@ -29,10 +29,14 @@ inline pid_t start(const std::string& arguments, const std::string& errors = "/d
   return child;
 }
 
-/// Returns when `done` says so, or after half a minute: what the test expects then tells.
+/// Returns true when `done` says so, or false after half a minute.
 template <class Done>
-void wait_until(const Done& done) {
-  for (int i = 0; i < 30'000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+bool wait_until(const Done& done) {
+  for (int i = 0; i < 30'000; ++i) {
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 /// Returns when the program would take SIGINT as it means to, or has ended. The shell that becomes the program handles
@@ -50,13 +54,14 @@ inline void wait_until_it_handles_interrupts(pid_t child) {
   });
 }
 
-/// Returns when a run or a collection has taken its folder, which its command also locks for a moment when it begins.
-inline void wait_until_locked(const std::filesystem::path& folder) {
+/// Returns true when a run or a collection has taken its folder, which its command also locks for a moment when it
+/// begins; false where /proc/locks does not say so within half a minute.
+inline bool wait_until_locked(const std::filesystem::path& folder) {
   struct stat status {};
   stat(folder.c_str(), &status);
   const std::string inode = ":" + std::to_string(status.st_ino) + " ";
   int looks = 0;  // at a lock, one after the other
-  wait_until([&] {
+  return wait_until([&] {
     std::ifstream locks("/proc/locks");
     bool locked = false;
     for (std::string line; std::getline(locks, line);) locked = locked || line.find(inode) != std::string::npos;

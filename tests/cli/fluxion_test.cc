@@ -65,7 +65,7 @@ TEST(FluxionCollect, AnInterruptBeforeTheFirstPromptLeavesWhatWasToBeReplaced) {
       "--out " +
           out.string(),
       said.string());
-  cli::wait_until_locked(out);
+  ASSERT_TRUE(cli::wait_until_locked(out)) << "/proc/locks does not have it";
   kill(child, SIGTERM);
   EXPECT_EQ(cli::exit_code_of(child), 3);
   EXPECT_THAT(read_bytes(said),

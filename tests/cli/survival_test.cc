@@ -131,7 +131,10 @@ TEST_F(SurvivalProgram, AnEndBeforeTheFirstSampleLeavesTheEarlierRun) {
     for (const std::string& out : {run, fresh}) {
       const pid_t child = cli::start(kSlow + ("--force --out " + out), said);
       ASSERT_GT(child, 0);
-      out == run ? cli::wait_until_locked(run) : cli::wait_for_file(folder("new/b"));
+      if (out == run)
+        ASSERT_TRUE(cli::wait_until_locked(run)) << "/proc/locks does not have it";
+      else
+        cli::wait_for_file(folder("new/b"));
       kill(child, signal);
       EXPECT_EQ(cli::exit_code_of(child), signal == SIGINT ? 3 : 128 + SIGKILL);
       if (signal != SIGINT) continue;

@@ -29,7 +29,7 @@ int tandem::fuzz::fuzz_chat_templates(int argc, char** argv) {
   const auto own = FolderTemplate::open(fixed.path());
   return fuzz::run(
       argc, argv,
-      {{"tokenizer_config.json",
+      {{"template.tokenizer_config.json",
         {R"({"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}"})",
          R"({"chat_template": [{"name": "rag", "template": "x"}, {"name": "default", "template": "y"}]})",
          R"({"tokenizer_class": "LlamaTokenizer", "chat_template": {"rag": "x", "default": "{{ eos_token }}"}})"},

@@ -16,7 +16,8 @@ struct Format {
   std::function<void(const std::string& input)> consume;  // may throw InputError
 };
 
-/// With what follows the reader's name: --runs N (default 2000), or --seconds S, of all formats in turns; --seed N;
+/// A reader with the arguments behind its name: --runs N (default 2000), or --seconds S, of all formats in turns;
+/// --seed N;
 /// --format NAME for that one alone; --input FILE, of that format, is all that is consumed.
 int run(int argc, char** argv, const std::vector<Format>& formats);
 

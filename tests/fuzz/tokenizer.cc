@@ -57,7 +57,7 @@ int tandem::fuzz::fuzz_tokenizer(int argc, char** argv) {
        alone(model, "tokenizer.model")}};
   for (const char* name : {"vocab.json", "merges.txt", "tokenizer_config.json"})
     formats.push_back({name, {seed(golden / "small_qwen2_files" / name)}, beside_others(name)});
-  // The same of files that name special tokens. They count without added_tokens_decoder alone.
+  // Files that name special tokens, which count only where there is no added_tokens_decoder.
   named.write("tokenizer.json", seed(golden / "small_llama3" / "tokenizer.json"));
   const std::map<std::string, std::string> settings = {
       {"tokenizer_config.json",

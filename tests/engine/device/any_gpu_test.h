@@ -1,4 +1,4 @@
-// For tests that run on the emulated GPU and, where there is one, on this machine's (test_cuda_device_gpu).
+// For tests that run on the emulated GPU and, in a build with CUDA, on this machine's (test_cuda_device_gpu).
 #pragma once
 
 #include <gtest/gtest.h>

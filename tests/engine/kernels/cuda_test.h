@@ -1,6 +1,6 @@
 // What tests of CUDA kernels share. They are linked twice: with the emulation of tests/engine/kernels/cuda_emulator,
-// which runs them on every machine, and with the CUDA twins of the build, which say why they are skipped where there is
-// no GPU.
+// which runs them on every machine, and in a build with CUDA with its twins, which say why they are skipped where
+// there is no GPU.
 #pragma once
 
 #include <cstdlib>

@@ -3,7 +3,7 @@
     answers_goldens.py answers_goldens.json               texts and pairs of our own wording, which are committed
     answers_goldens.py OUT.json CORPUS.json               those of a corpus: {"gsm8k": [text, ...], "gpqa": [...],
                                                           "math": [...], "pairs": [[reference, answer], ...]}
-    TANDEM_ANSWER_GOLDENS=OUT.json test_eval_answers --gtest_filter='AnswerGoldens.*'     compares, and lists differences
+    TANDEM_ANSWER_GOLDENS=OUT.json test_eval --gtest_filter='AnswerGoldens.*'     compares, and lists differences
 
 Needs what nothing else of the project needs (pip): lm-eval==0.4.13 (its files alone: --no-deps), pyyaml, numpy,
 math-verify[antlr4_13_2]==0.9.0, sympy==1.14.0.

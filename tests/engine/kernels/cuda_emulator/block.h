@@ -47,7 +47,7 @@ struct Thread {
   std::vector<std::vector<Copy>> groups;  // committed, oldest first
 };
 
-/// Its lanes: those that have not ended, and those of them that wait in a warp operation.
+/// Masks of its lanes: those that have not ended, and those of them that wait in a warp operation.
 struct Warp {
   std::uint32_t running = 0, waiting = 0;
 };

@@ -79,7 +79,7 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 inline void __nanosleep(unsigned) {}
 
-// What the emulator does itself, on lanes' stacks and with atomics: no access of a kernel's.
+// Of code whose accesses are the emulator's own, to lanes' stacks and in atomics, and no kernel's.
 #define TANDEM_UNWATCHED __attribute__((no_sanitize("thread")))
 
 // ---- warp operations

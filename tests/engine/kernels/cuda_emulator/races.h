@@ -43,7 +43,7 @@ class Races {
   void warp_barrier(unsigned warp, std::uint32_t lanes);
 
   /// At `code`. Only the first race is kept. Most accesses are to the threads' own stacks, and end here.
-  void access(const void* at, std::size_t bytes, Kind kind, const void* code) {
+  [[gnu::no_sanitize("thread")]] void access(const void* at, std::size_t bytes, Kind kind, const void* code) {
     if (race_ == nullptr && !within(stacks_, at)) look(at, bytes, kind, code);
   }
 
@@ -78,7 +78,7 @@ class Races {
     bool constant = false;
   };
 
-  static bool within(Bytes bytes, const void* at) {
+  [[gnu::no_sanitize("thread")]] static bool within(Bytes bytes, const void* at) {
     return reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(bytes.data()) < bytes.size();
   }
   void look(const void* at, std::size_t bytes, Kind kind, const void* code);
