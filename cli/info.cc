@@ -1,6 +1,7 @@
 // tandem info: this build, this machine, the hardware profiles that can be simulated, and a model's shape. Also the
 // example of a subcommand: options with defaults, a footer with an example and what the output means, a callback that
 // throws.
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <string>
@@ -11,6 +12,7 @@
 #include "cli/session.h"
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
+#include "engine/common/huge_memory.h"
 #include "engine/common/version.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/profile.h"
@@ -120,7 +122,7 @@ void print_model(const std::string& name) {
     row("weights", "random, bf16");
     return;
   }
-  const Model model = load_model(name);
+  const Model model = load_model(name, true, place_of_weights("auto"));
   print_shape(model.name, model.config, model.weights.layers.at(0).q.type);
   if (const std::string dropped = model.tokenizer->dropped_bytes(); !dropped.empty()) {
     std::string list;
@@ -129,6 +131,10 @@ void print_model(const std::string& name) {
     row("tokenizer", fmt::format("has no token for {} ({}{}): texts lose {}", eval::counted(dropped.size(), "byte"),
                                  list, dropped.size() > 4 ? ", ..." : "", dropped.size() == 1 ? "it" : "them"));
   }
+  const double bytes = double(model.weights.bytes());
+  row("weights", model.weights.mapped ? fmt::format("{}, in their files", bytes_text(bytes))
+                                      : fmt::format("{}, copied, {:.0f} % in huge pages", bytes_text(bytes),
+                                                    100 * std::min(1.0, double(bytes_in_huge_pages()) / bytes)));
   row("weights hash", model.weights_hash);
 }
 

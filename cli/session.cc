@@ -1,11 +1,13 @@
 #include "cli/session.h"
 
+#include <chrono>
 #include <cmath>
 #include <fmt/core.h>
 #include <span>
 
 #include "cli/interrupt.h"
 #include "cli/parse.h"
+#include "cli/progress.h"
 #include "cli/ranks.h"
 #include "cli/say.h"
 #include "engine/common/cgroup.h"
@@ -96,6 +98,11 @@ void add_model_options(Command command, SessionOptions& options, Models models) 
               std::string(kModelHelp) + (models == Models::any ? ", or synthetic:<preset>" : ""))
       .show_default();
   command
+      .option("--weights", options.weights,
+              "auto: copied into huge pages, which are read faster, where that takes no more than half of the free "
+              "memory; copy; map: read from the model's files")
+      .show_default();
+  command
       .option("--threads", options.threads,
               "CPU threads for kernels; 0: all that this process may use, pinned unless TANDEM_PIN=0; with --device "
               "cuda all but one, which the thread that launches has")
@@ -150,6 +157,21 @@ void check_trained(const SessionOptions& options) {
                     options.model);
 }
 
+WeightPlace place_of_weights(const std::string& option) {
+  static const std::vector<std::pair<std::string, WeightPlace::In>> kPlaces = {
+      {"auto", WeightPlace::In::either}, {"copy", WeightPlace::In::memory}, {"map", WeightPlace::In::file}};
+  for (const auto& [name, in] : kPlaces) {
+    if (option != name) continue;
+    return {in, [progress = std::shared_ptr<Progress>(), start = std::chrono::steady_clock::now()](
+                    std::uint64_t done, std::uint64_t all) mutable {
+              if (!progress && std::chrono::steady_clock::now() - start > std::chrono::seconds(2))
+                progress = std::make_shared<Progress>("weights, MB", Progress::standard(false));
+              if (progress) progress->update(done >> 20, all >> 20);
+            }};
+  }
+  throw_input_error("--weights is '{}': give auto, copy or map.", option);
+}
+
 Session open_session(const SessionOptions& options, bool with_tokenizer) {
   Session session;
   session.engine.kv.device_bytes = parse_size(options.device_kv, "--device-kv");
@@ -190,7 +212,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   }
   session.engine.peer = cache_rank_of(options);
   session.pool = std::make_unique<ThreadPool>(threads, spare);
-  session.model = load_model(options.model, with_tokenizer);
+  session.model = load_model(options.model, with_tokenizer, place_of_weights(options.weights));
   session.weights = std::make_shared<WeightFiles>(session.model);
   session.engine.precision = parse_precision(options.precision, session.model);
   return session;

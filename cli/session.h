@@ -30,6 +30,7 @@ struct SessionOptions {
   unsigned threads = 0;
   std::optional<std::uint32_t> prefill_chunk;  // none given: kPrefillChunk
   std::string precision = "auto";
+  std::string weights = "auto";
   std::string peer_link = "threads";
   double rank_timeout = 60;  // seconds
 };
@@ -37,7 +38,7 @@ struct SessionOptions {
 /// What a command's help offers for --model. Of `trained` ones is asked by check_trained().
 enum class Models : std::uint8_t { any, trained };
 
-/// --model, --threads, --device-kv, --host-kv, --prefill-chunk.
+/// --model, --weights, --threads, --device-kv, --host-kv, --prefill-chunk, --precision.
 void add_model_options(Command command, SessionOptions& options, Models models = Models::any);
 /// These, and which device and hardware.
 void add_session_options(Command command, SessionOptions& options, Models models = Models::any);
@@ -71,6 +72,9 @@ void say_hints(std::span<const std::string> methods, const SessionOptions& optio
 
 /// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
 void check_trained(const SessionOptions& options);
+
+/// What `--weights` says; `progress` is shown where copying takes more than two seconds.
+WeightPlace place_of_weights(const std::string& option);
 
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
 Session open_session(const SessionOptions& options, bool with_tokenizer = true);

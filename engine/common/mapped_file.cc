@@ -1,5 +1,6 @@
 #include "engine/common/mapped_file.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 #include "engine/common/error.h"
 
@@ -125,6 +127,27 @@ bool MappedFile::unchanged() const {
   const auto same = [](const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; };
   return fstat(place_->descriptor, &now) == 0 && now.st_size == then.st_size && same(now.st_mtim, then.st_mtim) &&
          !place_->lost;
+}
+
+void MappedFile::read(std::span<std::byte> out, std::size_t at, bool keep_cached) const {
+  for (std::size_t done = 0; done < out.size();) {
+    const ssize_t count =
+        pread(place_->descriptor, out.data() + done, out.size() - done, static_cast<off_t>(at + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      throw_run_error("{} cannot be read from byte {} on: {}.", place_->name, at + done,
+                      count == 0 ? "it became shorter" : std::strerror(errno));
+    done += static_cast<std::size_t>(count);
+  }
+  if (!keep_cached)
+    posix_fadvise(place_->descriptor, static_cast<off_t>(at), static_cast<off_t>(out.size()), POSIX_FADV_DONTNEED);
+}
+
+bool MappedFile::is_cached() const {
+  std::vector<unsigned char> pages((bytes_.size() + page_bytes - 1) / page_bytes);
+  if (pages.empty() || mincore(const_cast<std::byte*>(bytes_.data()), bytes_.size(), pages.data()) != 0) return true;
+  const auto cached = std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1) != 0; });
+  return static_cast<std::size_t>(cached) > pages.size() / 2;
 }
 
 void MappedFile::check_all() {

@@ -22,6 +22,12 @@ class MappedFile {
   /// (rename) does not change.
   bool unchanged() const;
 
+  /// Reads `out.size()` bytes from `at` on into other memory; `keep_cached`: as what the system may go on caching. From
+  /// any thread. RunError, naming the file, where they are not there any more.
+  void read(std::span<std::byte> out, std::size_t at, bool keep_cached) const;
+  /// Whether the system has more than half of it in its cache.
+  bool is_cached() const;
+
   /// RunError, naming the file, where a byte that was read of any mapped file was not there: what was computed since is
   /// wrong. Cheap; to be called before results leave the engine.
   static void check_all();

@@ -57,7 +57,7 @@ Model synthetic_model(const std::string& name, bool with_tokenizer) {
 
 }  // namespace
 
-Model load_model(const std::string& name_or_folder, bool with_tokenizer) {
+Model load_model(const std::string& name_or_folder, bool with_tokenizer, const WeightPlace& place) {
   if (name_or_folder.starts_with(kSyntheticPrefix)) return synthetic_model(name_or_folder, with_tokenizer);
   Model model;
   model.folder = find_folder(name_or_folder);
@@ -65,7 +65,7 @@ Model load_model(const std::string& name_or_folder, bool with_tokenizer) {
   const std::filesystem::path full = std::filesystem::canonical(model.folder, refused);  // "." has a name too
   model.name = name_or_folder == "embedded" ? "embedded" : (refused ? model.folder : full).filename().string();
   model.config = load_config(model.folder);
-  model.weights = load_weights(model.folder, model.config);
+  model.weights = load_weights(model.folder, model.config, place);
   model.weights_hash = fmt::format("{:016x}", model.weights.hash);
   model.config_hash = text_hash(json_text(read_json_object(model.folder / "config.json")));
   if (with_tokenizer) {

@@ -27,8 +27,9 @@ inline constexpr const char* kEmbeddedModel = "deep";
 
 /// "embedded", the name of a folder in the shipped models/, or the path of a Hugging Face folder; a bare name that is
 /// both is the shipped one; "synthetic:<preset>" has random weights (presets.h). InputError otherwise, with the nearest
-/// name. The weights are mapped, but read once for their hash. `with_tokenizer = false`: for folders that have none.
-Model load_model(const std::string& name_or_folder, bool with_tokenizer = true);
+/// name. Weights are read once for their hash, wherever `place` has them. `with_tokenizer = false`: for folders that
+/// have none.
+Model load_model(const std::string& name_or_folder, bool with_tokenizer = true, const WeightPlace& place = {});
 
 /// A published shape without tensors, for simulating it: a preset's name, or the folder of a Hugging Face model, of
 /// which only config.json is read. Weights count as bf16; there is no tokenizer. InputError with the nearest name.

@@ -1,16 +1,14 @@
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <sys/mman.h>
-#include <system_error>
-#include <thread>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/drawing.h"
 #include "engine/common/error.h"
-#include "engine/common/interrupt.h"
+#include "engine/common/huge_memory.h"
+#include "engine/common/in_pieces.h"
 #include "engine/kernels/convert.h"
 #include "engine/model/weight_slots.h"
 #include "engine/model/weights.h"
@@ -21,19 +19,12 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kChunk = 1 << 20;  // elements drawn from one seed, so that threads share the work in any way
 
-/// Anonymous memory: untouched pages cost nothing, and the threads that fill it fault it in.
-std::shared_ptr<std::byte> map_memory(std::size_t bytes) {
+std::shared_ptr<std::byte> memory_of(std::size_t bytes) {
   if (const std::size_t memory = available_memory(); bytes > memory) {
     throw_input_error("The model's random weights take {:.1f} GB, this machine has {:.1f} GB of free memory.",
                       double(bytes) * 1e-9, double(memory) * 1e-9);
   }
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    throw_run_error("{:.1f} GB of memory for the model's random weights cannot be had ({}).", double(bytes) * 1e-9,
-                    std::strerror(errno));
-  }
-  madvise(data, bytes, MADV_HUGEPAGE);
-  return {static_cast<std::byte*>(data), [bytes](std::byte* p) { munmap(p, bytes); }};
+  return huge_memory(bytes, "the model's random weights");
 }
 
 /// Values are drawn from 4096 levels: a table look-up where a conversion per element took five times as long.
@@ -120,7 +111,7 @@ ModelWeights shape_weights(const ModelConfig& config, DType type) {
 ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed) {
   ModelWeights w;
   const auto [slots, offsets, bytes] = lay_out(config, type, w);
-  const std::shared_ptr<std::byte> storage = map_memory(bytes);
+  const std::shared_ptr<std::byte> storage = memory_of(bytes);
   std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     MatrixView& view = *slots[i].view;
@@ -129,22 +120,7 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
     for (std::size_t first = 0; first < elements; first += kChunk)
       chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), finalise64(seed + chunks.size()) ^ seed});
   }
-  const std::size_t workers =
-      std::clamp<std::size_t>(chunks.size() / 8, 1, std::max(1u, std::thread::hardware_concurrency()));
-  std::atomic<std::size_t> next = 0;
-  const auto fill = [&] {
-    for (std::size_t i = next++; i < chunks.size() && !interrupted(); i = next++) fill_chunk(chunks[i]);
-  };
-  std::vector<std::thread> threads;
-  threads.reserve(workers);
-  try {
-    for (std::size_t worker = 1; worker < workers; ++worker) threads.emplace_back(fill);
-  } catch (const std::system_error&) {
-    // A limit on processes: those that began do it all.
-  }
-  fill();
-  for (std::thread& thread : threads) thread.join();
-  stop_if_interrupted();
+  in_pieces(chunks.size(), 1, [&](std::size_t i, std::size_t) { fill_chunk(chunks[i]); });
   if (config.tied_embeddings) w.lm_head = w.embedding;
   // What the values follow from, not the values: hashing 16 GB would take longer than making them.
   w.hash = finalise64(seed ^ finalise64(static_cast<std::uint64_t>(type)));

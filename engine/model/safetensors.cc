@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
+#include "engine/common/huge_memory.h"
+#include "engine/common/in_pieces.h"
 #include "engine/common/interrupt.h"
 #include "engine/common/json.h"
 #include "engine/common/mapped_file.h"
@@ -14,6 +18,7 @@
 namespace tandem {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 constexpr std::uint64_t kMaxHeader = 100u << 20;  // the format's own limit
 
@@ -32,6 +37,30 @@ bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
     out.push_back(v.get<std::uint64_t>());
   }
   return true;
+}
+
+/// Where the tensors' bytes begin, of a file whose header was read.
+std::size_t header_end(std::span<const std::byte> all) {
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, all.data(), 8);
+  return 8 + header_bytes;
+}
+
+/// The file's bytes in huge pages, so that byte `aligned` begins a cache line. `more` is told what is there.
+std::shared_ptr<const std::byte> copy_of(const MappedFile& file, std::size_t aligned,
+                                         const std::function<void(std::uint64_t)>& more) {
+  constexpr std::size_t kPiece = std::size_t{8} << 20, kLine = 64;
+  const std::size_t bytes = file.bytes().size(), shift = (kLine - aligned % kLine) % kLine;
+  const std::shared_ptr<std::byte> memory = huge_memory(bytes + shift, "the weights");
+  std::byte* const to = memory.get() + shift;
+  const bool keep = file.is_cached();
+  std::mutex mutex;
+  in_pieces(bytes, kPiece, [&](std::size_t from, std::size_t size) {
+    file.read({to + from, size}, from, keep);
+    const std::lock_guard lock(mutex);
+    more(size);
+  });
+  return {memory, to};
 }
 
 }  // namespace
@@ -53,12 +82,7 @@ std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed)
   return hash ^ (hash >> 32);
 }
 
-void TensorFiles::add(const std::filesystem::path& path) {
-  const std::string file = path.string();
-  const std::shared_ptr<const MappedFile> mapping = MappedFile::open(path);
-  const std::span<const std::byte> all = mapping->bytes();
-  if (all.size() < 8) throw_input_error("{} has {} bytes; a safetensors file has at least 8.", file, all.size());
-  refuse_lfs_pointer({reinterpret_cast<const char*>(all.data()), all.size()}, path);
+void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
   if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {
@@ -112,21 +136,58 @@ void TensorFiles::add(const std::filesystem::path& path) {
     covered = end;
   }
   if (covered != body.size()) throw_input_error("{}: bytes [{}, {}) belong to no tensor.", file, covered, body.size());
-  hash_ = content_hash(all, hash_);
-  MappedFile::check_all();
-  mapping_->push_back(mapping);
 }
 
-TensorFiles TensorFiles::open_file(const std::filesystem::path& file) {
+TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPlace& place) {
   TensorFiles files;
-  files.add(file);
+  std::vector<std::shared_ptr<const MappedFile>> mapped;
+  std::uint64_t bytes = 0, done = 0;
+  for (const fs::path& path : paths) {
+    const std::span<const std::byte> all = mapped.emplace_back(MappedFile::open(path))->bytes();
+    if (all.size() < 8)
+      throw_input_error("{} has {} bytes; a safetensors file has at least 8.", path.string(), all.size());
+    refuse_lfs_pointer({reinterpret_cast<const char*>(all.data()), all.size()}, path);
+    bytes += all.size();
+  }
+  const std::uint64_t room = available_memory();
+  if (place.in == WeightPlace::In::memory && bytes > room) {
+    throw_input_error(
+        "The weights in {} take {:.1f} GB, and this machine has {:.1f} GB of free memory: let them stay in their files "
+        "(--weights map).",
+        paths.front().parent_path().string(), double(bytes) * 1e-9, double(room) * 1e-9);
+  }
+  files.copied_ = place.in == WeightPlace::In::memory || (place.in == WeightPlace::In::either && bytes <= room / 2);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    std::span<const std::byte> all = mapped[i]->bytes();
+    files.add(paths[i].string(), all);  // a damaged file is not worth a copy
+    if (files.copied_) {
+      const std::shared_ptr<const std::byte> copy = copy_of(*mapped[i], header_end(all), [&](std::uint64_t more) {
+        done += more;
+        if (place.progress) place.progress(done, bytes);
+      });
+      for (auto& [name, tensor] : files.tensors_)
+        if (tensor.file == paths[i].string() && !tensor.bytes.empty())
+          tensor.bytes = {copy.get() + (tensor.bytes.data() - all.data()), tensor.bytes.size()};
+      all = {copy.get(), all.size()};
+      files.storage_->push_back(copy);
+    } else {
+      files.storage_->push_back(mapped[i]);
+    }
+    files.hash_ = content_hash(all, files.hash_);
+    MappedFile::check_all();
+  }
+  return files;
+}
+
+TensorFiles TensorFiles::open_file(const fs::path& file, const WeightPlace& place) {
+  TensorFiles files = open({file}, place);
   files.source_ = file.string();
   return files;
 }
 
-TensorFiles TensorFiles::open_folder(const std::filesystem::path& folder) {
-  const std::filesystem::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-  if (path_exists(single)) return open_file(single);
+TensorFiles TensorFiles::open_folder(const fs::path& folder, const WeightPlace& place) {
+  const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (path_exists(single)) return open_file(single, place);
   if (!path_exists(index)) {
     throw_input_error("{} has neither model.safetensors nor model.safetensors.index.json.", folder.string());
   }
@@ -134,18 +195,17 @@ TensorFiles TensorFiles::open_folder(const std::filesystem::path& folder) {
   if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw_input_error("{}: field 'weight_map' is missing or not an object.", index.string());
   }
-  std::set<std::string> shards;
+  std::set<fs::path> shards;
   for (const auto& [name, shard] : json["weight_map"].items()) {
     if (!shard.is_string()) throw_input_error("{}: the file of tensor '{}' is not a text.", index.string(), name);
     const std::string text = shard.get<std::string>();
-    if (text.empty() || std::filesystem::path(text).filename() != text || text == "..") {
+    if (text.empty() || fs::path(text).filename() != text || text == "..") {
       throw_input_error("{}: the file of tensor '{}' is '{}', which is not a plain file name.", index.string(), name,
                         text);
     }
-    shards.insert(text);
+    shards.insert(folder / text);
   }
-  TensorFiles files;
-  for (const std::string& shard : shards) files.add(folder / shard);
+  TensorFiles files = open({shards.begin(), shards.end()}, place);
   files.source_ = index.string();
   return files;
 }

@@ -1,6 +1,6 @@
-// Safetensors files, memory-mapped. Format: u64 length of a JSON header, the header {name: {dtype, shape,
-// data_offsets}}, the tensors' bytes without gaps. Nothing in a file is trusted: every length, shape and offset is
-// checked before use.
+// Safetensors files, mapped or copied into memory. Format: u64 length of a JSON header, the header {name: {dtype,
+// shape, data_offsets}}, the tensors' bytes without gaps. Nothing in a file is trusted: every length, shape and offset
+// is checked before use.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,39 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/weight_place.h"
+
 namespace tandem {
 
 struct TensorInfo {
   std::string dtype;  // as stored: "F32", "BF16", ...
   std::vector<std::uint64_t> shape;
-  std::span<const std::byte> bytes;  // into the mapping
+  std::span<const std::byte> bytes;  // into the mapping or the copy
   std::string file;
 };
 
 /// All tensors of model.safetensors, or of the shards that model.safetensors.index.json names.
 class TensorFiles {
  public:
-  /// InputError naming file, tensor and what is wrong.
-  static TensorFiles open_folder(const std::filesystem::path& folder);
-  static TensorFiles open_file(const std::filesystem::path& file);
+  /// InputError naming file, tensor and what is wrong, and where a copy has no room.
+  static TensorFiles open_folder(const std::filesystem::path& folder, const WeightPlace& place = {});
+  static TensorFiles open_file(const std::filesystem::path& file, const WeightPlace& place = {});
 
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   std::uint64_t hash() const { return hash_; }           // over the files' bytes
   const std::string& source() const { return source_; }  // the file, or the index of the shards; for messages
-  /// Keeps the mappings alive.
-  std::shared_ptr<const void> mapping() const { return mapping_; }
+  /// Keeps the bytes alive.
+  std::shared_ptr<const void> storage() const { return storage_; }
+  bool copied() const { return copied_; }
 
  private:
-  void add(const std::filesystem::path& file);
+  static TensorFiles open(const std::vector<std::filesystem::path>& files, const WeightPlace& place);
+  /// The tensors of a file by its header; their bytes lie in `all`.
+  void add(const std::string& file, std::span<const std::byte> all);
   std::map<std::string, TensorInfo> tensors_;
-  std::shared_ptr<std::vector<std::shared_ptr<const void>>> mapping_ =
+  std::shared_ptr<std::vector<std::shared_ptr<const void>>> storage_ =
       std::make_shared<std::vector<std::shared_ptr<const void>>>();
+  bool copied_ = false;
   std::string source_;
   std::uint64_t hash_ = 0xcbf29ce484222325ull;
 };

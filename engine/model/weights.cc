@@ -67,12 +67,12 @@ void check_finite(const MatrixView& view, const TensorInfo& info, const std::str
 }
 
 struct LoadedStorage {
-  std::shared_ptr<const void> mapping;
+  std::shared_ptr<const void> files;
   std::vector<std::vector<std::byte>> copies;
 };
 
 /// Nothing in the format keeps tensors at multiples of their element size (a header of odd length moves them all), but
-/// kernels read whole elements: a tensor that is off is copied, every other stays in the mapping.
+/// kernels read whole elements: a tensor that is off is copied, every other stays where it is.
 void align(MatrixView& view, LoadedStorage& storage) {
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.type) == 0) return;
   const auto* bytes = static_cast<const std::byte*>(view.data);
@@ -151,11 +151,12 @@ std::size_t ModelWeights::bytes() const {
   return sum;
 }
 
-ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config) {
-  const TensorFiles files = TensorFiles::open_folder(folder);
+ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config, const WeightPlace& place) {
+  const TensorFiles files = TensorFiles::open_folder(folder, place);
   auto storage = std::make_shared<LoadedStorage>();
-  storage->mapping = files.mapping();
+  storage->files = files.storage();
   ModelWeights w;
+  w.mapped = !files.copied();
   w.layers.resize(config.layers);
   const std::vector<WeightSlot> slots = weight_slots(config, w);
   for (const WeightSlot& slot : slots) {

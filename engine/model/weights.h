@@ -1,4 +1,4 @@
-// A model's weights as views into mapped files (or into owned memory for random weights).
+// A model's weights as views into mapped files, or into memory that holds a copy of them or random ones.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "engine/kernels/tensor.h"
 #include "engine/model/config.h"
+#include "engine/model/weight_place.h"
 
 namespace tandem {
 
@@ -30,12 +31,14 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::shared_ptr<const void> storage;
   std::uint64_t hash = 0;
+  bool mapped = false;  // they are read from files whenever their pages are not in memory
   std::size_t bytes() const;
 };
 
 /// InputError naming file, tensor, shape or dtype for anything that does not fit the configuration. Tensors that the
 /// architecture does not use are ignored.
-ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config);
+ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config,
+                          const WeightPlace& place = {});
 
 /// Deterministic random weights of a usable scale, for tests and speed runs; InputError where they exceed this
 /// machine's memory.

@@ -177,6 +177,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
       {"--hw h20", {"'h20'", "Did you mean 'h200'?"}},
       {"--device simm", {"'simm'", "Did you mean 'sim'?"}},
       {"--threads 100000", {"--threads is 100000"}},
+      {"--weights disk", {"--weights is 'disk'", "auto, copy or map"}},
       {"--prefill-chunk 0", {"--prefill-chunk is 0"}},
       {"--device-kv 1M", {"--device-kv is 1048576 bytes", "lower --batch or --lengths"}},
       {"--device-kv lots", {"--device-kv", "'lots'"}},

@@ -35,6 +35,22 @@ class MappedFileTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+TEST_F(MappedFileTest, IsReadIntoOtherMemory) {
+  const fs::path path = file("read");
+  const auto mapped = MappedFile::open(path);
+  EXPECT_TRUE(mapped->is_cached()) << "it was just written";
+  for (const bool keep : {true, false}) {
+    std::vector<std::byte> copy(kBytes - 5000);
+    mapped->read(copy, 4999, keep);
+    EXPECT_EQ(count(copy, 'x'), static_cast<long>(copy.size()));
+  }
+  fs::resize_file(path, 6000);
+  std::vector<std::byte> copy(2000);
+  EXPECT_THAT(
+      [&] { mapped->read(copy, 5000, true); },
+      ThrowsMessage<RunError>(HasSubstr(path.string() + " cannot be read from byte 6000 on: it became shorter")));
+}
+
 TEST_F(MappedFileTest, BytesThatAreCutOffAreZeroAndNoticed) {
   for (const std::size_t left : {std::size_t{0}, std::size_t{1}, std::size_t{500'000}, kBytes - 1}) {
     const fs::path path = file("cut");

@@ -80,7 +80,7 @@ TEST_F(Safetensors, TheMappingOutlivesTheReaderAndTheFile) {
   std::span<const std::byte> bytes;
   {
     const TensorFiles files = TensorFiles::open_file(file_);
-    mapping = files.mapping();
+    mapping = files.storage();
     bytes = files.tensors().at("a").bytes;
   }
   std::filesystem::remove(file_);

@@ -227,6 +227,42 @@ TEST_P(Weights, TensorsOffTheirAlignmentAreCopied) {
   }
 }
 
+TEST_P(Weights, CopiesAreTheSameWeights) {
+  const TemporaryFolder other;
+  const std::string text = header_.dump();
+  write_bytes(other / "model.safetensors", safetensors_bytes(text, body_));
+  const ModelWeights mapped = load_weights(other.path(), config_);
+  for (const auto in : {WeightPlace::In::memory, WeightPlace::In::either}) {
+    for (const std::size_t pad : {0, 3}) {
+      write_bytes(file_, safetensors_bytes(text + std::string(pad, ' '), body_));
+      std::uint64_t last = 0, all = 0;
+      const ModelWeights copied = load_weights(folder_.path(), config_, {in, [&](std::uint64_t done, std::uint64_t of) {
+                                                                           EXPECT_GT(done, last);
+                                                                           last = done;
+                                                                           all = of;
+                                                                         }});
+      EXPECT_EQ(last, std::filesystem::file_size(file_));
+      EXPECT_EQ(all, last);
+      EXPECT_FALSE(copied.mapped);
+      expect_equal(mapped, copied);
+      EXPECT_EQ(copied.hash, load_weights(folder_.path(), config_).hash);
+      write_bytes(file_, "nothing");  // it is not looked at any more
+      expect_equal(mapped, copied);
+    }
+  }
+  EXPECT_TRUE(mapped.mapped);
+}
+
+TEST_P(Weights, ACopyThatHasNoRoomIsRefusedAtOnce) {
+  write();
+  const std::uint64_t huge = std::uint64_t{1} << 42;  // a hole, which takes no room on the disk
+  std::filesystem::resize_file(file_, huge);
+  EXPECT_THAT(sentence_of([&] {
+                load_weights(folder_.path(), config_, {WeightPlace::In::memory, {}});
+              }),
+              AllOf(HasSubstr("take 4398.0 GB"), HasSubstr("--weights map")));
+}
+
 TEST_P(Weights, ShardsGiveTheSameWeights) {
   const ModelWeights single = load();
   Json index, headers[2];
@@ -247,7 +283,8 @@ TEST_P(Weights, ShardsGiveTheSameWeights) {
   }
   std::filesystem::remove(file_);
   write_bytes(folder_.path() / "model.safetensors.index.json", index.dump());
-  expect_equal(single, load_weights(folder_.path(), config_));
+  for (const auto in : {WeightPlace::In::file, WeightPlace::In::memory})
+    expect_equal(single, load_weights(folder_.path(), config_, {in, {}}));
 }
 
 TEST_P(Weights, RandomDamageGivesASentenceOrWeights) {
