@@ -39,7 +39,8 @@ echo "Building (build/$preset) ..."
 configure "$preset" >/dev/null
 "${fixed_addresses[@]}" cmake --build --preset "$preset" "${targets[@]}"
 status=0
-"${fixed_addresses[@]}" ctest --test-dir "build/$preset" --parallel "$(nproc)" --output-on-failure --no-tests=error --no-label-summary \
+# One more than CPUs: there is always one that waits for a process or a disk.
+"${fixed_addresses[@]}" ctest --test-dir "build/$preset" --parallel $(($(nproc) + 1)) --output-on-failure --no-tests=error --no-label-summary \
   --output-junit "$root/$results" "${labels[@]}" "${except[@]}" </dev/null | awk '!/^ *Start +[0-9]+:/ && !/ Passed +[0-9.]+ sec$/' || status=$?
 counts=$(count_results "$results")
 if [ -z "$counts" ]; then

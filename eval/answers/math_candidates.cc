@@ -122,9 +122,9 @@ class Finder {
   void boxed() {
     each([&](std::size_t i) { return behind_is(i, true, [&](std::size_t at) { return spaced_latex(at); }); });
     each([&](std::size_t i) { return latex(i, true); });
-    constexpr std::u32string_view kBox = U"\\boxed{";
-    const std::size_t box = text_.find(kBox), close = text_.rfind(U'}');
-    if (box != text_.npos && close != text_.npos && close > box + kBox.size()) {
+    constexpr std::u32string_view kOpenBox = U"\\boxed{";
+    const std::size_t box = text_.find(kOpenBox), close = text_.rfind(U'}');
+    if (box != text_.npos && close != text_.npos && close > box + kOpenBox.size()) {
       MathCandidate whole;
       whole.begin = box;
       whole.end = close + 1;

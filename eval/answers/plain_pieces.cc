@@ -8,13 +8,13 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::u32string_view kOperators = U"+-*\u00d7/^()\u00f7";
+constexpr std::u32string_view kPlainOperators = U"+-*\u00d7/^()\u00f7";
 constexpr std::u32string_view kCurrencies =
     U"$\u20ac\u00a3\u00a5\u20b9\u20bd\u20aa\u20a9\u20ab\u0e3f\u20a1\u20a2\u20a3\u20a4\u20a5\u20a6\u20a7\u20a8\u20ad"
     U"\u20ae\u20af\u20b0\u20b1\u20b2\u20b3\u20b4\u20b5\u20b6\u20b7\u20b8\u20ba\u20bb\u20bc\u20be\u20bf";
 
 bool is_operator(char32_t c) {
-  return kOperators.find(c) != kOperators.npos;
+  return kPlainOperators.find(c) != kPlainOperators.npos;
 }
 
 bool belongs_to_expression(char32_t c) {

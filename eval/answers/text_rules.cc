@@ -135,10 +135,11 @@ FoundText answer_sentence(std::string_view text) {
 }
 
 FoundText boxed_letter(std::string_view text) {
-  constexpr std::string_view kBox = "\\boxed";
+  constexpr std::string_view kBoxCommand = "\\boxed";
   constexpr std::size_t kLongest = 1000;  // of an answer that begins with a choice
-  for (std::size_t at = text.rfind(kBox); at != text.npos; at = at == 0 ? text.npos : text.rfind(kBox, at - 1)) {
-    std::string_view content = text.substr(at + kBox.size(), kLongest);
+  for (std::size_t at = text.rfind(kBoxCommand); at != text.npos;
+       at = at == 0 ? text.npos : text.rfind(kBoxCommand, at - 1)) {
+    std::string_view content = text.substr(at + kBoxCommand.size(), kLongest);
     content.remove_prefix(leading(content, [](char c) { return c == ' '; }).size());
     if (content.starts_with('{')) {
       std::size_t depth = 0, end = 0;

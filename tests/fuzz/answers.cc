@@ -2,10 +2,10 @@
 #include "eval/answers/rules.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace tandem::fuzz {
 namespace {
 
-using namespace tandem;
-using namespace tandem::eval;
+using namespace eval;
 
 /// A text is graded against what the input says behind its last line end.
 fuzz::Format graded(const std::string& name, AnswerKind kind, std::vector<std::string> texts) {
@@ -18,7 +18,7 @@ fuzz::Format graded(const std::string& name, AnswerKind kind, std::vector<std::s
 
 }  // namespace
 
-int tandem::fuzz::fuzz_answers(int argc, char** argv) {
+int fuzz_answers(int argc, char** argv) {
   return fuzz::run(
       argc, argv,
       {graded("integer", AnswerKind::integer,
@@ -32,3 +32,5 @@ int tandem::fuzz::fuzz_answers(int argc, char** argv) {
                "4\\end{pmatrix}}\\]\n\\begin{pmatrix}1&-2\\\\3^x&4\\end{pmatrix}",
                "The result is 3/4 = 75\\%, \\log_2 8, \\binom{5}{2}, 5!, |x|.\n0.75"})});
 }
+
+}  // namespace tandem::fuzz

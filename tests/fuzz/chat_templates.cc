@@ -7,9 +7,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
+namespace tandem::fuzz {
 namespace {
-
-using namespace tandem;
 
 void render(const fuzz::ScratchFolder& folder) {
   const auto own = FolderTemplate::open(folder.path());
@@ -19,7 +18,7 @@ void render(const fuzz::ScratchFolder& folder) {
 
 }  // namespace
 
-int tandem::fuzz::fuzz_chat_templates(int argc, char** argv) {
+int fuzz_chat_templates(int argc, char** argv) {
   const auto golden = [](const char* name) {
     return fuzz::read_seed((testing::golden_folder() / "chat_templates" / name).string());
   };
@@ -54,3 +53,5 @@ int tandem::fuzz::fuzz_chat_templates(int argc, char** argv) {
           own->render(messages, {});
         }}});
 }
+
+}  // namespace tandem::fuzz

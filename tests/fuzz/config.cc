@@ -5,8 +5,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
-int tandem::fuzz::fuzz_config(int argc, char** argv) {
-  using namespace tandem;
+namespace tandem::fuzz {
+
+int fuzz_config(int argc, char** argv) {
   const fuzz::ScratchFolder folder;
   const auto golden = [](const std::string& name) {
     return fuzz::read_seed((testing::golden_folder() / name / "config.json").string());
@@ -28,3 +29,5 @@ int tandem::fuzz::fuzz_config(int argc, char** argv) {
                        read(config, input);
                      }}});
 }
+
+}  // namespace tandem::fuzz

@@ -16,9 +16,8 @@
 #include "tests/files.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace tandem::fuzz {
 namespace {
-
-using namespace tandem;
 
 void add(nlohmann::json& header, std::string& body, const std::string& name, std::vector<int> shape,
          const char* dtype) {
@@ -78,7 +77,7 @@ std::string seed_of(const char* path) {
 
 }  // namespace
 
-int tandem::fuzz::fuzz_method_files(int argc, char** argv) {
+int fuzz_method_files(int argc, char** argv) {
   const fuzz::ScratchFolder folder;
   testing::Bench bench(testing::tiny_model());
   const std::vector<std::int32_t> prompt = testing::random_prompt(40, 1);
@@ -115,3 +114,5 @@ int tandem::fuzz::fuzz_method_files(int argc, char** argv) {
           use_prefix(bench.engine, prompt, folder, input);
         }}});
 }
+
+}  // namespace tandem::fuzz

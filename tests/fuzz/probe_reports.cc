@@ -4,8 +4,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/hardware/calibration/machine.h"
 
-int tandem::fuzz::fuzz_probe_reports(int argc, char** argv) {
-  using namespace tandem;
+namespace tandem::fuzz {
+
+int fuzz_probe_reports(int argc, char** argv) {
   hardware::ProbedMachine machine;
   machine.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});
   machine.add_link("dma", "h2d", {}, {512, 4096}, {1, 64});
@@ -24,3 +25,5 @@ int tandem::fuzz::fuzz_probe_reports(int argc, char** argv) {
                    {{"probe", {probe::to_json(machine.report)}, with(hardware::read_probe)},
                     {"kernels", {eval::kernel_bench_json(bench)}, with(hardware::read_kernels)}});
 }
+
+}  // namespace tandem::fuzz

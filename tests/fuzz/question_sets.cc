@@ -8,10 +8,10 @@
 #include "tests/eval/longbench/longbench_folder.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace tandem::fuzz {
 namespace {
 
-using namespace tandem;
-using namespace tandem::eval;
+using namespace eval;
 
 void ask_longbench(const tandem::testing::LongBenchFolder& folder) {
   std::vector<std::string> tasks = {"trec"};
@@ -53,7 +53,7 @@ fuzz::Format reasoning_rows(const std::string& task, const std::vector<std::stri
 
 }  // namespace
 
-int tandem::fuzz::fuzz_question_sets(int argc, char** argv) {
+int fuzz_question_sets(int argc, char** argv) {
   const tandem::testing::LongBenchFolder longbench;
   longbench.add("trec", 2);
   const tandem::testing::LEvalFolder leval;
@@ -68,3 +68,5 @@ int tandem::fuzz::fuzz_question_sets(int argc, char** argv) {
   formats.push_back(reasoning_rows("math500", {"\\frac{1}{2}", "x^2+1"}));
   return fuzz::run(argc, argv, formats);
 }
+
+}  // namespace tandem::fuzz

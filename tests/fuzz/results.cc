@@ -9,10 +9,10 @@
 #include "tests/eval/target/sweeps.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace tandem::fuzz {
 namespace {
 
-using namespace tandem;
-using namespace tandem::eval;
+using namespace eval;
 
 std::string a_target() {
   TargetOptions options;
@@ -51,7 +51,7 @@ Manifest a_manifest() {
 
 }  // namespace
 
-int tandem::fuzz::fuzz_results(int argc, char** argv) {
+int fuzz_results(int argc, char** argv) {
   const fuzz::ScratchFolder folder;
   const Manifest manifest = a_manifest();
   const auto shipped = [](const char* name) { return fuzz::read_seed(data_path(name).string()); };
@@ -81,3 +81,5 @@ int tandem::fuzz::fuzz_results(int argc, char** argv) {
         {shipped("hardware/experiments/scout.json"), shipped("hardware/experiments/fluxion.json")},
         [](const std::string& input) { parse_experiment(input, "experiment.json"); }}});
 }
+
+}  // namespace tandem::fuzz

@@ -10,10 +10,10 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
+namespace tandem::fuzz {
 namespace {
 
-using namespace tandem;
-using namespace tandem::eval;
+using namespace eval;
 
 constexpr const char* kLines =
     "{\"index\": 0, \"input\": \"One number is: 1234567. What is it?\", \"outputs\": [\"1234567\"], \"length\": 90}\n"
@@ -50,7 +50,7 @@ void use_questions(const std::string& bytes) {
 
 }  // namespace
 
-int tandem::fuzz::fuzz_ruler_files(int argc, char** argv) {
+int fuzz_ruler_files(int argc, char** argv) {
   const auto tokenizer = load_tokenizer(testing::golden_folder() / "tokenizers" / "small_qwen2");
   const fuzz::ScratchFolder folder;
   std::filesystem::create_directory(folder.path() + "/4096");
@@ -64,3 +64,5 @@ int tandem::fuzz::fuzz_ruler_files(int argc, char** argv) {
                      [](const std::string& input) { use_essays(input, "e.txt"); }},
                     {"questions", {kSquad, kHotpot}, use_questions}});
 }
+
+}  // namespace tandem::fuzz

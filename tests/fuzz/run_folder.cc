@@ -4,8 +4,10 @@
 #include "tests/eval/report/fixtures.h"
 #include "tests/fuzz/fuzz.h"
 
-int tandem::fuzz::fuzz_run_folder(int argc, char** argv) {
-  using namespace tandem::eval;
+namespace tandem::fuzz {
+
+int fuzz_run_folder(int argc, char** argv) {
+  using namespace eval;
   return tandem::fuzz::run(
       argc, argv,
       {{"sample",
@@ -21,3 +23,5 @@ int tandem::fuzz::fuzz_run_folder(int argc, char** argv) {
           parse_manifest(to_json_text(parse_manifest(text, "input")), "again");
         }}});
 }
+
+}  // namespace tandem::fuzz

@@ -7,8 +7,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
-int tandem::fuzz::fuzz_safetensors(int argc, char** argv) {
-  using namespace tandem;
+namespace tandem::fuzz {
+
+int fuzz_safetensors(int argc, char** argv) {
   const fuzz::ScratchFolder folder, sharded;
   const ModelConfig config = load_config(testing::golden_folder() / "tiny_qwen2");
   const std::string whole = fuzz::read_seed((testing::golden_folder() / "tiny_qwen2" / "model.safetensors").string());
@@ -40,3 +41,5 @@ int tandem::fuzz::fuzz_safetensors(int argc, char** argv) {
                        TensorFiles::open_folder(sharded.path());
                      }}});
 }
+
+}  // namespace tandem::fuzz

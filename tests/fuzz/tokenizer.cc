@@ -9,9 +9,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 
+namespace tandem::fuzz {
 namespace {
-
-using namespace tandem;
 
 void use(const std::string& folder) {
   const auto tokenizer = load_tokenizer(folder);
@@ -29,7 +28,7 @@ void use(const std::string& folder) {
 
 }  // namespace
 
-int tandem::fuzz::fuzz_tokenizer(int argc, char** argv) {
+int fuzz_tokenizer(int argc, char** argv) {
   const std::filesystem::path golden = testing::golden_folder() / "tokenizers";
   const fuzz::ScratchFolder json, model, files, named;
   const auto seed = [](const std::filesystem::path& file) { return fuzz::read_seed(file.string()); };
@@ -74,3 +73,5 @@ int tandem::fuzz::fuzz_tokenizer(int argc, char** argv) {
   }
   return fuzz::run(argc, argv, formats);
 }
+
+}  // namespace tandem::fuzz

@@ -45,12 +45,12 @@ class Timeline {
   std::map<std::pair<std::string, std::uint32_t>, std::vector<TraceRecord>> records_;
 };
 
-constexpr std::uint32_t kLayers = 4, kSteps = 12;
+constexpr std::uint32_t kLayers = 4, kAheadSteps = 12;
 constexpr Nanos kHandoffs = 30 + 40;  // of a round: device to host, host to device
 
 DecodeResult run(const std::string& spec, const HardwareProfile& profile) {
   Bench bench(tiny_model(true, kLayers), make_sim_device(profile));
-  return bench.decode(*make_method(spec), {random_prompt(601, 1), random_prompt(450, 2)}, kSteps);
+  return bench.decode(*make_method(spec), {random_prompt(601, 1), random_prompt(450, 2)}, kAheadSteps);
 }
 
 /// How long the device has waited between a layer's own attention and its merge.
@@ -72,7 +72,7 @@ TEST(LayerAheadTime, ScoutWaitsForWhatALayerAndItsAttentionDoNotHide) {
       }
     }
     std::size_t waits = 0, hidden = 0;
-    for (std::size_t step = 0; step < kSteps; ++step) {
+    for (std::size_t step = 0; step < kAheadSteps; ++step) {
       // Layer 0: the choice is on its way to the host, and the device goes on: it begins layer 1 and attends.
       const Nanos host = t.time("prediction to host", 0, step) + t.time("host attention", 0, step) +
                          t.time("host partials to device", 0, step) + kHandoffs;
@@ -97,10 +97,10 @@ TEST(LayerAheadTime, ScoutWaitsForWhatALayerAndItsAttentionDoNotHide) {
       }
     }
     if (host_gbps == 0.02) {
-      EXPECT_EQ(waits, std::size_t{kSteps} * (kLayers - 1));
+      EXPECT_EQ(waits, std::size_t{kAheadSteps} * (kLayers - 1));
     }
     if (host_gbps == 50.0) {
-      EXPECT_EQ(hidden, std::size_t{kSteps} * (kLayers - 1));
+      EXPECT_EQ(hidden, std::size_t{kAheadSteps} * (kLayers - 1));
     }
   }
 }
@@ -112,7 +112,7 @@ TEST(LayerAheadTime, WithoutItScoutWaitsForWhatItsAttentionDoesNotHideInEveryLay
     const Timeline t(result.trace);
     EXPECT_FALSE(t.has("predict query", 1));
     std::size_t waits = 0;
-    for (std::size_t step = 0; step < kSteps; ++step) {
+    for (std::size_t step = 0; step < kAheadSteps; ++step) {
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
         const Nanos host = t.time("prediction to host", layer, step) + t.time("host attention", layer, step) +
                            t.time("host partials to device", layer, step) + kHandoffs;
@@ -131,7 +131,7 @@ TEST(LayerAheadTime, HgcaWaitsForWhatItsAttentionDoesNotHideInEveryLayer) {
     const DecodeResult result = run("hgca:device_kv=128,block=16,beta=0.5", plain_fluxion_profile(host_gbps));
     const Timeline t(result.trace);
     std::size_t waits = 0;
-    for (std::size_t step = 0; step < kSteps; ++step) {
+    for (std::size_t step = 0; step < kAheadSteps; ++step) {
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
         const Nanos host = t.time("query to host", layer, step) + t.time("host attention", layer, step) +
                            t.time("host partials to device", layer, step) + kHandoffs;

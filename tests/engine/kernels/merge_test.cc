@@ -11,7 +11,7 @@ namespace {
 struct Part {
   std::vector<float> o, lse;
 };
-constexpr std::uint32_t kDim = 72;
+constexpr std::uint32_t kMergedDim = 72;
 
 Part merge(const std::vector<Part>& parts) {
   std::vector<const float*> o, lse;
@@ -20,23 +20,23 @@ Part merge(const std::vector<Part>& parts) {
     lse.push_back(part.lse.data());
   }
   const std::size_t rows = parts[0].lse.size();
-  Part out{std::vector<float>(rows * kDim, 99), std::vector<float>(rows, 99)};
-  merge_partials(o.data(), lse.data(), static_cast<std::uint32_t>(parts.size()), static_cast<std::uint32_t>(rows), kDim,
-                 out.o.data(), out.lse.data());
+  Part out{std::vector<float>(rows * kMergedDim, 99), std::vector<float>(rows, 99)};
+  merge_partials(o.data(), lse.data(), static_cast<std::uint32_t>(parts.size()), static_cast<std::uint32_t>(rows),
+                 kMergedDim, out.o.data(), out.lse.data());
   return out;
 }
 
 Part random_part(Random& random, std::size_t rows) {
-  Part part{random.normals(rows * kDim), random.normals(rows, 5)};
+  Part part{random.normals(rows * kMergedDim), random.normals(rows, 5)};
   for (std::size_t r = 0; r < rows; ++r) {
     if (random.below(4) != 0) continue;
     part.lse[r] = -kInfinity;
-    std::fill_n(part.o.begin() + std::ptrdiff_t(r * kDim), kDim, 0.0f);
+    std::fill_n(part.o.begin() + std::ptrdiff_t(r * kMergedDim), kMergedDim, 0.0f);
   }
   return part;
 }
 Part empty_part(std::size_t rows) {
-  return {std::vector<float>(rows * kDim, 0.0f), std::vector<float>(rows, -kInfinity)};
+  return {std::vector<float>(rows * kMergedDim, 0.0f), std::vector<float>(rows, -kInfinity)};
 }
 
 void expect_same(const Part& a, const Part& b, double tolerance) {
@@ -88,17 +88,17 @@ TEST(Merge, EmptyIsTheIdentityBitForBit) {
 }
 
 TEST(Merge, NoPartsGiveZeroAndMinusInfinity) {
-  std::vector<float> out(kDim, 5), lse(1, 5);
-  merge_partials(nullptr, nullptr, 0, 1, kDim, out.data(), lse.data());
-  EXPECT_EQ(out, std::vector<float>(kDim, 0.0f));
+  std::vector<float> out(kMergedDim, 5), lse(1, 5);
+  merge_partials(nullptr, nullptr, 0, 1, kMergedDim, out.data(), lse.data());
+  EXPECT_EQ(out, std::vector<float>(kMergedDim, 0.0f));
   EXPECT_EQ(lse[0], -kInfinity);
 }
 
 TEST(Merge, PartsFarApart) {
-  Part small{std::vector<float>(kDim, 1), {-1e30f}}, large{std::vector<float>(kDim, 2), {1e30f}};
+  Part small{std::vector<float>(kMergedDim, 1), {-1e30f}}, large{std::vector<float>(kMergedDim, 2), {1e30f}};
   expect_same(merge({small, large}), large, 0);
-  Part equal{std::vector<float>(kDim, 4), {1e30f}};
-  expect_near(merge({large, equal}).o, std::vector<float>(kDim, 3.0f), 1e-6);
+  Part equal{std::vector<float>(kMergedDim, 4), {1e30f}};
+  expect_near(merge({large, equal}).o, std::vector<float>(kMergedDim, 3.0f), 1e-6);
 }
 
 TEST(Merge, TheOutputMayBeAPart) {
@@ -107,7 +107,7 @@ TEST(Merge, TheOutputMayBeAPart) {
   const Part b = random_part(random, 5), expected = merge({a, b});
   const float* o[] = {a.o.data(), b.o.data()};
   const float* lse[] = {a.lse.data(), b.lse.data()};
-  merge_partials(o, lse, 2, 5, kDim, a.o.data(), a.lse.data());
+  merge_partials(o, lse, 2, 5, kMergedDim, a.o.data(), a.lse.data());
   EXPECT_TRUE(same_bits(a.o, expected.o));
   EXPECT_TRUE(same_bits(a.lse, expected.lse));
 }
@@ -115,11 +115,12 @@ TEST(Merge, TheOutputMayBeAPart) {
 TEST(Merge, PartialResultsJoinToTheWhole) {
   Random random(4);
   const std::uint32_t tokens = 200, group = 4;
-  const auto k = random.normals(tokens * kDim, 3), v = random.normals(tokens * kDim), q = random.normals(group * kDim);
+  const auto k = random.normals(tokens * kMergedDim, 3), v = random.normals(tokens * kMergedDim),
+             q = random.normals(group * kMergedDim);
   const auto attend = [&](std::uint32_t from, std::uint32_t to) {
     Part part = empty_part(group);
-    const KvSpan span{k.data() + from * kDim, v.data() + from * kDim, to - from, 0xf};
-    partial_attention_reference(q.data(), {&span, 1}, {group, kDim}, part.o.data(), part.lse.data());
+    const KvSpan span{k.data() + from * kMergedDim, v.data() + from * kMergedDim, to - from, 0xf};
+    partial_attention_reference(q.data(), {&span, 1}, {group, kMergedDim}, part.o.data(), part.lse.data());
     return part;
   };
   expect_same(merge({attend(0, 31), attend(31, 31), attend(31, 190), attend(190, 200)}), attend(0, 200), 2e-6);
@@ -127,7 +128,7 @@ TEST(Merge, PartialResultsJoinToTheWhole) {
   const Part whole = attend(0, 200);
   const float* o[] = {whole.o.data()};
   const float* lse[] = {whole.lse.data()};
-  merge_partials(o, lse, 1, group, kDim, out.o.data(), nullptr);
+  merge_partials(o, lse, 1, group, kMergedDim, out.o.data(), nullptr);
   EXPECT_EQ(out.o, whole.o);
 }
 

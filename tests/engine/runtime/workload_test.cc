@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-const ModelShape kShape{.layers = 8, .hidden = 64, .q_heads = 8, .kv_heads = 2, .head_dim = 16};
+const ModelShape kPlacedShape{.layers = 8, .hidden = 64, .q_heads = 8, .kv_heads = 2, .head_dim = 16};
 
 TEST(WorkloadFigures, InverseFunctionsAreInverse) {
   EXPECT_DOUBLE_EQ(share_above_mean(0), 0.5);
@@ -32,9 +32,9 @@ TEST(Workload, HeadsMapByRelativePlace) {
     workload.layers.push_back({});
     for (int head = 0; head < 2; ++head) workload.layers.back().push_back({layer + head / 10.0, 0, 0});
   }
-  EXPECT_EQ(workload.at(kShape, 0, 0).concentration, 0);
-  EXPECT_EQ(workload.at(kShape, 7, 7).concentration, 3.1);
-  EXPECT_EQ(workload.at(kShape, 4, 3).concentration, 2);
+  EXPECT_EQ(workload.at(kPlacedShape, 0, 0).concentration, 0);
+  EXPECT_EQ(workload.at(kPlacedShape, 7, 7).concentration, 3.1);
+  EXPECT_EQ(workload.at(kPlacedShape, 4, 3).concentration, 2);
 }
 
 TEST(Workload, ReadsBackWhatItWrites) {

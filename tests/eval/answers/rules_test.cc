@@ -12,45 +12,45 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-struct Verdict {
+struct Judged {
   double score;
   std::string rule;
-  bool operator==(const Verdict&) const = default;
+  bool operator==(const Judged&) const = default;
 };
 
-Verdict verdict(std::string_view said, std::string_view reference, AnswerKind kind) {
+Judged verdict(std::string_view said, std::string_view reference, AnswerKind kind) {
   const Graded graded = grade_answer(said, reference, kind);
   return {graded.score, graded.rule.value_or("none")};
 }
 
-Verdict gsm8k(std::string_view said) {
+Judged gsm8k(std::string_view said) {
   return verdict(said, "540", AnswerKind::number);
 }
-Verdict gpqa(std::string_view said) {
+Judged gpqa(std::string_view said) {
   return verdict(said, "D", AnswerKind::letter);
 }
-Verdict math(std::string_view said, std::string_view reference) {
+Judged math(std::string_view said, std::string_view reference) {
   return verdict(said, reference, AnswerKind::expression);
 }
 
-std::ostream& operator<<(std::ostream& out, const Verdict& v) {
+std::ostream& operator<<(std::ostream& out, const Judged& v) {
   return out << v.score << " by " << v.rule;
 }
 
 TEST(AnswerRules, Gsm8kTakesMarkerThenSentenceThenLastNumber) {
-  EXPECT_EQ(gsm8k("so much.\n#### 540"), (Verdict{1, "marked-line"}));
-  EXPECT_EQ(gsm8k("so much.\n#### 540# Answers\n\n#### Steps\nTherefore 25/14."), (Verdict{1, "marked-line"}));
-  EXPECT_EQ(gsm8k("#### 540\n\nQuestion: more?\n#### 4"), (Verdict{1, "marked-line"})) << "text that goes on";
-  EXPECT_EQ(gsm8k("An example ends in #### 6. Here:\n#### 540"), (Verdict{1, "marked-line"}));
-  EXPECT_EQ(gsm8k("It is #### 540 in the end, not 6"), (Verdict{1, "strict-match"}));
-  EXPECT_EQ(gsm8k("The answer is 540. Not 6."), (Verdict{1, "cot-strict-match"}));
-  EXPECT_EQ(gsm8k("The answer is 6. Not 540."), (Verdict{0, "cot-strict-match"})) << "no union of rules";
-  EXPECT_EQ(gsm8k("**540** meters a week"), (Verdict{1, "flexible-extract"}));
-  EXPECT_EQ(gsm8k("it costs $540."), (Verdict{1, "flexible-extract"}));
-  EXPECT_EQ(gsm8k("#### $540"), (Verdict{1, "flexible-extract"})) << "the marker wants digits";
-  EXPECT_EQ(gsm8k("540.00"), (Verdict{0, "flexible-extract"})) << "texts are compared, as the harness does";
-  EXPECT_EQ(gsm8k("many"), (Verdict{0, "none"}));
-  EXPECT_EQ(verdict("#### 1,234", "1234", AnswerKind::number), (Verdict{1, "marked-line"}));
+  EXPECT_EQ(gsm8k("so much.\n#### 540"), (Judged{1, "marked-line"}));
+  EXPECT_EQ(gsm8k("so much.\n#### 540# Answers\n\n#### Steps\nTherefore 25/14."), (Judged{1, "marked-line"}));
+  EXPECT_EQ(gsm8k("#### 540\n\nQuestion: more?\n#### 4"), (Judged{1, "marked-line"})) << "text that goes on";
+  EXPECT_EQ(gsm8k("An example ends in #### 6. Here:\n#### 540"), (Judged{1, "marked-line"}));
+  EXPECT_EQ(gsm8k("It is #### 540 in the end, not 6"), (Judged{1, "strict-match"}));
+  EXPECT_EQ(gsm8k("The answer is 540. Not 6."), (Judged{1, "cot-strict-match"}));
+  EXPECT_EQ(gsm8k("The answer is 6. Not 540."), (Judged{0, "cot-strict-match"})) << "no union of rules";
+  EXPECT_EQ(gsm8k("**540** meters a week"), (Judged{1, "flexible-extract"}));
+  EXPECT_EQ(gsm8k("it costs $540."), (Judged{1, "flexible-extract"}));
+  EXPECT_EQ(gsm8k("#### $540"), (Judged{1, "flexible-extract"})) << "the marker wants digits";
+  EXPECT_EQ(gsm8k("540.00"), (Judged{0, "flexible-extract"})) << "texts are compared, as the harness does";
+  EXPECT_EQ(gsm8k("many"), (Judged{0, "none"}));
+  EXPECT_EQ(verdict("#### 1,234", "1234", AnswerKind::number), (Judged{1, "marked-line"}));
 }
 
 TEST(AnswerRules, PublishedRulesHaveScoresByThemselves) {
@@ -72,18 +72,18 @@ TEST(AnswerRules, PublishedRulesHaveScoresByThemselves) {
 }
 
 TEST(AnswerRules, GpqaTakesAnswerLineThenBoxThenSentence) {
-  EXPECT_EQ(gpqa("**Reasoning** ...\nAnswer: D"), (Verdict{1, "answer-line"}));
-  EXPECT_EQ(gpqa("[answer: D]"), (Verdict{1, "answer-line"}));
-  EXPECT_EQ(gpqa("ANSWER :\t$D$"), (Verdict{1, "answer-line"}));
-  EXPECT_EQ(gpqa("Answer: d"), (Verdict{0, "answer-line"})) << "simple-evals compares letters as they are";
-  EXPECT_EQ(gpqa("Answer: A\n\nno, \\boxed{D}"), (Verdict{0, "answer-line"})) << "no union of rules";
+  EXPECT_EQ(gpqa("**Reasoning** ...\nAnswer: D"), (Judged{1, "answer-line"}));
+  EXPECT_EQ(gpqa("[answer: D]"), (Judged{1, "answer-line"}));
+  EXPECT_EQ(gpqa("ANSWER :\t$D$"), (Judged{1, "answer-line"}));
+  EXPECT_EQ(gpqa("Answer: d"), (Judged{0, "answer-line"})) << "simple-evals compares letters as they are";
+  EXPECT_EQ(gpqa("Answer: A\n\nno, \\boxed{D}"), (Judged{0, "answer-line"})) << "no union of rules";
   for (const char* box : {"D", "D - a risk score", "D \u2014 a risk score", "D: a risk score", "D. 10^{-4} eV",
                           "\\text{D}", "(D)", "\\textbf{(D) 10 eV}", "D) A = 3, B = 4", "\\mathrm{D}", "Option D"})
-    EXPECT_EQ(gpqa(std::string("so \\boxed{") + box + "}"), (Verdict{1, "boxed-letter"})) << box;
-  EXPECT_EQ(gpqa("\\boxed{D}, since the energy is \\boxed{10^{-4} eV}."), (Verdict{1, "boxed-letter"}));
-  EXPECT_EQ(gpqa("The correct answer is D - a risk score"), (Verdict{1, "answer-sentence"}));
-  EXPECT_EQ(gpqa("the answer is (D) as said"), (Verdict{1, "answer-sentence"}));
-  EXPECT_EQ(gpqa("It must be D."), (Verdict{0, "none"}));
+    EXPECT_EQ(gpqa(std::string("so \\boxed{") + box + "}"), (Judged{1, "boxed-letter"})) << box;
+  EXPECT_EQ(gpqa("\\boxed{D}, since the energy is \\boxed{10^{-4} eV}."), (Judged{1, "boxed-letter"}));
+  EXPECT_EQ(gpqa("The correct answer is D - a risk score"), (Judged{1, "answer-sentence"}));
+  EXPECT_EQ(gpqa("the answer is (D) as said"), (Judged{1, "answer-sentence"}));
+  EXPECT_EQ(gpqa("It must be D."), (Judged{0, "none"}));
 }
 
 TEST(AnswerRules, ChoicesAreOneLetterWithText) {
@@ -96,30 +96,29 @@ TEST(AnswerRules, ChoicesAreOneLetterWithText) {
 }
 
 TEST(AnswerRules, MathTakesWhatMathVerifyTakes) {
-  EXPECT_EQ(math("The solutions are \\boxed{3}, \\boxed{5}, \\boxed{7}.", "3, 5, 7"),
-            (Verdict{1, "math-verify boxed"}));
-  EXPECT_EQ(math("\\boxed{5}. Checking: the answer is \\boxed{5}.", "5"), (Verdict{1, "math-verify boxed"}));
-  EXPECT_EQ(math("The value is $\\boxed{5}$. I marked it with \\boxed so.", "5"), (Verdict{1, "math-verify boxed"}));
-  EXPECT_EQ(math("The value is \\boxed{5}. Mark your answer with \\boxed{ }.", "5"), (Verdict{1, "math-verify boxed"}));
+  EXPECT_EQ(math("The solutions are \\boxed{3}, \\boxed{5}, \\boxed{7}.", "3, 5, 7"), (Judged{1, "math-verify boxed"}));
+  EXPECT_EQ(math("\\boxed{5}. Checking: the answer is \\boxed{5}.", "5"), (Judged{1, "math-verify boxed"}));
+  EXPECT_EQ(math("The value is $\\boxed{5}$. I marked it with \\boxed so.", "5"), (Judged{1, "math-verify boxed"}));
+  EXPECT_EQ(math("The value is \\boxed{5}. Mark your answer with \\boxed{ }.", "5"), (Judged{1, "math-verify boxed"}));
   EXPECT_EQ(
       grade_answer("The value is \\boxed{5}. Mark your answer with \\boxed{}.", "5", AnswerKind::expression).by_rule,
       (std::vector<std::pair<std::string, double>>{{"math-verify", 0}}))
       << "Math-Verify by itself reads the empty box";
   EXPECT_EQ(math("The final answer is $[2,5)$. I hope it is correct.", "[2,5)"),
-            (Verdict{1, "math-verify final-answer"}));
-  EXPECT_EQ(math("Answer: $x = 5$", "5"), (Verdict{1, "math-verify answer-colon"}));
-  EXPECT_EQ(math("our answer is $\\boxed 2$.", "2"), (Verdict{1, "math-verify answer"}));
-  EXPECT_EQ(math("all in all 1,234 of them", "1234"), (Verdict{1, "math-verify anywhere"}));
-  EXPECT_EQ(math("\\boxed{\\frac}", "\\frac"), (Verdict{1, "math-verify text"})) << "unread texts are compared";
-  EXPECT_EQ(math("", "5"), (Verdict{0, "none"}));
-  EXPECT_EQ(verdict("\\boxed{004}", "4", AnswerKind::integer), (Verdict{1, "math-verify boxed"}));
+            (Judged{1, "math-verify final-answer"}));
+  EXPECT_EQ(math("Answer: $x = 5$", "5"), (Judged{1, "math-verify answer-colon"}));
+  EXPECT_EQ(math("our answer is $\\boxed 2$.", "2"), (Judged{1, "math-verify answer"}));
+  EXPECT_EQ(math("all in all 1,234 of them", "1234"), (Judged{1, "math-verify anywhere"}));
+  EXPECT_EQ(math("\\boxed{\\frac}", "\\frac"), (Judged{1, "math-verify text"})) << "unread texts are compared";
+  EXPECT_EQ(math("", "5"), (Judged{0, "none"}));
+  EXPECT_EQ(verdict("\\boxed{004}", "4", AnswerKind::integer), (Judged{1, "math-verify boxed"}));
 }
 
 TEST(AnswerRules, WhatWasThoughtIsNotSaid) {
   EXPECT_EQ(math("<think>\\boxed{1}</think> It is \\boxed{2}.", "2").score, 1);
   EXPECT_EQ(math("<think>\\boxed{1}</think> It is two.", "1").score, 0);
   EXPECT_EQ(math("<think>\\boxed{1}", "1").score, 1) << "without an end all is the answer";
-  EXPECT_EQ(gsm8k("<think>\n#### 540</think> none"), (Verdict{0, "none"}));
+  EXPECT_EQ(gsm8k("<think>\n#### 540</think> none"), (Judged{0, "none"}));
 }
 
 TEST(AnswerRules, ReferencesAreOfTheirKind) {

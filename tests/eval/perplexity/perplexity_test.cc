@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-constexpr std::uint32_t kContext = 160, kScored = 24, kWindows = 3;
+constexpr std::uint32_t kTokens = 160, kScored = 24, kWindows = 3;
 
 class DecodePerplexity : public ::testing::Test {
  protected:
@@ -29,7 +29,7 @@ class DecodePerplexity : public ::testing::Test {
     o.methods = std::move(methods);
     o.text = invented_prose(7, 6000);
     o.text_name = o.text_source = "prose";
-    o.context = kContext;
+    o.context = kTokens;
     o.scored = kScored;
     o.windows = kWindows;
     o.batch = batch;
@@ -69,17 +69,17 @@ TEST_F(DecodePerplexity, FullAttentionAgreesWithThePrefillPath) {
   const auto bos = model_.tokenizer->encode("", true), all = model_.tokenizer->encode(invented_prose(7, 6000), false);
   for (std::size_t w = 0; w < kWindows; ++w) {
     auto tokens = bos;
-    const std::size_t length = kContext + kScored - bos.size();
+    const std::size_t length = kTokens + kScored - bos.size();
     EXPECT_EQ(windows[w].first_token, w * length);
     tokens.insert(tokens.end(), all.begin() + std::ptrdiff_t(w * length),
                   all.begin() + std::ptrdiff_t((w + 1) * length));
     const std::vector<float> logits = engine.prefill_logits(tokens);
     std::vector<double> by_position(kPositionStretches);
-    for (std::size_t t = kContext; t < kContext + kScored; ++t) {
+    for (std::size_t t = kTokens; t < kTokens + kScored; ++t) {
       const float* row = logits.data() + (t - 1) * model_.config.vocab;
       double sum = 0;
       for (std::uint32_t v = 0; v < model_.config.vocab; ++v) sum += std::exp(double{row[v]});
-      by_position[(t - kContext) / 3] += (std::log(sum) - double{row[tokens[t]]}) / 3;
+      by_position[(t - kTokens) / 3] += (std::log(sum) - double{row[tokens[t]]}) / 3;
     }
     EXPECT_NEAR(result.methods[0].nll[w], mean(by_position), 1e-5);
     EXPECT_EQ(windows[w].scored, kScored);
@@ -127,7 +127,7 @@ TEST_F(DecodePerplexity, LosslessSettingsEqualFullAndStarvedOnesDoNot) {
   EXPECT_EQ(result.methods[0].difference.n, 0u);
   EXPECT_EQ(result.methods[3].difference.n, kWindows);
   EXPECT_NEAR(result.methods[3].difference.value, mean(result.methods[3].nll) - mean(result.methods[0].nll), 1e-12);
-  EXPECT_NEAR(result.run.methods[0].latency->attended_device, kContext + (kScored - 1) / 2.0, 1e-9);
+  EXPECT_NEAR(result.run.methods[0].latency->attended_device, kTokens + (kScored - 1) / 2.0, 1e-9);
   EXPECT_EQ(result.run.methods[3].latency->attended_device, 5);
   EXPECT_GT(result.run.methods[2].latency->attended_host, 0);
 }
@@ -230,7 +230,7 @@ TEST_F(DecodePerplexity, WithoutAWindowOfTheFirstMethodThereAreNoDifferences) {
 TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
   PerplexityOptions o = options({"full"});
   const auto all = model_.tokenizer->encode(invented_prose(7, 600'000), false);
-  const std::size_t length = kContext + kScored - 1;
+  const std::size_t length = kTokens + kScored - 1;
   o.windows = 600;
   o.text = invented_prose(7, 600'000);
   o.seed = 7;
@@ -314,7 +314,7 @@ TEST_F(DecodePerplexity, WindowsOfAnotherShapeAreRefused) {
   EXPECT_THAT([&] { summarise_perplexity(folder); }, ThrowsMessage<InputError>(HasSubstr("no finished window")));
   EXPECT_THROW(folder.append(example_sample()), LogicError);
   for (const std::uint32_t index : {0u, 1u}) {
-    WindowLoss window{kPerplexity, "prose", kContext, index, "full", 0, kScored + index, 1.5, {1, 2}};
+    WindowLoss window{kPerplexity, "prose", kTokens, index, "full", 0, kScored + index, 1.5, {1, 2}};
     folder.append(window);
   }
   EXPECT_THAT([&] { summarise_perplexity(folder); },
