@@ -19,9 +19,9 @@ std::shared_ptr<std::byte> huge_memory(std::size_t bytes, std::string_view what)
   if (at == MAP_FAILED)
     throw_run_error("{:.1f} GB of memory for {} cannot be had: {}.", double(bytes) * 1e-9, what, std::strerror(errno));
   madvise(at, mapped, MADV_HUGEPAGE);  // a system without them says no, which is fine
-  auto* const data =
-      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(at) + kHugePage - 1) / kHugePage * kHugePage);
-  return {data, [at, mapped](std::byte*) { munmap(at, mapped); }};
+  const std::size_t behind = reinterpret_cast<std::uintptr_t>(at) % kHugePage;
+  return {static_cast<std::byte*>(at) + (kHugePage - behind) % kHugePage,
+          [at, mapped](std::byte*) { munmap(at, mapped); }};
 }
 
 std::size_t bytes_in_huge_pages() {
