@@ -73,7 +73,7 @@ void say_hints(std::span<const std::string> methods, const SessionOptions& optio
 /// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
 void check_trained(const SessionOptions& options);
 
-/// What `--weights` says; `progress` is shown where copying takes more than two seconds.
+/// Where the value of --weights puts them. A progress line appears when copying takes more than two seconds.
 WeightPlace place_of_weights(const std::string& option);
 
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.

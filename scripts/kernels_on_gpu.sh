@@ -23,7 +23,7 @@
 # and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
 #
 # Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda, else those of a bundle in
-# build/bundle-thin; which must have CUDA in them. Results go to
+# build/bundle-thin. They must be built with CUDA. Results go to
 # $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
 # probe.json, kernels.json and
 # checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),

@@ -1,5 +1,4 @@
-// Anonymous memory in huge pages, where the system has them: what is read from one end to the other in every step, or
-// at random, takes fewer translations of addresses.
+// Memory in huge pages where the system has them: large reads need fewer address translations.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +7,11 @@
 
 namespace tandem {
 
-/// Zeros, faulted in by whoever touches them first. RunError that names `what` where the system refuses.
+/// Zeroed memory that starts on a huge page; a thread that touches a page first takes it. RunError naming `what` if the
+/// system refuses.
 std::shared_ptr<std::byte> huge_memory(std::size_t bytes, std::string_view what);
 
-/// Of this process's anonymous memory, what lies in huge pages now; 0 where the system does not say.
+/// Bytes of this process's anonymous memory that are in huge pages now; 0 if the system does not tell.
 std::size_t bytes_in_huge_pages();
 
 }  // namespace tandem

@@ -12,7 +12,7 @@ struct Utf8Character {
   std::size_t part = 1;   // bytes of the longest beginning of a character; at least 1
 };
 
-/// What `text`, which is not empty, begins with, by table 3-7 of the Unicode standard.
+/// The first character of `text`, which must not be empty (Unicode standard, table 3-7).
 inline Utf8Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const unsigned first = byte(0);

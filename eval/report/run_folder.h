@@ -42,7 +42,7 @@ class RunFolder {
 
   const std::filesystem::path& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  /// Of create() and resume(): to write further files of the run, which exist only once it has begun().
+  /// Writes the run's further files. Only after create() or resume(), and once the run has begun().
   const OutputFolder& output() const { return output_; }
 
   /// Whether the manifest is written: by the first finished sample, which replaces an earlier run.

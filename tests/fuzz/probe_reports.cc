@@ -1,4 +1,4 @@
-// What `tandem calibrate` reads: probe reports and kernel reports.
+// The two reports that `tandem calibrate` reads: of the probe and of `bench kernels`.
 #include "eval/kernels/bench.h"
 #include "hardware/calibration/measurements.h"
 #include "tests/fuzz/fuzz.h"

@@ -79,7 +79,7 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 inline void __nanosleep(unsigned) {}
 
-// Of code whose accesses are the emulator's own, to lanes' stacks and in atomics, and no kernel's.
+// For the emulator's own functions: their memory accesses are not checked for races.
 #define TANDEM_UNWATCHED __attribute__((no_sanitize("thread")))
 
 // ---- warp operations
