@@ -76,11 +76,15 @@ inline void each_thread_count(benchmark::internal::Benchmark* bench) {
   if (usable_threads() > 1) bench->Arg(usable_threads());
 }
 
-/// GB/s of what a kernel that has just run state.iterations() times reads, and its share of a pure read.
-template <class Kernel>
-void report_read(benchmark::State& state, double bytes, ThreadPool& pool, const Kernel& kernel) {
+/// GB/s of what a kernel that has just run state.iterations() times reads.
+inline void report_rate(benchmark::State& state, double bytes) {
   state.counters["GB/s"] =
       benchmark::Counter(bytes * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+}
+/// The same, and its share of a pure read.
+template <class Kernel>
+void report_read(benchmark::State& state, double bytes, ThreadPool& pool, const Kernel& kernel) {
+  report_rate(state, bytes);
   report_share(
       state, bytes, pool, [&] { return read_bandwidth_now(pool); }, kernel);
 }

@@ -32,15 +32,19 @@ __attribute__((noinline)) std::uint64_t read_all(const std::uint64_t* from, std:
 
 }  // namespace
 
-double read_bandwidth_now(ThreadPool& pool) {
-  static const PrivateMemory memory(kBytes);
+double read_rate(ThreadPool& pool, std::span<const char> memory) {
   const auto begin = std::chrono::steady_clock::now();
-  pool.parallel_for(kBytes / kPart, [&](std::size_t part) {
+  pool.parallel_for(memory.size() / kPart, [&](std::size_t part) {
     std::uint64_t all = read_all(reinterpret_cast<const std::uint64_t*>(memory.data() + part * kPart), kPart);
     asm volatile("" : "+r"(all));
   });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  return static_cast<double>(kBytes) / seconds.count();
+  return static_cast<double>(memory.size()) / seconds.count();
+}
+
+double read_bandwidth_now(ThreadPool& pool) {
+  static const PrivateMemory memory(kBytes);
+  return read_rate(pool, {memory.data(), memory.bytes()});
 }
 
 double read_bandwidth(unsigned threads) {
