@@ -59,8 +59,9 @@ struct PrefillKv {
 
 /// Causal attention of n new tokens: query i attends tokens 0 .. first_position + i, whose K and V are in the pages
 /// already. Query head h uses KV head h / (q_heads / kv_heads). Parallel over KV heads and tiles of queries; bits do
-/// not depend on the number of threads. A query's result differs by rounding only (1e-5) when the prompt is cut into
-/// other chunks. Token slots beyond first_position + n - 1 are not read.
+/// not depend on the number of threads. Computed in f32; with bf16 KV queries and weights are rounded to bf16, as in
+/// partial_attention(). A query's result differs by rounding only (1e-5) when the prompt is cut into other chunks.
+/// Token slots beyond first_position + n - 1 are not read.
 void prefill_attention(ThreadPool& pool, const float* q /*[n][Hq][D]*/, std::span<const PrefillKv> kv /*[Hkv]*/,
                        std::uint32_t first_position, std::uint32_t n, std::uint32_t q_heads, std::uint32_t kv_heads,
                        std::uint32_t dim, float* out /*[n][Hq][D]*/);

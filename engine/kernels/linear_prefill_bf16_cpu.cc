@@ -94,7 +94,8 @@ void linear_bf16_block(const Bf16Block& t) {
     Ahead ahead(last ? w + row_bytes * t.columns : w + (size_t{from} + kBf16Depth) * 2, row_bytes,
                 last && after < kPrefillColumns ? after : t.columns, 2 * (next < kBf16Depth ? next : kBf16Depth));
     const uint32_t lines = kPrefillColumns * kBf16Depth * 2 / kLine * kChunkRows / t.rows + 1;
-    pairs_rows(x, a_stride, packed, depth / 2, sums, stride, t.rows, from > 0, [&] { ahead.prefetch(lines); });
+    pairs_rows(x, a_stride, packed, depth / 2, sums, stride, t.rows, kPanelColumns, from > 0,
+               [&] { ahead.prefetch(lines); });
   }
   if (whole && !t.bias) return;
   for (uint32_t r = 0; r < t.rows; ++r)

@@ -100,11 +100,12 @@ TANDEM_INLINE void tiles_block(const int32_t* a, size_t a_stride, const __m512i*
   }
 }
 
-// c[rows][columns] = (or += where add) a[rows][pairs] times the first columns, 32 or 64, of b[pairs][64]. All pairs at
-// once: by 128, which would stay in the first-level cache, sums are loaded and stored more often, and 512 rows times
-// 4096 -> 14336 took 1.45 times as long.
+// c[rows][columns] = (or += where add) a[rows][pairs] times the first columns, 32 or 64, of b[pairs][64]; rows of a are
+// `a_stride` pairs apart. before_chunk() is called before every kChunkRows rows. All pairs at once: by 128, which would
+// stay in the first-level cache, sums are loaded and stored more often, and 512 rows times 4096 -> 14336 took 1.45
+// times as long.
 template <class BeforeChunk>
-TANDEM_INLINE void tiles_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
+TANDEM_INLINE void pairs_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
                               size_t c_stride, uint32_t rows, uint32_t columns, bool add,
                               const BeforeChunk& before_chunk) {
   const uint32_t whole = rows / kChunkRows * kChunkRows, rest = rows - whole;
@@ -128,51 +129,55 @@ TANDEM_INLINE void tiles_rows(const int32_t* a, size_t a_stride, const __m512i* 
   }
 }
 
-// c[rows][64] = (or += where add) a[rows][pairs] times b[pairs][64]; rows of a are `a_stride` pairs apart.
-// before_chunk() is called before every kChunkRows rows.
-template <class BeforeChunk>
-TANDEM_INLINE void pairs_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
-                              size_t c_stride, uint32_t rows, bool add, const BeforeChunk& before_chunk) {
-  tiles_rows(a, a_stride, b, pairs, c, c_stride, rows, kPanelColumns, add, before_chunk);
-}
 #else
 constexpr uint32_t kChunkRows = kPanelRows;
 
-// c[kR][64] = (or += where add) a[kR][pairs] times b[pairs][64]; rows of a are `a_stride` pairs apart.
-template <int kR>
+// c[kR][16 kV] = (or += where add) a[kR][pairs] times the first kV vectors of b[pairs][64].
+template <int kR, int kV>
 TANDEM_INLINE void pairs_block(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
                                size_t c_stride, bool add) {
-  vf total[kR][kPanelVectors] = {};
+  vf total[kR][kV] = {};
   if (add)
     for (int r = 0; r < kR; ++r)
-      for (int i = 0; i < kPanelVectors; ++i) total[r][i] = load(c + r * c_stride + i * kWidth);
+      for (int i = 0; i < kV; ++i) total[r][i] = load(c + r * c_stride + i * kWidth);
   for (uint32_t line = 0; line < pairs; line += kPairs) {
     for (int r = 0; r < kR; ++r) __builtin_prefetch(a + (kR + r) * a_stride + line, 0, 3);  // of the next rows
     for (uint32_t k = line; k < line + kPairs; ++k) {
-      __m512bh weights[kPanelVectors];
-      for (int i = 0; i < kPanelVectors; ++i) weights[i] = as_pairs(b[k * kPanelVectors + i]);
+      __m512bh weights[kV];
+      for (int i = 0; i < kV; ++i) weights[i] = as_pairs(b[k * kPanelVectors + i]);
       for (int r = 0; r < kR; ++r) {
         const __m512bh value = as_pairs(_mm512_set1_epi32(a[r * a_stride + k]));
-        for (int i = 0; i < kPanelVectors; ++i) total[r][i] = _mm512_dpbf16_ps(total[r][i], value, weights[i]);
+        for (int i = 0; i < kV; ++i) total[r][i] = _mm512_dpbf16_ps(total[r][i], value, weights[i]);
       }
     }
   }
   for (int r = 0; r < kR; ++r)
-    for (int i = 0; i < kPanelVectors; ++i) store(c + r * c_stride + i * kWidth, total[r][i]);
+    for (int i = 0; i < kV; ++i) store(c + r * c_stride + i * kWidth, total[r][i]);
 }
 
-// c[rows][64] = (or += where add) a[rows][pairs] times b[pairs][64]; rows of a are `a_stride` pairs apart.
-// before_chunk() is called before every kChunkRows rows.
-template <class BeforeChunk>
-TANDEM_INLINE void pairs_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
-                              size_t c_stride, uint32_t rows, bool add, const BeforeChunk& before_chunk) {
+template <int kV, class BeforeChunk>
+TANDEM_INLINE void pairs_panel(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
+                               size_t c_stride, uint32_t rows, bool add, const BeforeChunk& before_chunk) {
   uint32_t r = 0;
   for (; r + kPanelRows <= rows; r += kPanelRows) {
     before_chunk();
-    pairs_block<kPanelRows>(a + r * a_stride, a_stride, b, pairs, c + r * c_stride, c_stride, add);
+    pairs_block<kPanelRows, kV>(a + r * a_stride, a_stride, b, pairs, c + r * c_stride, c_stride, add);
   }
-  for (; r + 2 <= rows; r += 2) pairs_block<2>(a + r * a_stride, a_stride, b, pairs, c + r * c_stride, c_stride, add);
-  for (; r < rows; ++r) pairs_block<1>(a + r * a_stride, a_stride, b, pairs, c + r * c_stride, c_stride, add);
+  for (; r + 2 <= rows; r += 2)
+    pairs_block<2, kV>(a + r * a_stride, a_stride, b, pairs, c + r * c_stride, c_stride, add);
+  for (; r < rows; ++r) pairs_block<1, kV>(a + r * a_stride, a_stride, b, pairs, c + r * c_stride, c_stride, add);
+}
+
+// c[rows][columns] = (or += where add) a[rows][pairs] times the first columns, 32 or 64, of b[pairs][64]; rows of a are
+// `a_stride` pairs apart. before_chunk() is called before every kChunkRows rows.
+template <class BeforeChunk>
+TANDEM_INLINE void pairs_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
+                              size_t c_stride, uint32_t rows, uint32_t columns, bool add,
+                              const BeforeChunk& before_chunk) {
+  if (columns == kPanelColumns)
+    pairs_panel<kPanelVectors>(a, a_stride, b, pairs, c, c_stride, rows, add, before_chunk);
+  else
+    pairs_panel<kPanelVectors / 2>(a, a_stride, b, pairs, c, c_stride, rows, add, before_chunk);
 }
 #endif
 

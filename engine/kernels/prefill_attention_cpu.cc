@@ -1,7 +1,8 @@
 // Causal attention of a tile of queries: a row per (query, head of the group), token tiles of 64, online softmax (Dao
-// et al. 2022). K is packed transposed and V as it is, so that both products are the same small matrix kernel; where K
-// is bf16 and the CPU multiplies pairs of bf16, the scores are products of pairs. Weights keep f32's accuracy, or that
-// of two bf16 where the CPU has AMX.
+// et al. 2022). K is packed transposed and V as it is, so that both products are the same small matrix kernel; where
+// KV is bf16 and the CPU multiplies pairs of bf16, both are products of pairs. The weights that multiply bf16 values
+// are rounded to bf16 with every instruction set, as partial attention rounds them, and a result is divided by their
+// sum.
 #include "engine/kernels/kernels_cpu.h"
 #include "engine/kernels/matrix_cpu.h"
 #include "engine/kernels/pairs_cpu.h"
@@ -69,13 +70,15 @@ struct PairedScores {
       }
     }
     pairs_rows(reinterpret_cast<const int32_t*>(queries), padded, packed, static_cast<uint32_t>(padded) / 2, out,
-               kTokens, rows, false, [] {});
+               kTokens, rows, kPanelColumns, false, [] {});
     for (size_t i = 0; i < size_t{rows} * kTokens; i += kWidth) store(out + i, load(out + i) * splat(scale));
   }
 };
 #endif
 
-// What weights add to the sums, in two ways. `values` has room for padded * kTokens floats.
+// What weights add to the sums, in two ways. `values` has room for padded * kTokens floats. keep() puts the weights of
+// the tokens [t, t + 2 kWidth) into a row, where their scores were, and returns the sum of what it put there.
+template <bool kRounds>
 struct WidenedValues {
   static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {
     const size_t padded = padded_dim(tile.dim),
@@ -89,15 +92,23 @@ struct WidenedValues {
         for (uint32_t d = 0; d < tile.dim; ++d) value[d] = 0.0f;
     }
   }
-  static void add(float* weights, const float* values, uint32_t rows, uint32_t padded, float* sums) {
+  __attribute__((always_inline)) static inline vf keep(float* row, uint32_t t, vf a, vf b) {
+    if (kRounds) {  // scores are never NaN
+      a = number_to_bf16(a);
+      b = number_to_bf16(b);
+    }
+    store(row + t, a);
+    store(row + t + kWidth, b);
+    return a + b;
+  }
+  static void add(const float* weights, const float* values, uint32_t rows, uint32_t padded, float* sums) {
     multiply(weights, kTokens, values, padded, sums, padded, rows, padded, kTokens, true);
   }
 };
 
-#if defined(__AMX_BF16__)
-// A weight is two bf16, the second what the first leaves out: products of pairs with bf16 values, in tiles. Of an
-// infinite value NaN may become, where f32 weights give infinity.
-struct SplitValues {
+#if defined(__AVX512BF16__)
+// Values of two tokens beside each other, weights too: products of pairs.
+struct PairedValues {
   static constexpr uint32_t kPanelPairs = kTokens / 2;
   static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {
     auto* packed = reinterpret_cast<__m512i*>(values);  // [padded / 64, rounded up][kPanelPairs][kPanelVectors]
@@ -122,32 +133,19 @@ struct SplitValues {
       }
     }
   }
-  static void add(float* weights, const float* values, uint32_t rows, uint32_t padded, float* sums) {
-    for (uint32_t r = 0; r < rows; ++r) {  // in place: 32 pairs of first parts, then 32 of second ones
-      float* row = weights + size_t{r} * kTokens;
-      __m512i first[2], second[2];
-      for (int i = 0; i < 2; ++i) {
-        const vf a = load(row + 2 * i * kWidth), b = load(row + (2 * i + 1) * kWidth);
-        const __m512bh pairs = _mm512_cvtne2ps_pbh(b, a);
-        first[i] = reinterpret_cast<__m512i>(pairs);
-        const auto widened = [](__m256i half) {
-          return reinterpret_cast<vf>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-        };
-        second[i] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b - widened(_mm512_extracti64x4_epi64(first[i], 1)),
-                                                                  a - widened(_mm512_castsi512_si256(first[i]))));
-      }
-      for (int i = 0; i < 2; ++i) {
-        _mm512_storeu_si512(row + i * kWidth, first[i]);
-        _mm512_storeu_si512(row + (2 + i) * kWidth, second[i]);
-      }
-    }
-    const auto* parts = reinterpret_cast<const int32_t*>(weights);
+  __attribute__((always_inline)) static inline vf keep(float* row, uint32_t t, vf a,
+                                                       vf b) {  // in the first half of the row
+    const auto pairs = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+    _mm512_storeu_si512(row + t / 2, pairs);
+    return reinterpret_cast<vf>(_mm512_slli_epi32(pairs, 16)) +
+           reinterpret_cast<vf>(_mm512_and_epi32(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+  }
+  static void add(const float* weights, const float* values, uint32_t rows, uint32_t padded, float* sums) {
     for (uint32_t d = 0; d < padded; d += kPanelColumns) {
       const auto* panel = reinterpret_cast<const __m512i*>(values) + size_t{d} * kPanelPairs / kPairs;
       const uint32_t columns = padded - d < kPanelColumns ? padded - d : kPanelColumns;
-      for (uint32_t part = 0; part < 2; ++part)
-        tiles_rows(parts + part * kPanelPairs, kTokens, panel, kPanelPairs, sums + d, padded, rows, columns, true,
-                   [] {});
+      pairs_rows(reinterpret_cast<const int32_t*>(weights), kTokens, panel, kPanelPairs, sums + d, padded, rows,
+                 columns, true, [] {});
     }
   }
 };
@@ -201,11 +199,8 @@ void attend_tile(const PrefillTile& tile) {
       }
       const vf offset = splat(largest == -kInfinity ? 0.0f : largest);
       vf total = {};
-      for (uint32_t t = 0; t < kTokens; t += kWidth) {
-        const vf weight = exp(load(p + t) - offset);
-        store(p + t, weight);
-        total += weight;
-      }
+      for (uint32_t t = 0; t < kTokens; t += 2 * kWidth)
+        total += Values::keep(p, t, exp(load(p + t) - offset), exp(load(p + t + kWidth) - offset));
       totals[r] += sum(total);
     }
     Values::add(weights, values, rows, static_cast<uint32_t>(padded), sums);
@@ -221,12 +216,11 @@ void attend_tile(const PrefillTile& tile) {
 }  // namespace
 
 void prefill_tile(const PrefillTile& tile) {
-#if defined(__AMX_BF16__)
-  if (tile.kv == DType::bf16) return attend_tile<PairedScores, SplitValues>(tile);
-#elif defined(__AVX512BF16__)
-  if (tile.kv == DType::bf16) return attend_tile<PairedScores, WidenedValues>(tile);
+#if defined(__AVX512BF16__)
+  if (tile.kv == DType::bf16) return attend_tile<PairedScores, PairedValues>(tile);
 #endif
-  attend_tile<WidenedScores, WidenedValues>(tile);
+  if (tile.kv == DType::bf16) return attend_tile<WidenedScores, WidenedValues<true>>(tile);
+  attend_tile<WidenedScores, WidenedValues<false>>(tile);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE
