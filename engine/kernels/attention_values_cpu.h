@@ -16,9 +16,6 @@ namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
 constexpr uint32_t kMaxGroup = 32;
-// Weights are exp(score - m) with m up to this much below the largest score so far. Moving m for each new maximum would
-// cost a pass over o each time and its rounding; exp(8) = 2981 keeps far from overflow.
-constexpr float kSlack = 8.0f;
 
 struct Head {
   float reference;    // m

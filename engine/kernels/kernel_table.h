@@ -30,7 +30,7 @@ static constexpr size_t padded_dim(uint32_t dim) {
   return (size_t{dim} + 2 * kMaxWidth - 1) / (2 * kMaxWidth) * (2 * kMaxWidth);  // whole pairs of vectors
 }
 static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
-  return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + 2);
+  return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + kMaxWidth + 1);
 }
 
 // Of partial_attention and token_scores: queries and sums; or in tiles (RunBuffers, attention_amx_cpu.h), with rows

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kTokens = kPrefillTileTokens;
 constexpr uint32_t kPage = 16;
+constexpr uint32_t kVectors = kTokens / kWidth;
 
 const char* token_of(const void* const* pages, uint32_t token, size_t token_bytes) {
   return static_cast<const char*>(pages[token / kPage]) + token % kPage * token_bytes;
@@ -21,6 +22,7 @@ const char* token_of(const void* const* pages, uint32_t token, size_t token_byte
 // Scores of all rows with the tokens [from, from + count), 64 at most, in two ways. Slots beyond count are not read and
 // give any finite number.
 struct WidenedScores {
+  static constexpr bool kScaled = true;  // by what prepare() was given
   static void prepare(const float* q, const PrefillTile& tile, float scale, float* query) {
     if (tile.kv == DType::bf16)
       round_to_bf16(q, tile.dim, query);
@@ -28,8 +30,8 @@ struct WidenedScores {
       __builtin_memcpy(query, q, tile.dim * sizeof(float));
     for (uint32_t d = 0; d < tile.dim; ++d) query[d] *= scale;
   }
-  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float /*scale*/,
-                     float* keys, float* out) {
+  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float* keys,
+                     float* out) {
     const uint32_t dim = tile.dim, rows = tile.queries * tile.group;
     const size_t padded = padded_dim(dim), token_bytes = dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
     float* key = keys + padded * kTokens;
@@ -46,11 +48,12 @@ struct WidenedScores {
 
 #if defined(__AVX512BF16__)
 struct PairedScores {
+  static constexpr bool kScaled = false;
   static void prepare(const float* q, const PrefillTile& tile, float, float* query) {
     narrow(q, DType::bf16, tile.dim, query);
   }
-  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float scale,
-                     float* keys, float* out) {
+  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float* keys,
+                     float* out) {
     const uint32_t dim = tile.dim, rows = tile.queries * tile.group;
     const size_t padded = padded_dim(dim);
     auto* packed = reinterpret_cast<__m512i*>(keys);  // [padded / 2][kPanelVectors]
@@ -71,7 +74,6 @@ struct PairedScores {
     }
     pairs_rows(reinterpret_cast<const int32_t*>(queries), padded, packed, static_cast<uint32_t>(padded) / 2, out,
                kTokens, rows, kPanelColumns, false, [] {});
-    for (size_t i = 0; i < size_t{rows} * kTokens; i += kWidth) store(out + i, load(out + i) * splat(scale));
   }
 };
 #endif
@@ -155,59 +157,60 @@ template <class Scores, class Values>
 void attend_tile(const PrefillTile& tile) {
   const uint32_t dim = tile.dim, group = tile.group, rows = tile.queries * group;
   const size_t padded = padded_dim(dim);
-  float* queries = tile.scratch;                        // [rows][padded], as Scores prepares them
-  float* sums = queries + rows * padded;                // [rows][padded]
-  float* keys = sums + rows * padded;                   // padded * (kTokens + 1), for Scores
-  float* values = keys + padded * (kTokens + 1);        // [kTokens][padded]
-  float* weights = values + padded * kTokens;           // [rows][kTokens]: scores, then exp(score - m)
-  float* reference = weights + size_t{rows} * kTokens;  // [rows]: m, the largest score so far
-  float* totals = reference + rows;                     // [rows]
+  float* queries = tile.scratch;                      // [rows][padded], as Scores prepares them
+  float* sums = queries + rows * padded;              // [rows][padded]
+  float* keys = sums + rows * padded;                 // padded * (kTokens + 1), for Scores
+  float* values = keys + padded * (kTokens + 1);      // [kTokens][padded]
+  float* weights = values + padded * kTokens;         // [rows][kTokens]: scores, then exp(score - m)
+  float* totals = weights + size_t{rows} * kTokens;   // [rows][kWidth]
+  float* reference = totals + size_t{rows} * kWidth;  // [rows]: m, within kSlack of the largest score so far
 
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+  const vf left = splat(Scores::kScaled ? 1.0f : scale);
   for (uint32_t r = 0; r < rows; ++r) {
     const float* q = tile.q + tile.query_stride * (r / group) + size_t{dim} * (r % group);
     float* query = queries + r * padded;
     for (uint32_t d = 0; d < padded; ++d) query[d] = sums[r * padded + d] = 0.0f;
     Scores::prepare(q, tile, scale, query);
     reference[r] = -kInfinity;
-    totals[r] = 0.0f;
+    store(totals + r * kWidth, vf{});
   }
 
   const uint32_t tokens = tile.first_position + tile.queries;  // seen by the last query
   for (uint32_t from = 0; from < tokens; from += kTokens) {
     const uint32_t count = tokens - from < kTokens ? tokens - from : kTokens;
     Values::take(tile, from, count, values);
-    Scores::scores(tile, queries, from, count, scale, keys, weights);
+    Scores::scores(tile, queries, from, count, keys, weights);
 
     for (uint32_t r = 0; r < rows; ++r) {
       float* p = weights + size_t{kTokens} * r;
       const uint32_t limit = tile.first_position + r / group + 1;  // tokens that this row attends
       const uint32_t visible = limit <= from ? 0 : limit - from < kTokens ? limit - from : kTokens;
       for (uint32_t t = visible; t < kTokens; ++t) p[t] = -kInfinity;
-      vf most = splat(reference[r]);
-      for (uint32_t t = 0; t < kTokens; t += kWidth) {
-        const vf score = minimum(load(p + t), splat(kLargest));  // an overflowed score stays comparable
-        store(p + t, score);
-        most = maximum(score, most);
+      vf score[kVectors], most = splat(-kInfinity);
+      for (uint32_t i = 0; i < kVectors; ++i) {
+        score[i] = minimum(load(p + i * kWidth) * left, splat(kLargest));  // an overflowed score stays comparable
+        most = maximum(score[i], most);
       }
-      const float largest = maximum_of(most);
-      if (largest > reference[r]) {
-        const float factor = exp(splat(reference[r] - largest))[0];
-        for (uint32_t d = 0; d < padded; ++d) sums[r * padded + d] *= factor;
-        totals[r] *= factor;
+      if (any_above(most, splat(reference[r] + kSlack))) {
+        const float largest = maximum_of(most);
+        const vf factor = splat(exp(splat(reference[r] - largest))[0]);  // 0 at the first token
+        for (uint32_t d = 0; d < padded; d += kWidth)
+          store(sums + r * padded + d, load(sums + r * padded + d) * factor);
+        store(totals + r * kWidth, load(totals + r * kWidth) * factor);
         reference[r] = largest;
       }
-      const vf offset = splat(largest == -kInfinity ? 0.0f : largest);
-      vf total = {};
-      for (uint32_t t = 0; t < kTokens; t += 2 * kWidth)
-        total += Values::keep(p, t, exp(load(p + t) - offset), exp(load(p + t + kWidth) - offset));
-      totals[r] += sum(total);
+      const vf offset = splat(reference[r] == -kInfinity ? 0.0f : reference[r]);
+      vf total = load(totals + r * kWidth);
+      for (uint32_t i = 0; i < kVectors; i += 2)
+        total += Values::keep(p, i * kWidth, exp(score[i] - offset), exp(score[i + 1] - offset));
+      store(totals + r * kWidth, total);
     }
     Values::add(weights, values, rows, static_cast<uint32_t>(padded), sums);
   }
 
   for (uint32_t r = 0; r < rows; ++r) {
-    const float inverse = totals[r] == 0.0f ? 0.0f : 1.0f / totals[r];
+    const float total = sum(load(totals + r * kWidth)), inverse = total == 0.0f ? 0.0f : 1.0f / total;
     float* out = tile.out + tile.query_stride * (r / group) + size_t{dim} * (r % group);
     for (uint32_t d = 0; d < dim; ++d) out[d] = sums[r * padded + d] * inverse;
   }

@@ -28,6 +28,9 @@ constexpr int kRegisters = 16;
 #endif
 
 constexpr float kLargest = 3.402823466e+38f;
+// Weights of an online softmax are exp(score - m) with m up to this much below the largest score so far. Moving m for
+// each new maximum would cost a pass over the sums each time and its rounding; exp(8) = 2981 keeps far from overflow.
+constexpr float kSlack = 8.0f;
 constexpr float kInfinity = __builtin_inff();
 
 typedef float vf __attribute__((vector_size(4 * kWidth)));
