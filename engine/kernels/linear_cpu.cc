@@ -9,7 +9,9 @@ namespace tandem::TANDEM_ISA_NAMESPACE {
 namespace {
 
 constexpr uint32_t kTogether = kRegisters == 32 ? 8 : 4;  // rows of x in one pass over the weights
-constexpr size_t kAhead = 2048;                           // bytes of each stream between prefetch and use
+// Bytes of each stream between a prefetch and its use: to the second-level cache, which takes more of them at a time,
+// then to the first. To the first alone, 2048 ahead, took 1.1 to 1.9 times as long on Zen 4 (1.9 with four rows of x).
+constexpr size_t kAhead = 2048, kNear = 512;
 constexpr size_t kLine = 64;
 
 // Few rows of x come from the second-level cache without loss. Of many, one slice after the other stays in the
@@ -78,7 +80,8 @@ TANDEM_INLINE void dot_block(const Product& p, const Slice& slice, uint32_t dist
   const char* at = p.w + slice.from * Type::kBytes;
   const char* const end = p.w + slice.to * Type::kBytes;
   for (; at + kLine <= end; at += kLine) {
-    for (int s = 0; s < kStreams; ++s) __builtin_prefetch(at + s * far + slice.ahead);
+    for (int s = 0; s < kStreams; ++s) __builtin_prefetch(at + s * far + slice.ahead, 0, 2);
+    for (int s = 0; s < kStreams; ++s) __builtin_prefetch(at + s * far + kNear);
     steps(at, kSteps);
   }
   for (; at + kStepBytes <= end; at += kStepBytes) steps(at, 1);
