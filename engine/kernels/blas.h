@@ -1,5 +1,5 @@
-// OpenBLAS: LAPACK's eigenvectors, and a product in f32 that benchmarks compare with. It is loaded at first use and only
-// here. Linked, it would start a thread per further CPU in every program, and each spins for 20 to 40 ms (0.3.21).
+// OpenBLAS: LAPACK's eigenvectors, and a product in f32 that benchmarks compare with. It is loaded at first use and
+// only here. Linked, it would start a thread per further CPU in every program, and each spins for 20 to 40 ms (0.3.21).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-/// Version and kernels, such as "0.3.21 Cooperlake": it chooses the kernels by the CPU, or OPENBLAS_CORETYPE names them,
-/// and others round differently. Empty where OpenBLAS cannot be loaded.
+/// Version and kernels, such as "0.3.21 Cooperlake": it chooses the kernels by the CPU, or OPENBLAS_CORETYPE names
+/// them, and others round differently. Empty where OpenBLAS cannot be loaded.
 const std::string& blas_kernels();
 
 // Each call runs on the calling thread alone, and several threads may call at once. Throw InputError where OpenBLAS

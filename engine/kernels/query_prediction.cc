@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/kernels/gram.h"
 
 namespace tandem {
 namespace {
@@ -75,18 +76,18 @@ struct Gram {
 Gram gram_of(const PredictionRule& rule, const float* queries, std::uint32_t count, std::uint32_t dim,
              std::uint32_t n) {
   Gram gram{n, Vector(std::size_t{n} * n), Vector(n), 0};
-  const auto lag = [&](std::size_t i) { return queries + (count - 1 - i) * dim; };
-  const auto dot = [dim](const float* a, const float* b) {
-    double sum = 0;
-    for (std::uint32_t d = 0; d < dim; ++d) sum += double{a[d]} * double{b[d]};
-    return sum;
-  };
+  GramSums sums(n + 1);  // of Q_t too, which is the first
+  for (std::uint32_t d = 0; d < dim; ++d) {
+    double* const lags = sums.next_row();
+    for (std::uint32_t i = 0; i <= n; ++i) lags[i] = double{queries[std::size_t{count - 1 - i} * dim + d]};
+  }
+  Vector products(std::size_t{n + 1} * (n + 1));
+  sums.finish(products.data());
   double trace = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j <= i; ++j) {
-      gram.values[i * n + j] = gram.values[j * n + i] = dot(lag(i + 1), lag(j + 1));
-    }
-    gram.target[i] = dot(lag(i + 1), lag(0));
+    const double* const row = products.data() + (i + 1) * (n + 1);
+    std::copy_n(row + 1, n, gram.values.begin() + i * n);
+    gram.target[i] = row[0];
     trace += gram.values[i * n + i];
   }
   gram.ridge = trace > 0 ? rule.epsilon * trace / n : 1;
