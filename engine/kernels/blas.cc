@@ -112,11 +112,13 @@ void blas_symmetric_eigen(double* a, std::uint32_t n, double* values) {
   TANDEM_CHECK(info == 0, "dsyevd of a matrix of {} rows returned {}", n, info);
 }
 
-void blas_product(const float* x, const float* w, float* y, std::uint32_t n, std::uint32_t in, std::uint32_t out) {
+void blas_product(const float* x, const float* w, float* y, std::uint32_t n, std::uint32_t in, std::uint32_t out,
+                  std::uint32_t stride) {
   const int rows = static_cast<int>(n), depth = static_cast<int>(in), columns = static_cast<int>(out);
+  const int y_stride = static_cast<int>(stride);
   const float one = 1, zero = 0;
   // Fortran's matrices are column by column, so that it sees y^T = w x^T.
-  loaded_library().product("T", "N", &columns, &rows, &depth, &one, w, &depth, x, &depth, &zero, y, &columns, 1, 1);
+  loaded_library().product("T", "N", &columns, &rows, &depth, &one, w, &depth, x, &depth, &zero, y, &y_stride, 1, 1);
 }
 
 }  // namespace tandem

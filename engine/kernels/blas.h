@@ -18,7 +18,7 @@ const std::string& blas_kernels();
 void blas_symmetric_eigen(double* a /*[n][n]*/, std::uint32_t n, double* values /*[n]*/);
 
 /// y = x w^T in f32. The bits of a row of y may depend on n.
-void blas_product(const float* x /*[n][in]*/, const float* w /*[out][in]*/, float* y /*[n][out]*/, std::uint32_t n,
-                  std::uint32_t in, std::uint32_t out);
+void blas_product(const float* x /*[n][in]*/, const float* w /*[out][in]*/, float* y /*[n][stride >= out]*/,
+                  std::uint32_t n, std::uint32_t in, std::uint32_t out, std::uint32_t stride);
 
 }  // namespace tandem

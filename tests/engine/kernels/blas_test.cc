@@ -60,7 +60,7 @@ TEST(Blas, StartsNoThreadAndNamesItsKernels) {
   const std::uint32_t n = 300, in = 200, out = 310;
   const auto x = normals(std::size_t{n} * in, 1), w = normals(std::size_t{out} * in, 2);
   std::vector<float> y(std::size_t{n} * out);
-  blas_product(x.data(), w.data(), y.data(), n, in, out);
+  blas_product(x.data(), w.data(), y.data(), n, in, out, out);
   EXPECT_LT(error_of(x, w, y, n, in, out), 1e-4);
   EXPECT_EQ(threads_of_process(), before);
 }
@@ -79,7 +79,7 @@ TEST(Blas, ProductsOfManyCallersAreRight) {
         std::vector<float> y(n * out);
         for (int round = 0; round < 200; ++round) {
           std::fill(y.begin(), y.end(), 9.0f);
-          blas_product(x.data(), w.data(), y.data(), n, in, out);
+          blas_product(x.data(), w.data(), y.data(), n, in, out, out);
           worst[c] = std::max(worst[c], error_of(x, w, y, n, in, out));
         }
       });
