@@ -72,6 +72,7 @@ TEST(Blas, ProductsOfManyCallersAreRight) {
   std::vector<double> worst(kCallers);
   {
     std::vector<std::jthread> callers;
+    callers.reserve(kCallers);
     for (std::size_t c = 0; c < kCallers; ++c)
       callers.emplace_back([&worst, c] {
         const auto seed = static_cast<std::uint32_t>(10 * c);
