@@ -1,12 +1,14 @@
 // Matrix kernels against the machine: GB/s of what must be read, GFLOP/s of what must be computed, and `share`, the
-// part of what the machine attains: of pure reading, or of multiply-adds in registers. A share is left out, and a
-// warning says why, where another process keeps the machine busy. The argument of each bench is the number of threads.
-// TANDEM_ISA chooses the build.
+// part of what the machine attains: of pure reading, or of multiply-adds in registers. `of_openblas` is the rate of a
+// product relative to OpenBLAS's in f32, of the same shape and with as many threads. A share is left out, and a warning
+// says why, where another process keeps the machine busy. The argument of each bench is the number of threads.
+// TANDEM_ISA chooses the build, and OPENBLAS_CORETYPE OpenBLAS's kernels.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <vector>
 
 #include "bench/measure.h"
+#include "engine/kernels/blas.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/linear.h"
 #include "eval/kernels/private_memory.h"
@@ -39,6 +41,28 @@ class Weights {
   MatrixView view_;
 };
 
+// Counter `of_openblas`: the median of seven ratios, measured in turn. Each thread has an equal part of w for OpenBLAS.
+template <class Kernel>
+void report_of_openblas(benchmark::State& state, const std::vector<float>& x, const MatrixView& w, std::uint32_t n,
+                        ThreadPool& pool, const Kernel& kernel) {
+  std::vector<float> wide(std::size_t{w.rows} * w.cols), y(std::size_t{n} * w.rows);
+  kernels().widen(w.data, w.type, 0, wide.size(), wide.data());
+  const std::uint32_t part = (w.rows + pool.size() - 1) / pool.size();
+  const auto openblas = [&] {
+    pool.parallel_for(pool.size(), [&](std::size_t thread) {
+      const std::uint32_t first = std::min(static_cast<std::uint32_t>(thread) * part, w.rows);
+      const std::uint32_t columns = std::min(part, w.rows - first);
+      if (columns == 0) return;
+      blas_product(x.data(), wide.data() + std::size_t{first} * w.cols, y.data() + first, n, w.cols, columns, w.rows);
+    });
+  };
+  openblas();
+  std::array<double, 7> ratios{};
+  for (double& ratio : ratios) ratio = seconds_of(openblas) / seconds_of(kernel);
+  std::nth_element(ratios.begin(), ratios.begin() + 3, ratios.end());
+  state.counters["of_openblas"] = ratios[3];
+}
+
 // Weights that no cache holds; n rows of x.
 void linear_decode(benchmark::State& state, DType type, std::uint32_t n, std::uint32_t in, std::uint32_t out) {
   ThreadPool pool(threads_of(state));
@@ -49,6 +73,7 @@ void linear_decode(benchmark::State& state, DType type, std::uint32_t n, std::ui
   for (auto _ : state) kernel();
   report_read(state, static_cast<double>(w.view().bytes()), pool, kernel);
   report_flops(state, 2.0 * n * in * out);
+  if (type == DType::f32) report_of_openblas(state, x, w.view(), n, pool, kernel);
 }
 constexpr std::uint32_t kHidden = 4096, kMlp = 14336;  // an 8B Llama
 BENCHMARK_CAPTURE(linear_decode, f32_n1, DType::f32, 1, kHidden, kMlp)->Apply(each_thread_count);
@@ -76,6 +101,7 @@ void linear_many_rows(benchmark::State& state, Prefill prefill, DType type, std:
   report_share(
       state, 2.0 * n * in * out, pool, [&] { return arithmetic_rate(arithmetic, pool); }, kernel);
   report_flops(state, 2.0 * n * in * out);
+  report_of_openblas(state, x, w.view(), n, pool, kernel);
 }
 BENCHMARK_CAPTURE(linear_many_rows, f32_n512, linear_prefill, DType::f32, 512, 2048, 4096)->Apply(each_thread_count);
 BENCHMARK_CAPTURE(linear_many_rows, f32_n64, linear_prefill, DType::f32, 64, 2048, 4096)->Apply(each_thread_count);

@@ -38,6 +38,20 @@ inline bool machine_is_quiet(ThreadPool& pool) {
   return busy.empty();
 }
 
+/// Seconds per call, of as many as take 20 ms.
+template <class Kernel>
+double seconds_of(const Kernel& kernel) {
+  int runs = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  std::chrono::duration<double> seconds{};
+  do {
+    kernel();
+    ++runs;
+    seconds = std::chrono::steady_clock::now() - begin;
+  } while (seconds.count() < 0.02);
+  return seconds.count() / runs;
+}
+
 // Counter `share`: the median of seven ratios of the kernel's rate to that of the machine, measured in turn, because
 // what a machine attains changes within a run. None where others used the CPUs meanwhile.
 template <class Limit, class Kernel>
@@ -47,15 +61,7 @@ void report_share(benchmark::State& state, double amount, ThreadPool& pool, cons
   std::array<double, 7> ratios{};
   for (double& ratio : ratios) {
     const double attainable = limit();
-    int runs = 0;
-    const auto begin = std::chrono::steady_clock::now();
-    std::chrono::duration<double> seconds{};
-    do {
-      kernel();
-      ++runs;
-      seconds = std::chrono::steady_clock::now() - begin;
-    } while (seconds.count() < 0.02);
-    ratio = amount * runs / seconds.count() / attainable;
+    ratio = amount / seconds_of(kernel) / attainable;
   }
   std::nth_element(ratios.begin(), ratios.begin() + 3, ratios.end());
   if (const std::string disturbed = neighbours.disturbance(); !disturbed.empty())

@@ -16,6 +16,7 @@
 #include "engine/common/version.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/profile.h"
+#include "engine/kernels/blas.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
@@ -57,6 +58,9 @@ void print_build() {
   row("build", build_description());
   row("CUDA parts", built_with_cuda() ? "yes" : "no (the cuda preset compiles them)");
   row("CPU kernels", fmt::format("{} (TANDEM_ISA chooses another)", to_string(active_isa())));
+  row("OpenBLAS", blas_kernels().empty()
+                      ? "not installed, and InfiniGen needs it (Debian and Ubuntu: libopenblas0-pthread)"
+                      : blas_kernels() + " (OPENBLAS_CORETYPE chooses other kernels)");
 }
 
 void print_machine() {

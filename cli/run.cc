@@ -14,6 +14,7 @@
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
 #include "engine/common/version.h"
+#include "engine/kernels/blas.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
 #include "engine/model/weight_files.h"
@@ -170,6 +171,7 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.machine = eval::this_machine();
   manifest.machine.device = session.device->gpu_name();
   manifest.isa = to_string(active_isa());
+  manifest.openblas = blas_kernels();
   manifest.threads = session.pool->size();
   manifest.started_utc = eval::utc_now();
 }

@@ -5,8 +5,9 @@
 
 namespace tandem {
 
-/// Cyclic Jacobi rotations in float64 until nothing off the diagonal matters (1e-12 of the norm). `a` is destroyed.
-/// vectors[i]: the unit eigenvector of the i-th largest eigenvalue; values[i]: that eigenvalue.
+/// By LAPACK (blas.h), in float64. vectors[i]: the unit eigenvector of the i-th largest eigenvalue, the larger of its
+/// elements positive; values[i]: that eigenvalue. Of a matrix with elements that are not finite all are NaN. `a` is
+/// destroyed.
 void symmetric_eigen(double* a /*[n][n]*/, std::uint32_t n, double* vectors /*[n][n]*/, double* values /*[n]*/);
 
 }  // namespace tandem

@@ -84,6 +84,8 @@ static constexpr size_t linear_bf16_scratch_floats(uint32_t rows) {
   return size_t{kPrefillColumns} * (kBf16Depth / 2 + rows);
 }
 
+constexpr uint32_t kGramColumns = 8;
+
 struct KernelTable {
   // packed: n * linear_padded(in) floats, aligned to 64 bytes, for linear_rows of the same build.
   void (*linear_pack)(const float* x, uint32_t in, uint32_t n, float* packed);
@@ -122,6 +124,9 @@ struct KernelTable {
                   void* max_out);
   // sums[d] += rows[r][d], row after row: n rows of dim.
   void (*add_rows)(const void* rows, DType type, uint32_t n, uint32_t dim, float* sums);
+  // gram[i][j] += sum over the rows of x[i] x[j], row after row, at least for j <= i: n rows of dim, a multiple of
+  // kGramColumns. The products are exact where x are floats.
+  void (*add_gram)(const double* x, uint32_t n, uint32_t dim, double* gram);
   // out[h][r] = scale * q[h] . rows[r], all in f32: [group][stride >= n] of q [group][dim] and rows [n][dim].
   // scratch: group * padded_dim(dim) floats, aligned to 64 bytes.
   void (*dot_rows)(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,

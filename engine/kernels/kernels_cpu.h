@@ -30,6 +30,7 @@ void token_scores(const float* q, const KvSpan* spans, size_t span_count, Attent
 void prefill_tile(const PrefillTile& tile);
 void min_max(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out, void* max_out);
 void add_rows(const void* rows, DType type, uint32_t n, uint32_t dim, float* sums);
+void add_gram(const double* x, uint32_t n, uint32_t dim, double* gram);
 void dot_rows(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,
               float* out, size_t stride, float* scratch);
 void score_blocks(const float* q, const void* digest_min, const void* digest_max, uint32_t blocks, AttentionShape shape,

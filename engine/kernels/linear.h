@@ -21,9 +21,11 @@ void linear(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*
 
 /// Prefill: many rows, bound by arithmetic. The bits of a row depend on that row of x alone, as above, but may differ
 /// from those of linear(). y must not overlap x.
-/// Not OpenBLAS: Debian's serial build (0.3.21) hands one buffer to two threads that call it at once and returns wrong
-/// products (up to 4 % of 16 x 64 x 64 products with four callers). Speed on one Zen 5 core, 512 x 2048 x 4096 in f32:
-/// 160 to 170 GFLOP/s here; OpenBLAS 134 with the Haswell kernels that it chooses there, 237 with its SkylakeX kernels.
+/// Not OpenBLAS, because the bits of a row of its product depend on how many rows there are: of 720 parts of products,
+/// 168 (SkylakeX and Cooperlake kernels, 0.3.21) and 690 (Haswell and Zen) have other bits than the whole. Our rate
+/// relative to its, 512 x 2048 x 4096 in f32, one thread:
+///   Zen 5   1.2 to its Haswell kernels, which it chooses there; 0.70 to SkylakeX
+///   Zen 4   0.95 to its Cooperlake kernels, which it chooses there; 0.93 to SkylakeX and Zen, 0.90 to Haswell
 void linear_prefill(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
                     const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
 

@@ -7,6 +7,7 @@
 
 #include "engine/kernels/convert.h"
 #include "engine/kernels/eigen.h"
+#include "engine/kernels/gram.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/scratch.h"
 #include "engine/kernels/topk.h"
@@ -21,13 +22,6 @@ void divide_by_trace(double* gram, std::uint32_t dim) {
   for (std::uint32_t i = 0; i < dim; ++i) trace += gram[i * dim + i];
   if (trace <= 0) return;
   for (std::uint32_t i = 0; i < dim * dim; ++i) gram[i] /= trace;
-}
-
-/// gram += x x^T
-void add_gram(const float* x, std::uint32_t dim, double* gram) {
-  for (std::uint32_t i = 0; i < dim; ++i) {
-    for (std::uint32_t j = 0; j < dim; ++j) gram[i * dim + j] += double{x[i]} * double{x[j]};
-  }
 }
 
 const char* key_row(const KvPages& kv, const std::uint32_t* slots, std::uint32_t kv_head, std::uint32_t token) {
@@ -56,15 +50,16 @@ std::vector<float> unit_scores(const float* scores, std::uint32_t group, std::ui
 }  // namespace
 
 void skew_grams(const SkewGrams& grams, std::uint32_t group, const KvPages& kv) {
-  std::fill_n(grams.key_gram, std::size_t{kv.dim} * kv.dim, 0.0);
-  std::fill_n(grams.query_gram, std::size_t{kv.dim} * kv.dim, 0.0);
   std::vector<float> key(kv.dim);
+  GramSums keys(kv.dim), queries(kv.dim);
   for (std::uint32_t t = 0; t < grams.tokens; ++t) {
     to_f32(key_row(kv, grams.slots, grams.kv_head, t), kv.type, 0, kv.dim, key.data());
-    add_gram(key.data(), kv.dim, grams.key_gram);
+    std::copy(key.begin(), key.end(), keys.next_row());
   }
+  keys.finish(grams.key_gram);
   for (std::uint32_t i = 0; i < grams.observed * group; ++i)
-    add_gram(grams.queries + i / group * grams.stride + std::size_t{i % group} * kv.dim, kv.dim, grams.query_gram);
+    std::copy_n(grams.queries + i / group * grams.stride + std::size_t{i % group} * kv.dim, kv.dim, queries.next_row());
+  queries.finish(grams.query_gram);
 }
 
 void skew_directions(double* keys, double* queries, std::uint32_t dim, std::uint32_t columns, float* skew) {

@@ -29,6 +29,7 @@ const KernelTable table = {
     .prefill_tile = prefill_tile,
     .min_max = min_max,
     .add_rows = add_rows,
+    .add_gram = add_gram,
     .dot_rows = dot_rows,
     .score_blocks = score_blocks,
 };

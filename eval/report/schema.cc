@@ -279,6 +279,7 @@ std::string to_json_text(const Manifest& manifest) {
                      {"cores", manifest.machine.cores},
                      {"memory_bytes", manifest.machine.memory_bytes}};
   if (manifest.schema_version >= 2) json["isa"] = manifest.isa;
+  if (manifest.schema_version >= 14) json["openblas"] = manifest.openblas;
   json["threads"] = manifest.threads;
   json["started_utc"] = manifest.started_utc;
   json["finished_utc"] = manifest.finished_utc;
@@ -442,6 +443,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   manifest.machine.memory_bytes = machine.integer<std::uint64_t>("memory_bytes");
   machine.finish();
   if (manifest.schema_version >= 2) manifest.isa = in.text("isa");
+  if (manifest.schema_version >= 14) manifest.openblas = in.text("openblas");
   manifest.threads = in.integer<std::uint32_t>("threads");
   manifest.started_utc = in.text("started_utc");
   manifest.finished_utc = in.text("finished_utc");

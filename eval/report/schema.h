@@ -26,8 +26,8 @@ class ObjectReader;
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
 /// 11: a sample's document; 12: a sample's rule and scores by rule; 13: null in summary.json where there is no figure;
-/// `parted`, where a lossless method's tokens part from full's. All are read.
-inline constexpr int kSchemaVersion = 13;
+/// `parted`, where a lossless method's tokens part from full's; 14: openblas. All are read.
+inline constexpr int kSchemaVersion = 14;
 inline constexpr int kDocumentsSince = 11;  // runs that older programs began name no documents, also where they go on
 inline constexpr int kPartedSince = 13;     // likewise `parted`
 
@@ -166,7 +166,8 @@ struct Manifest {
   std::string hardware_hash;  // of its content, 16 hexadecimal digits; empty for a measured run and before version 5
   std::string clock;          // as SampleTiming::clock; empty when no timings are taken
   Machine machine;
-  std::string isa;  // of the CPU kernels: another one rounds differently; empty in runs of schema version 1
+  std::string isa;       // of the CPU kernels: another one rounds differently; empty in runs of schema version 1
+  std::string openblas;  // its version and kernels, likewise; empty before version 14 and where it is not installed
   std::uint32_t threads = 0;
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
   /// All that made samples, the first being tandem_version's.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -32,7 +33,7 @@ void expect_decomposition(const std::vector<double>& matrix, std::uint32_t n) {
 TEST(Eigen, VectorsAreOrthonormalAndKeepTheirDirection) {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
-  for (const std::uint32_t n : {1u, 2u, 5u, 16u, 64u}) {
+  for (const std::uint32_t n : {1u, 2u, 5u, 16u, 64u, 128u}) {
     std::vector<double> x(n * n), gram(n * n);
     for (double& value : x) value = normal(random);
     for (std::uint32_t i = 0; i < n; ++i) {
@@ -52,9 +53,29 @@ TEST(Eigen, ATwoByTwoMatrixByHand) {
   symmetric_eigen(a.data(), 2, vectors.data(), values.data());
   EXPECT_NEAR(values[0], 3, 1e-12);
   EXPECT_NEAR(values[1], 1, 1e-12);
-  EXPECT_NEAR(std::abs(vectors[0]), std::sqrt(0.5), 1e-12);
-  EXPECT_NEAR(vectors[0], vectors[1], 1e-12);
-  EXPECT_NEAR(vectors[2], -vectors[3], 1e-12);
+  EXPECT_NEAR(vectors[0], std::sqrt(0.5), 1e-12);
+  EXPECT_NEAR(vectors[1], std::sqrt(0.5), 1e-12);
+  EXPECT_NEAR(vectors[2], std::sqrt(0.5), 1e-12);  // of two equal elements the first is positive
+  EXPECT_NEAR(vectors[3], -std::sqrt(0.5), 1e-12);
+}
+
+TEST(Eigen, TheLargestElementIsPositiveAndEqualValuesKeepTheirOrder) {
+  std::vector<double> a = {5, -4, 0, -4, 5, 0, 0, 0, 1}, vectors(9), values(3);
+  symmetric_eigen(a.data(), 3, vectors.data(), values.data());
+  EXPECT_NEAR(vectors[0], std::sqrt(0.5), 1e-12);
+  EXPECT_NEAR(vectors[1], -std::sqrt(0.5), 1e-12);
+  a.assign(9, 0);
+  symmetric_eigen(a.data(), 3, vectors.data(), values.data());
+  EXPECT_EQ(vectors, (std::vector<double>{1, 0, 0, 0, 1, 0, 0, 0, 1}));
+}
+
+TEST(Eigen, NumbersThatAreNotFiniteGiveNone) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    std::vector<double> a = {1, bad, bad, 1}, vectors(4), values(2);
+    symmetric_eigen(a.data(), 2, vectors.data(), values.data());
+    for (const double x : vectors) EXPECT_TRUE(std::isnan(x));
+    for (const double x : values) EXPECT_TRUE(std::isnan(x));
+  }
 }
 
 }  // namespace

@@ -81,6 +81,7 @@ inline Manifest example_manifest() {
   manifest.clock = "simulated for h200";
   manifest.machine = {"A CPU", "", 2, 1ull << 33};
   manifest.isa = "avx2";
+  manifest.openblas = "0.3.21 Haswell";
   manifest.threads = 2;
   manifest.started_utc = "2026-01-31T12:00:00Z";
   return manifest;

@@ -123,9 +123,10 @@ TEST(Schema, ManifestsOfOlderVersionsAreRead) {
   Manifest manifest = example_manifest();
   manifest.schema_version = 7;
   const std::string seventh = to_json_text(manifest);
-  for (const char* later : {"precision", "prefill_chunk", "config_hash"})
+  for (const char* later : {"precision", "prefill_chunk", "config_hash", "openblas"})
     EXPECT_EQ(seventh.find(later), std::string::npos);
   manifest.config_hash.clear();
+  manifest.openblas.clear();
   manifest.precision.clear();
   manifest.prefill_chunk = 0;
   EXPECT_EQ(parse_manifest(seventh, "x"), manifest);
