@@ -12,6 +12,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
+#include "engine/runtime/limits.h"
 #include "eval/latency/latency.h"
 #include "eval/report/line_file.h"
 #include "methods/registry.h"
@@ -38,8 +39,9 @@ Prefills --context random tokens for each of --batch sequences, then decodes beh
 counted, then --steps that are. A round's figure is its mean step (TPOT); tokens/s counts all sequences. The table has
 the median round, the least and the most. Below it is where the time of all rounds went, by operation, with the bytes
 and FLOPs that the operations declare. The first round warms up and is not counted. Several methods decode behind the
-same prefill and take turns round by round. Trust a figure when least and most lie close together: other work on the
-machine shows there. The last lines have the time of loading and the memory of this process, weights and KV included.)";
+same prefill and take turns round by round; the speed-up is over the first. Trust a figure when least and most lie close
+together: other work on the machine shows there. The last lines have the time of loading and the memory of this process,
+weights and KV included.)";
 
 constexpr const char* kPrefillFooter = R"(
 Examples:
@@ -90,6 +92,8 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   check_new_file(arguments.out, arguments.force);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
   say_hints(options.methods, arguments.session);
+  check_positions(session.model, std::size_t{options.context} + 1, 0);
+  check_free_memory(session, options.batch, options.context);
   options.engine = session.engine;
   Progress progress("measuring", Progress::standard(arguments.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };

@@ -36,6 +36,11 @@ std::string short_label(const Latency& r, std::size_t row) {
   return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), row + 1);
 }
 
+/// Of a method over the first one.
+std::optional<double> speed_up(const Latency& r, const LatencyRow& row) {
+  return ratio(r.rows.front().median_ms, row.median_ms);
+}
+
 std::string head_text(const Latency& r) {
   const std::string how = fmt::format("{}, {}, {} threads, {} kernels", r.model, r.precision, r.threads, r.isa);
   if (r.steps == 0)
@@ -53,7 +58,7 @@ std::string figures_text(const Latency& r) {
   table.clock = r.clock;
   table.head = {decode ? "decode" : "prefill", decode ? "ms per step, median" : "ms, median", "least", "most",
                 "tokens/s"};
-  if (several) table.head.emplace_back("times the first");
+  if (several) table.head.emplace_back("speed-up");
   for (std::size_t i = 0; i < r.rows.size(); ++i) {
     const LatencyRow& row = r.rows[i];
     std::vector<std::string>& cells = table.rows.emplace_back();
@@ -61,8 +66,7 @@ std::string figures_text(const Latency& r) {
              fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
              figure_text(row.tokens_per_second, tenths)};
     if (several)
-      cells.push_back(figure_text(ratio(r.rows.front().median_ms, row.median_ms),
-                                  [](double times) { return fmt::format("{:.2f}", times); }));
+      cells.push_back(figure_text(speed_up(r, row), [](double times) { return fmt::format("{:.2f}", times); }));
   }
   return table.text();
 }
@@ -186,7 +190,10 @@ std::string latency_json(const Latency& r) {
   json["memory"]["resident_bytes"] = bytes_or_null(r.memory.resident_bytes);
   json["memory"]["peak_bytes"] = bytes_or_null(r.memory.peak_bytes);
   json["rows"] = nlohmann::ordered_json::array();
-  for (const LatencyRow& row : r.rows) json["rows"].push_back(row_json(row));
+  for (const LatencyRow& row : r.rows) {
+    nlohmann::ordered_json& entry = json["rows"].emplace_back(row_json(row));
+    if (r.rows.size() > 1) entry["speed_up"] = json_or_null(speed_up(r, row));
+  }
   return json_text(json, 1) + "\n";
 }
 

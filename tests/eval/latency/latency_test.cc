@@ -128,7 +128,7 @@ TEST(Latency, MethodsTakeTurnsBehindOnePrefill) {
   const auto device = tandem::testing::sim();
   ThreadPool pool(1);
   LatencyOptions options = small_options();
-  options.methods = {"full", "hybrid-fixed:budget=0.5,window=16,sinks=16", "snapkv:budget=32"};
+  options.methods = {"full", "hybrid-fixed:budget=0.5,window=16,sinks=16", "h2o:budget=32"};
   std::vector<std::uint64_t> told;
   options.progress = [&](std::uint64_t done, std::uint64_t total) {
     told.push_back(done);
@@ -151,12 +151,13 @@ TEST(Latency, MethodsTakeTurnsBehindOnePrefill) {
     EXPECT_EQ(row.method, expected.method);
   }
   const std::string text = latency_text(result);
-  EXPECT_THAT(text, ::testing::AllOf(::testing::HasSubstr("times the first"), ::testing::HasSubstr("hybrid-fixed#2  "),
+  EXPECT_THAT(text, ::testing::AllOf(::testing::HasSubstr("speed-up"), ::testing::HasSubstr("hybrid-fixed#2  "),
                                      ::testing::HasSubstr("hybrid-fixed#2 = hybrid-fixed:budget=0.5,window=16")));
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 40);
-  const Json json = parse_json(latency_json(result), "JSON");
+  const auto json = parse_json(latency_json(result), "JSON");
   ASSERT_EQ(json.at("rows").size(), 3u);
   EXPECT_EQ(json.at("rows")[2].at("operations").size(), result.rows[2].operations.size()) << "all of them";
+  EXPECT_DOUBLE_EQ(json.at("rows")[1].at("speed_up"), result.rows[0].median_ms / result.rows[1].median_ms);
 }
 
 TEST(Latency, JsonHoldsEveryRound) {
@@ -170,7 +171,7 @@ TEST(Latency, JsonHoldsEveryRound) {
   EXPECT_EQ(json.at("context"), kContext);
   EXPECT_EQ(json.at("steps"), 3);
   EXPECT_EQ(json.at("batch"), 1);
-  const Json& row = json.at("rows").at(0);
+  const auto& row = json.at("rows").at(0);
   EXPECT_THAT(row.at("method").get<std::string>(), ::testing::StartsWith("full"));
   EXPECT_EQ(row.at("round_ms").get<std::vector<double>>(), result.rows[0].round_ms);
   EXPECT_EQ(row.at("operations").size(), result.rows[0].operations.size());
