@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
 done
 cat >"$out" <<END
 {"tandem_version": "1.0", "git_commit": "abc", "isa": "avx512", "rows": [{"tokens_per_second": $((rate * batch))}],
- "loading": {"seconds": LOADING}, "memory": {"weight_bytes": WEIGHTS, "device_kv_bytes": 1000000, "host_kv_bytes": 0}}
+ "loading": {"seconds": LOADING}, "memory": {"weight_bytes": 1000, "device_kv_bytes": 1000000, "host_kv_bytes": 0, "peak_bytes": PEAK}}
 END
 """
 PYTHON = """#!/bin/sh
@@ -60,9 +60,9 @@ class PeersTest(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def peers(self, *more, decode=30, prefill=30, loading=0, weights=1e9, llama=LLAMA):
+    def peers(self, *more, decode=30, prefill=30, loading=0, peak=3e8, llama=LLAMA):
         tandem = TANDEM.replace("DECODE", str(decode)).replace("PREFILL", str(prefill))
-        tandem = tandem.replace("LOADING", str(loading)).replace("WEIGHTS", str(int(weights)))
+        tandem = tandem.replace("LOADING", str(loading)).replace("PEAK", str(int(peak)))
         return subprocess.run(
             [sys.executable, ROOT / "bench/peers.py", "--model", self.folder / "model",
              "--tandem", self.program("tandem", tandem), "--python", self.program("python", PYTHON),
@@ -112,12 +112,12 @@ class PeersTest(unittest.TestCase):
         self.assertEqual(len([line for line in self.lines("llama") if "-p 16384" in line]), 2)
 
     def test_missed_targets_are_told(self):
-        done = self.peers("--decode", "512", "--prefill", "", decode=21, loading=1e6, weights=1)
+        done = self.peers("--decode", "512", "--prefill", "", decode=21, loading=1e6)
         self.assertEqual(done.returncode, 1)
         self.assertIn("Targets missed: decode 512, times llama.cpp: 1.00, not 1.3; loading, times", done.stderr)
-        weights = self.peers("--decode", "512", "--prefill", "", decode=60, weights=-1e9)
-        self.assertEqual(weights.returncode, 1)
-        self.assertIn("peak memory beside weights and KV, MB: 10", weights.stderr)
+        memory = self.peers("--decode", "512", "--prefill", "", decode=60, peak=302e6)
+        self.assertEqual(memory.returncode, 1)
+        self.assertIn("Targets missed: peak memory beside weights and KV, MB: 301.00, not 300.", memory.stderr)
 
     def test_a_busy_machine_is_not_judged(self):
         done = self.peers("--noise", -1, "--decode", "512", "--prefill", "", decode=21)
@@ -133,7 +133,7 @@ class PeersTest(unittest.TestCase):
     def test_engines_without_their_options_are_left_out_with_a_line(self):
         done = subprocess.run(
             [sys.executable, ROOT / "bench/peers.py", "--model", self.folder / "model", "--tandem",
-             self.program("tandem", TANDEM.replace("DECODE", "5").replace("LOADING", "0").replace("WEIGHTS", "9")),
+             self.program("tandem", TANDEM.replace("DECODE", "5").replace("LOADING", "0").replace("PEAK", "9")),
              "--gguf", self.folder / "weights.gguf", "--rounds", "1", "--noise", "1000", "--decode", "512", "--prefill", ""],
             capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
