@@ -159,6 +159,7 @@ def best_options(o, engine, what, length):
     if case not in o.best:
         rates = []
         for options in TRIES[engine]:
+            wait_for_quiet(o)
             rates.append(RUNNERS[engine](o, what, length, min(o.steps, TRY_STEPS), options)["tokens_per_second"])
             print(f"  {engine} {what} {length} with {' '.join(options)}: {rates[-1]:.2f} tokens/s", file=sys.stderr)
         o.best[case] = TRIES[engine][rates.index(max(rates))]
