@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -11,8 +12,10 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
+#include "engine/runtime/limits.h"
 #include "eval/latency/latency.h"
 #include "eval/report/line_file.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
@@ -29,12 +32,16 @@ constexpr const char* kDecodeFooter = R"(
 Examples:
   tandem bench decode                                          the embedded model
   tandem bench decode --model ~/models/Qwen2.5-0.5B --context 8K --steps 32 --threads 2
-  tandem bench decode --model synthetic:qwen2.5-0.5b --method hybrid-fixed:budget=0.1 --out decode.json
+  tandem bench decode --model synthetic:qwen2.5-0.5b --method full,hybrid-fixed:budget=0.1 --out decode.json
+  tandem bench decode --model ~/models/Qwen2.5-0.5B --context 512 --batch 4
 
-Prefills --context random tokens once, then decodes behind them: per round one step that is not counted, then --steps
-that are. A round's figure is its mean step (TPOT); the table has the median round, the least and the most, and where
-the time of all rounds went, by operation, with the bytes and FLOPs that the operations declare. The first round warms
-up and is not counted. Trust a figure when least and most lie close together: other work on the machine shows there.)";
+Prefills --context random tokens for each of --batch sequences, then decodes behind them: per round one step that is not
+counted, then --steps that are. A round's figure is its mean step (TPOT); tokens/s counts all sequences. The table has
+the median round, the least and the most. Below it is where the time of all rounds went, by operation, with the bytes
+and FLOPs that the operations declare. The first round warms up and is not counted. Several methods decode behind the
+same prefill and take turns round by round; the speed-up is over the first. Trust a figure when least and most lie close
+together: other work on the machine shows there. The last lines have the time of loading and the memory of this process,
+weights and KV included.)";
 
 constexpr const char* kPrefillFooter = R"(
 Examples:
@@ -60,8 +67,9 @@ as unfinished.)";
 
 struct BenchArguments {
   SessionOptions session;
-  std::string context, out, method = "full";
-  std::uint32_t steps = 32, rounds = 5;
+  std::string context, out;
+  std::vector<std::string> methods;  // each a list; none: full
+  std::uint32_t steps = 32, rounds = 5, batch = 1;
   bool force = false, quiet = false;
 };
 
@@ -70,17 +78,22 @@ using Measure = eval::Latency (*)(const eval::LatencyOptions&, const Model&, Dev
 void bench(const BenchArguments& arguments, const char* length_option, Measure measure) {
   eval::LatencyOptions options;
   options.context = parse_one_length(arguments.context, length_option);
-  options.method = arguments.method;
+  if (!arguments.methods.empty())
+    options.methods = split_method_list(fmt::format("{}", fmt::join(arguments.methods, ",")));
+  options.batch = arguments.batch;
   options.steps = arguments.steps;
   options.rounds = arguments.rounds;
   if (options.steps < 1 || options.steps > 100000) throw_input_error("--steps is {}: give 1 to 100000.", options.steps);
   if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
+  if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
   if (arguments.session.device != "emu" && arguments.session.device != "cuda")
     throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
   check_ending(arguments.out, {".json"});
   check_new_file(arguments.out, arguments.force);
   Session session = open_session(arguments.session, /*with_tokenizer=*/false);
-  say_hints({&arguments.method, 1}, arguments.session);
+  say_hints(options.methods, arguments.session);
+  check_positions(session.model, std::size_t{options.context} + 1, 0);
+  check_free_memory(session, options.batch, options.context);
   options.engine = session.engine;
   Progress progress("measuring", Progress::standard(arguments.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
@@ -95,6 +108,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
     throw;
   }
   progress.finish();
+  result.loading = {.seconds = session.load_seconds, .huge_page_bytes = session.huge_page_bytes};
   session.weights->check_bytes();
   print("{}", eval::latency_text(result));
   if (!arguments.out.empty()) {
@@ -194,7 +208,12 @@ void add_bench(Command app) {
   decoding->context = "8K";
   decode.option("--context", decoding->context, "Tokens before the first step: 8K, 32768").show_default();
   decode.option("--steps", decoding->steps, "Measured steps of a round").show_default();
-  decode.option("--method", decoding->method, "Method with its options (`tandem methods`)").show_default();
+  decode.option("--batch", decoding->batch, "Sequences that decode together, each behind a context of its own")
+      .show_default();
+  decode
+      .option("--method", decoding->methods,
+              "Methods with their options (`tandem methods`), as a list or each with a --method of its own [full]")
+      .repeatable();
   add_common(decode, *decoding);
   decode.footer(kDecodeFooter);
   decode.callback([decoding] { bench(*decoding, "--context", eval::measure_decode); });

@@ -12,6 +12,7 @@
 #include "cli/say.h"
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
+#include "engine/common/huge_memory.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
@@ -212,7 +213,10 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   }
   session.engine.peer = cache_rank_of(options);
   session.pool = std::make_unique<ThreadPool>(threads, spare);
+  const auto began = std::chrono::steady_clock::now();
   session.model = load_model(options.model, with_tokenizer, place_of_weights(options.weights));
+  session.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  session.huge_page_bytes = bytes_in_huge_pages();
   session.weights = std::make_shared<WeightFiles>(session.model);
   session.engine.precision = parse_precision(options.precision, session.model);
   return session;

@@ -64,7 +64,9 @@ struct Session {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Device> device;
   EngineOptions engine;
-  std::string hardware_hash;  // of the profile that is simulated; empty: none is
+  std::string hardware_hash;        // of the profile that is simulated; empty: none is
+  double load_seconds = 0;          // of the weights
+  std::size_t huge_page_bytes = 0;  // of the process, once they were loaded
 };
 
 /// Says on stderr where methods leave to their defaults what has been trained for the embedded model.

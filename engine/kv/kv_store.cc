@@ -289,6 +289,10 @@ std::size_t KvStore::bytes_in_use(Tier tier) const {
   return pool(tier).used * shape_.slot_bytes();
 }
 
+std::size_t KvStore::peak_bytes(Tier tier) const {
+  return pool(tier).high_water * shape_.slot_bytes();
+}
+
 void KvStore::all_done() {
   for (Pool& p : pools_) {
     std::fill(p.filled.begin(), p.filled.end(), Event{});

@@ -112,6 +112,8 @@ class KvStore {
   /// Bytes of the slots a sequence refers to (shared ones count whole).
   std::size_t bytes(SequenceId sequence, Tier tier) const;
   std::size_t bytes_in_use(Tier tier) const;
+  /// The most that was in use at once, which is what the store takes of the memory that it reserved.
+  std::size_t peak_bytes(Tier tier) const;
 
   /// Every event handed to the store is done (the device was drained).
   void all_done();

@@ -5,16 +5,19 @@
 #include <span>
 
 #include "engine/common/error.h"
+#include "engine/common/process_memory.h"
 #include "engine/kernels/isa.h"
 #include "engine/runtime/limits.h"
 #include "eval/report/statistics.h"
+#include "eval/run/decoded.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
 namespace {
 
-std::vector<std::int32_t> random_tokens(std::uint32_t n, std::uint32_t vocab) {
-  std::mt19937 engine(1);  // NOLINT(cert-msc51-cpp): the same prompt in every run
+/// `sequence`: each of a batch has tokens of its own.
+std::vector<std::int32_t> random_tokens(std::uint32_t n, std::uint32_t vocab, std::uint32_t sequence = 0) {
+  std::mt19937 engine(1 + sequence);  // NOLINT(cert-msc51-cpp): the same prompts in every run
   std::vector<std::int32_t> tokens(n);
   for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(engine() % vocab);
   return tokens;
@@ -40,7 +43,7 @@ class Times {
     window_ += window;
   }
 
-  void finish(Latency& result, double units) {
+  void finish(LatencyRow& result, double units) {
     for (OperationTime& o : operations_) {
       o.ms /= units;
       o.gigabytes /= units;
@@ -60,6 +63,8 @@ class Times {
 void check(const LatencyOptions& options) {
   if (options.context == 0 || options.steps == 0 || options.rounds == 0)
     throw_input_error("A measurement needs at least one token, one step and one round.");
+  if (options.methods.empty() || options.batch == 0)
+    throw_input_error("A measurement needs at least one method and one sequence.");
 }
 
 Latency described(const LatencyOptions& options, const Model& model, const Device& device, const ThreadPool& pool) {
@@ -71,12 +76,13 @@ Latency described(const LatencyOptions& options, const Model& model, const Devic
   result.precision = to_string(options.engine.precision);
   result.threads = pool.size();
   result.context = options.context;
+  result.rounds = options.rounds;
   result.prefill_chunk = options.engine.prefill_chunk;
-  result.round_ms.reserve(options.rounds);
+  result.mapped_weights = model.weights.mapped;
   return result;
 }
 
-void summarise(Latency& result, double tokens_per_unit) {
+void summarise(LatencyRow& result, double tokens_per_unit) {
   const auto [low, high] = std::minmax_element(result.round_ms.begin(), result.round_ms.end());
   result.min_ms = *low;
   result.max_ms = *high;
@@ -98,52 +104,95 @@ class Held {
   std::unique_ptr<Prefix> prefix_;
 };
 
-EngineOptions for_one_sequence(const LatencyOptions& options) {
+EngineOptions for_sequences(const LatencyOptions& options, std::uint32_t sequences) {
   EngineOptions engine = options.engine;
-  engine.max_batch = 1;
+  engine.max_batch = sequences;
   return engine;
+}
+
+MemoryUse memory_of(const Model& model, Engine& engine) {
+  const ProcessMemory process = process_memory();
+  return {.weight_bytes = model.weights.bytes(),
+          .kv_bytes = {engine.kv().peak_bytes(Tier::device), engine.kv().peak_bytes(Tier::host)},
+          .resident_bytes = process.resident,
+          .peak_bytes = process.peak};
+}
+
+/// A method and what its rounds took.
+struct Measured {
+  std::unique_ptr<Method> method;
+  LatencyRow row;
+  Times times;
+};
+
+std::vector<Measured> methods_of(const LatencyOptions& options) {
+  std::vector<Measured> methods;
+  for (const MethodEntry& entry : method_entries(options.methods)) {
+    Measured& m = methods.emplace_back();
+    m.method = make_method(entry.label);
+    m.row.label = entry.label;
+    m.row.method = m.method->spelled_out();
+    m.row.round_ms.reserve(options.rounds);
+  }
+  return methods;
+}
+
+/// Of a round's trace: the set-up, the first step, the measured ones.
+void add_round(Measured& m, const Trace& trace, std::uint32_t steps) {
+  const std::vector<StepMark>& marks = trace.steps;
+  TANDEM_CHECK(marks.size() == std::size_t{steps} + 2, "{} steps were asked for, {} windows came", steps, marks.size());
+  const Nanos begin = marks[2].begin, window = marks.back().end - begin;
+  m.row.round_ms.push_back(double(window) * 1e-6 / steps);
+  m.times.add(trace, begin, window);
 }
 
 }  // namespace
 
 Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {
   check(options);
-  const auto method = make_method(options.method);
-  const std::uint64_t rounds = options.rounds, total = rounds + 2;
-  const auto tell = [&](std::uint64_t done) {
-    if (options.progress) options.progress(done, total);
+  std::vector<Measured> methods = methods_of(options);
+  const std::uint32_t new_tokens = options.steps + 1;
+  check_positions(model, std::size_t{options.context} + 1, new_tokens);
+  check_device_room(options.engine, model, options.batch, options.context + new_tokens, "--context");
+  const std::uint64_t rounds = options.rounds, total = options.batch + (rounds + 1) * methods.size();
+  std::uint64_t done = 0;
+  const auto tell = [&] {
+    if (options.progress) options.progress(done++, total);
   };
   Latency result = described(options, model, device, pool);
-  result.method = method->spelled_out();
+  result.batch = options.batch;
   result.steps = options.steps;
-  EngineOptions engine_options = for_one_sequence(options);
-  keep_what_methods_need(engine_options, {&options.method, 1}, model);
+  EngineOptions engine_options = for_sequences(options, options.batch);
+  keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
-  const std::vector<std::int32_t> prompt = random_tokens(options.context + 1, model.config.vocab);
-  check_positions(model, prompt.size(), options.steps + 1);
-  tell(0);
-  const Held held(engine, engine.prefill(prompt));
-  // The steps are fed random tokens too, so that no stop token ends a round.
-  const std::vector<std::vector<std::int32_t>> fed = {random_tokens(options.steps + 1, model.config.vocab)};
+  std::vector<std::unique_ptr<Held>> held;
+  std::vector<DecodeRequest> requests;
+  std::vector<std::vector<std::int32_t>> fed;  // random tokens too, so that no stop token ends a round
+  for (std::uint32_t s = 0; s < options.batch; ++s) {
+    tell();
+    held.push_back(
+        std::make_unique<Held>(engine, engine.prefill(random_tokens(options.context + 1, model.config.vocab, s))));
+    requests.push_back({&held.back()->prefix(), new_tokens});
+    fed.push_back(random_tokens(new_tokens, model.config.vocab, s));
+  }
   DecodeOptions feed;
   feed.forced = fed;
   feed.trace_steps = options.steps + 2;  // nothing is drained in between
-  Times times;
   for (std::uint64_t round = 0; round <= rounds; ++round) {
-    tell(round + 1);
-    const DecodeRequest request{&held.prefix(), options.steps + 1};
-    const DecodeResult decoded = engine.decode(*method, {&request, 1}, feed);
-    const std::vector<StepMark>& marks = decoded.trace.steps;  // the set-up, the first step, the measured ones
-    TANDEM_CHECK(marks.size() == std::size_t{options.steps} + 2, "{} steps were asked for, {} windows came",
-                 options.steps, marks.size());
-    if (round == 0) continue;
-    const Nanos begin = marks[2].begin, window = marks.back().end - begin;
-    result.round_ms.push_back(double(window) * 1e-6 / options.steps);
-    times.add(decoded.trace, begin, window);
+    for (std::size_t turn = 0; turn < methods.size(); ++turn) {
+      tell();
+      Measured& m = methods[(round + turn) % methods.size()];  // none is always the first
+      const DecodeResult decoded = engine.decode(*m.method, requests, feed);
+      if (round > 0) add_round(m, decoded.trace, options.steps);
+    }
   }
-  tell(total);
-  times.finish(result, double(rounds) * options.steps);
-  summarise(result, 1);
+  tell();
+  for (Measured& m : methods) {
+    m.times.finish(m.row, double(rounds) * options.steps);
+    summarise(m.row, options.batch);
+    result.rows.push_back(std::move(m.row));
+  }
+  result.memory = memory_of(model, engine);
   return result;
 }
 
@@ -151,7 +200,9 @@ Latency measure_prefill(const LatencyOptions& options, const Model& model, Devic
   check(options);
   const std::uint64_t rounds = options.rounds;
   Latency result = described(options, model, device, pool);
-  Engine engine(model, device, pool, for_one_sequence(options));
+  LatencyRow& row = result.rows.emplace_back();
+  row.round_ms.reserve(options.rounds);
+  Engine engine(model, device, pool, for_sequences(options, 1));
   // A prompt's last token is the first decode step's.
   const std::vector<std::int32_t> prompt = random_tokens(options.context + 1, model.config.vocab);
   check_positions(model, prompt.size(), 0);
@@ -160,12 +211,13 @@ Latency measure_prefill(const LatencyOptions& options, const Model& model, Devic
     if (options.progress) options.progress(round, rounds + 1);
     const Held held(engine, engine.prefill(prompt));
     if (round == 0) continue;
-    result.round_ms.push_back(double(held.prefix().prefill_ns) * 1e-6);
+    row.round_ms.push_back(double(held.prefix().prefill_ns) * 1e-6);
     times.add(held.prefix().trace, 0, held.prefix().prefill_ns);
   }
   if (options.progress) options.progress(rounds + 1, rounds + 1);
-  times.finish(result, double(rounds));
-  summarise(result, options.context);
+  times.finish(row, double(rounds));
+  summarise(row, options.context);
+  result.memory = memory_of(model, engine);
   return result;
 }
 

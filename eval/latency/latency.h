@@ -15,13 +15,14 @@
 namespace tandem::eval {
 
 struct LatencyOptions {
-  std::string method = "full";   // spec; decode only
-  std::uint32_t context = 8192;  // tokens in the KV store before the first step; of a prefill: its tokens
-  std::uint32_t steps = 32;      // measured decode steps of a round, each makes one token
-  std::uint32_t rounds = 5;      // measured; one more runs before them and is not counted
+  std::vector<std::string> methods = {"full"};  // specs; decode only
+  std::uint32_t batch = 1;                      // sequences that decode together; decode only
+  std::uint32_t context = 8192;  // tokens of a sequence in the KV store before the first step; of a prefill: its tokens
+  std::uint32_t steps = 32;      // measured decode steps of a round, each makes one token of each sequence
+  std::uint32_t rounds = 5;      // of each method, measured; one more runs before them and is not counted
   EngineOptions engine;
   std::function<void(std::uint64_t done, std::uint64_t total)>
-      progress;  // in rounds, the first one and prefill included
+      progress;  // in rounds and prefills, those that are not counted included
 };
 
 /// What the operations of one name took, of everything measured.
@@ -32,19 +33,41 @@ struct OperationTime {
   double gigaflops = 0;  // computed; per step or prefill
 };
 
-struct Latency {
-  std::string model, weights_hash, method, clock;  // method: spelled out, empty for a prefill
-  std::string isa, precision;                      // of the CPU kernels; EngineOptions::precision
-  std::uint32_t threads = 0, context = 0, steps = 0, prefill_chunk = 0;
+/// The rounds of one method, or of the prefill.
+struct LatencyRow {
+  std::string label, method;     // the spec as it was given, and spelled out; empty for a prefill
   std::vector<double> round_ms;  // [round] a decode step's mean, or the prefill
   double median_ms = 0, min_ms = 0, max_ms = 0;
-  std::optional<double> tokens_per_second;  // of the median, if that takes any time
+  std::optional<double> tokens_per_second;  // of all sequences, by the median, if that takes any time
   std::vector<OperationTime> operations;    // of all lanes but the control thread's, largest first; lanes overlap
   double compute_lane_idle_ms = 0;          // per step or prefill: the device's compute lane runs nothing
 };
 
-/// Prefills `context` random tokens once, then decodes behind them, a round of 1 + steps tokens at a time, each from
-/// its own fork; the first step of a round, and the method's preparation before it, are not counted. The steps are fed
+/// What reading the weights took. The caller of a measurement knows it.
+struct LoadingTime {
+  double seconds = 0;
+  std::size_t huge_page_bytes = 0;  // of the weights
+};
+
+struct MemoryUse {
+  std::size_t weight_bytes = 0;
+  std::size_t kv_bytes[2] = {0, 0};                // by Tier: the most at once
+  std::size_t resident_bytes = 0, peak_bytes = 0;  // of this process, at the end and at most; 0: not known
+};
+
+struct Latency {
+  std::string model, weights_hash, clock;
+  std::string isa, precision;  // of the CPU kernels; EngineOptions::precision
+  std::uint32_t threads = 0, batch = 1, context = 0, steps = 0, rounds = 0, prefill_chunk = 0;
+  bool mapped_weights = false;   // read from their files
+  std::vector<LatencyRow> rows;  // by method
+  std::optional<LoadingTime> loading;
+  MemoryUse memory;
+};
+
+/// Prefills `context` random tokens, other ones for each sequence of the batch, then decodes behind them, a round of
+/// 1 + steps tokens at a time, each from forks; the first step of a round, and the method's preparation before it, are
+/// not counted. Methods take turns by rounds, so that a slow spell of the machine meets all of them. The steps are fed
 /// random tokens too. InputError for what the model or the KV store has no room for.
 Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool);
 

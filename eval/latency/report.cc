@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -18,42 +19,150 @@ std::string rate(double amount, double ms) {
   return amount > 0 ? figure_text(ratio(amount, ms * 1e-3), tenths) : "-";
 }
 
+std::string gigabytes(std::size_t bytes) {
+  return fmt::format("{:.3f} GB", double(bytes) * 1e-9);
+}
+
+/// Operations of each method that the text has room for on one screen; the file has all.
+std::size_t operations_shown(const Latency& r) {
+  constexpr std::size_t kLines = 20;
+  return r.rows.size() == 1 ? r.rows.front().operations.size() : std::max<std::size_t>(1, kLines / r.rows.size());
+}
+
+/// How the tables name a method; those with long option lists are spelled out below them.
+std::string short_label(const Latency& r, std::size_t row) {
+  constexpr std::size_t kLongest = 24;
+  const std::string& label = r.rows[row].label;
+  return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), row + 1);
+}
+
+/// Of a method over the first one.
+std::optional<double> speed_up(const Latency& r, const LatencyRow& row) {
+  return ratio(r.rows.front().median_ms, row.median_ms);
+}
+
+std::string head_text(const Latency& r) {
+  const std::string how = fmt::format("{}, {}, {} threads, {} kernels", r.model, r.precision, r.threads, r.isa);
+  if (r.steps == 0)
+    return fmt::format("{}; chunks of {} tokens, no logits; {}, one more before them warms up.", how, r.prefill_chunk,
+                       counted(r.rounds, "round"));
+  return fmt::format(
+      "{}; {} behind {} tokens{}; {} of {} after one that is not counted, one more round before them warms up.", how,
+      counted(r.batch, "sequence"), r.context, r.batch > 1 ? " each" : "", counted(r.rounds, "round"),
+      counted(r.steps, "step"));
+}
+
+std::string figures_text(const Latency& r) {
+  const bool decode = r.steps > 0, several = r.rows.size() > 1;
+  Table table;
+  table.clock = r.clock;
+  table.head = {decode ? "decode" : "prefill", decode ? "ms per step, median" : "ms, median", "least", "most",
+                "tokens/s"};
+  if (several) table.head.emplace_back("speed-up");
+  for (std::size_t i = 0; i < r.rows.size(); ++i) {
+    const LatencyRow& row = r.rows[i];
+    std::vector<std::string>& cells = table.rows.emplace_back();
+    cells = {decode ? short_label(r, i) : fmt::format("{} tokens", r.context), fmt::format("{:.3f}", row.median_ms),
+             fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
+             figure_text(row.tokens_per_second, tenths)};
+    if (several)
+      cells.push_back(figure_text(speed_up(r, row), [](double times) { return fmt::format("{:.2f}", times); }));
+  }
+  return table.text();
+}
+
+std::string operations_text(const Latency& r) {
+  const bool several = r.rows.size() > 1;
+  Table table;
+  table.clock = r.clock;
+  table.head = {"operation", r.steps > 0 ? "ms per step" : "ms per prefill", "share\u00a0%", "GB/s", "GFLOP/s"};
+  if (several) table.head.insert(table.head.begin(), "method");
+  table.leading = several ? 2 : 1;
+  for (std::size_t i = 0; i < r.rows.size(); ++i) {
+    const LatencyRow& row = r.rows[i];
+    const double mean_ms = mean(row.round_ms);  // operations are summed over all rounds
+    const auto add = [&](const std::string& name, double ms, const std::string& bytes, const std::string& flops) {
+      std::vector<std::string>& cells = table.rows.emplace_back();
+      cells = {name, fmt::format("{:.3f}", ms), figure_text(ratio(100 * ms, mean_ms), tenths), bytes, flops};
+      if (several) cells.insert(cells.begin(), short_label(r, i));
+    };
+    for (std::size_t o = 0; o < std::min(row.operations.size(), operations_shown(r)); ++o) {
+      const OperationTime& op = row.operations[o];
+      add(op.name, op.ms, rate(op.gigabytes, op.ms), rate(op.gigaflops, op.ms));
+    }
+    if (!several) add("compute lane idle", row.compute_lane_idle_ms, "-", "-");
+  }
+  return table.text();
+}
+
+std::string notes_text(const Latency& r) {
+  std::string out;
+  for (std::size_t i = 0; i < r.rows.size(); ++i) {
+    const std::string label = short_label(r, i);
+    if (label != r.rows[i].label) out += note(label + " = " + r.rows[i].label, /*markdown=*/false);
+  }
+  return out + note(r.rows.size() > 1
+                        ? "The operations that take longest; --out has all. Those of side streams, copies "
+                          "and the host run beside others."
+                        : "Side streams, copies and the host run beside the compute lane and each other: "
+                          "their rows overlap with others, with the last one too.",
+                    /*markdown=*/false);
+}
+
+std::string memory_text(const Latency& r) {
+  const MemoryUse& m = r.memory;
+  std::string out;
+  if (r.loading)
+    out = fmt::format(
+        "loading: {:.2f} s, {} of weights{}\n", r.loading->seconds, gigabytes(m.weight_bytes),
+        r.mapped_weights
+            ? ", in their files"
+            : fmt::format(
+                  ", {:.0f} % in huge pages",
+                  std::min(100.0,
+                           100 * ratio(double(r.loading->huge_page_bytes), double(m.weight_bytes)).value_or(0))));
+  out += fmt::format("memory: {} at the end, {} at most; KV {}{}\n",
+                     m.resident_bytes > 0 ? gigabytes(m.resident_bytes) : "-",
+                     m.peak_bytes > 0 ? gigabytes(m.peak_bytes) : "-", gigabytes(m.kv_bytes[0]),
+                     m.kv_bytes[1] > 0 ? fmt::format(", {} on the host", gigabytes(m.kv_bytes[1])) : "");
+  return out;
+}
+
+nlohmann::ordered_json row_json(const LatencyRow& row) {
+  nlohmann::ordered_json json;
+  if (!row.method.empty()) json["method"] = row.method;
+  json["tokens_per_second"] = json_or_null(row.tokens_per_second);
+  json["median_ms"] = row.median_ms;
+  json["min_ms"] = row.min_ms;
+  json["max_ms"] = row.max_ms;
+  json["round_ms"] = row.round_ms;
+  json["operations"] = nlohmann::ordered_json::array();
+  for (const OperationTime& o : row.operations) {
+    nlohmann::ordered_json operation;
+    operation["name"] = o.name;
+    operation["ms"] = o.ms;
+    operation["gigabytes"] = o.gigabytes;
+    operation["gigaflops"] = o.gigaflops;
+    json["operations"].push_back(std::move(operation));
+  }
+  json["compute_lane_idle_ms"] = row.compute_lane_idle_ms;
+  return json;
+}
+
+nlohmann::ordered_json bytes_or_null(std::size_t bytes) {
+  return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
+}
+
 }  // namespace
 
 std::string latency_text(const Latency& r) {
-  const bool decode = r.steps > 0;
-  const std::string unit = decode ? "step" : "prefill";
-  Table figures, operations;
-  figures.clock = operations.clock = r.clock;
-  figures.head = {decode ? "decode" : "prefill", "rounds", "ms, median", "least", "most", "tokens/s"};
-  figures.rows = {
-      {decode ? fmt::format("{} behind {} tokens", r.method, r.context) : fmt::format("{} tokens", r.context),
-       fmt::format("{}", r.round_ms.size()), fmt::format("{:.3f}", r.median_ms), fmt::format("{:.3f}", r.min_ms),
-       fmt::format("{:.3f}", r.max_ms), figure_text(r.tokens_per_second, tenths)}};
-  operations.head = {"operation", "ms per " + unit, "share\u00a0%", "GB/s", "GFLOP/s"};
-  const double mean_ms = mean(r.round_ms);  // operations are summed over all rounds
-  for (const OperationTime& o : r.operations) {
-    operations.rows.push_back({o.name, fmt::format("{:.3f}", o.ms), figure_text(ratio(100 * o.ms, mean_ms), tenths),
-                               rate(o.gigabytes, o.ms), rate(o.gigaflops, o.ms)});
-  }
-  operations.rows.push_back({"compute lane idle", fmt::format("{:.3f}", r.compute_lane_idle_ms),
-                             figure_text(ratio(100 * r.compute_lane_idle_ms, mean_ms), tenths), "-", "-"});
-  const std::string what = decode ? fmt::format("{} per round after one that is not counted", counted(r.steps, "step"))
-                                  : fmt::format("chunks of {} tokens, no logits", r.prefill_chunk);
-  return fmt::format(
-      "{}\n\n{}\n{}{}",
-      wrap(fmt::format("{}, {}, {} threads, {} kernels; {}; one round before these warms up.", r.model, r.precision,
-                       r.threads, r.isa, what),
-           terminal_width()),
-      figures.text(), operations.text(),
-      note("Side streams, copies and the host run beside the compute lane and each other: their rows overlap "
-           "with others, with the last one too.",
-           /*markdown=*/false));
+  return fmt::format("{}\n\n{}\n{}{}\n{}", wrap(head_text(r), terminal_width()), figures_text(r), operations_text(r),
+                     notes_text(r), memory_text(r));
 }
 
 std::string latency_json(const Latency& r) {
   nlohmann::ordered_json json;
-  json["schema"] = "tandem-latency-2";
+  json["schema"] = "tandem-latency-3";
   json["what"] = r.steps > 0 ? "decode" : "prefill";
   json["tandem_version"] = version();
   json["git_commit"] = git_commit();
@@ -65,25 +174,26 @@ std::string latency_json(const Latency& r) {
   json["threads"] = r.threads;
   json["context"] = r.context;
   if (r.steps > 0) {
-    json["method"] = r.method;
+    json["batch"] = r.batch;
     json["steps"] = r.steps;
   }
+  json["rounds"] = r.rounds;
   json["prefill_chunk"] = r.prefill_chunk;
-  json["tokens_per_second"] = json_or_null(r.tokens_per_second);
-  json["median_ms"] = r.median_ms;
-  json["min_ms"] = r.min_ms;
-  json["max_ms"] = r.max_ms;
-  json["round_ms"] = r.round_ms;
-  json["operations"] = nlohmann::ordered_json::array();
-  for (const OperationTime& o : r.operations) {
-    nlohmann::ordered_json operation;
-    operation["name"] = o.name;
-    operation["ms"] = o.ms;
-    operation["gigabytes"] = o.gigabytes;
-    operation["gigaflops"] = o.gigaflops;
-    json["operations"].push_back(std::move(operation));
+  if (r.loading) {
+    json["loading"]["seconds"] = r.loading->seconds;
+    json["loading"]["huge_page_bytes"] = r.loading->huge_page_bytes;
+    json["loading"]["mapped"] = r.mapped_weights;
   }
-  json["compute_lane_idle_ms"] = r.compute_lane_idle_ms;
+  json["memory"]["weight_bytes"] = r.memory.weight_bytes;
+  json["memory"]["device_kv_bytes"] = r.memory.kv_bytes[0];
+  json["memory"]["host_kv_bytes"] = r.memory.kv_bytes[1];
+  json["memory"]["resident_bytes"] = bytes_or_null(r.memory.resident_bytes);
+  json["memory"]["peak_bytes"] = bytes_or_null(r.memory.peak_bytes);
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const LatencyRow& row : r.rows) {
+    nlohmann::ordered_json& entry = json["rows"].emplace_back(row_json(row));
+    if (r.rows.size() > 1) entry["speed_up"] = json_or_null(speed_up(r, row));
+  }
   return json_text(json, 1) + "\n";
 }
 

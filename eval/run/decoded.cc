@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/model/utf8.h"
+#include "eval/report/table.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -70,9 +71,8 @@ void check_device_room(const EngineOptions& engine, const Model& model, std::uin
   const std::size_t needed = batch * prompt_kv_bytes(engine, model, tokens);
   if (needed <= engine.kv.device_bytes) return;
   throw_input_error(
-      "--device-kv is {} bytes, but the prompts of {} sequences of {} tokens need {}: raise it, or lower --batch or "
-      "{}.",
-      engine.kv.device_bytes, batch, tokens, needed, lengths);
+      "--device-kv is {} bytes, but the prompts of {} of {} tokens need {}: raise it, or lower --batch or {}.",
+      engine.kv.device_bytes, counted(batch, "sequence"), tokens, needed, lengths);
 }
 
 std::int64_t prefill_ns_of(std::span<const DecodeRequest> requests, const Needs& needs) {

@@ -27,13 +27,36 @@ TEST(BenchProgram, DecodeTellsRealTimeByOperation) {
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("measured on"), HasSubstr("streaming"), HasSubstr("tokens/s"),
                                   HasSubstr("output and mlp"), HasSubstr("logits and arg max")));
   const Json json = parse_json(read_bytes(file), "JSON");
-  EXPECT_EQ(json.at("round_ms").size(), 3u);
   EXPECT_EQ(json.at("threads"), 1);
-  double sum = json.at("compute_lane_idle_ms");
-  for (const Json& o : json.at("operations")) sum += o.at("ms").get<double>();
+  const Json& row = json.at("rows").at(0);
+  EXPECT_EQ(row.at("round_ms").size(), 3u);
+  double sum = row.at("compute_lane_idle_ms");
+  for (const Json& o : row.at("operations")) sum += o.at("ms").get<double>();
   double mean = 0;
-  for (const double ms : json.at("round_ms")) mean += ms / 3;
+  for (const double ms : row.at("round_ms")) mean += ms / 3;
   EXPECT_GT(sum, 0.99 * mean);
+}
+
+TEST(BenchProgram, SeveralMethodsDecodeABatchInOneProcess) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "decode.json").string();
+  const cli::Outcome outcome = cli::run(
+      "bench decode --quiet --context 64 --steps 2 --rounds 2 --threads 1 --batch 2 --method "
+      "full,hybrid-fixed:budget=0.5,window=16,sinks=16 --method streaming --out " +
+          file,
+      cli::kOnlyOutput);
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("2 sequences behind 64 tokens each"), HasSubstr("speed-up"),
+                                  HasSubstr("hybrid-fixed#2 = "), HasSubstr("streaming"), HasSubstr("\nloading: "),
+                                  HasSubstr("\nmemory: ")));
+  const Json json = parse_json(read_bytes(file), "JSON");
+  EXPECT_EQ(json.at("batch"), 2);
+  ASSERT_EQ(json.at("rows").size(), 3u);
+  const Json& row = json.at("rows")[2];
+  EXPECT_THAT(row.at("method").get<std::string>(), HasSubstr("streaming"));
+  EXPECT_NEAR(row.at("tokens_per_second").get<double>(), 2 * 1e3 / row.at("median_ms").get<double>(), 1e-6);
+  EXPECT_GT(json.at("loading").at("seconds").get<double>(), 0);
+  EXPECT_GE(json.at("memory").at("peak_bytes").get<double>(), json.at("memory").at("resident_bytes").get<double>());
 }
 
 TEST(BenchProgram, PrefillNeedsNoTokenizer) {
@@ -132,7 +155,7 @@ TEST(BenchProgram, NamesThatAreNoTextAreWrittenAllTheSame) {
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   const Json json = parse_json(read_bytes(file), "JSON");
   EXPECT_EQ(json.at("model"), "m\uFFFD");
-  EXPECT_EQ(json.at("round_ms").size(), 10u) << "010 is ten, not eight";
+  EXPECT_EQ(json.at("rows").at(0).at("round_ms").size(), 10u) << "010 is ten, not eight";
 }
 
 TEST(BenchProgram, OutIsAFileOrALinkToOne) {
@@ -176,6 +199,11 @@ INSTANTIATE_TEST_SUITE_P(
         cli::BadUsage{"bench decode --steps 0", "--steps is 0"},
         cli::BadUsage{"bench prefill --rounds 0", "--rounds is 0"},
         cli::BadUsage{"bench decode --method ful", "Did you mean 'full'?"},
+        cli::BadUsage{"bench decode --method full,full", "Method 'full' is listed twice."},
+        cli::BadUsage{"bench decode --batch 0", "--batch is 0: give 1 to 256."},
+        cli::BadUsage{"bench decode --batch 4 --context 1K --device-kv 4M",
+                      "--device-kv is 4194304 bytes, but the prompts of 4 sequences of 1057 tokens need "},
+        cli::BadUsage{"bench prefill --batch 2", "There is no option '--batch' of tandem bench prefill."},
         cli::BadUsage{"bench decode --threads 4000", "--threads is 4000"},
         cli::BadUsage{"bench prefill --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
         cli::BadUsage{"bench prefill --model /no/such/model", "/no/such/model"}));
