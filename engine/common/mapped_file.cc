@@ -143,6 +143,13 @@ void MappedFile::read(std::span<std::byte> out, std::size_t at, bool keep_cached
     posix_fadvise(place_->descriptor, static_cast<off_t>(at), static_cast<off_t>(out.size()), POSIX_FADV_DONTNEED);
 }
 
+void MappedFile::let_go(std::span<const std::byte> part) const {
+  const auto whole = [](std::uintptr_t at) { return at / page_bytes * page_bytes; };
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()), end = begin + part.size();
+  if (whole(end) > whole(begin))
+    madvise(reinterpret_cast<void*>(whole(begin)), whole(end) - whole(begin), MADV_DONTNEED);
+}
+
 bool MappedFile::is_cached() const {
   std::vector<unsigned char> pages((bytes_.size() + page_bytes - 1) / page_bytes);
   if (pages.empty() || mincore(const_cast<std::byte*>(bytes_.data()), bytes_.size(), pages.data()) != 0) return true;

@@ -25,6 +25,8 @@ class MappedFile {
   /// Reads `out.size()` bytes from `at` on into other memory; `keep_cached`: as what the system may go on caching. From
   /// any thread. RunError, naming the file, where they are not there any more.
   void read(std::span<std::byte> out, std::size_t at, bool keep_cached) const;
+  /// Takes a part of bytes() out of this process's resident memory; it is read again when it is needed.
+  void let_go(std::span<const std::byte> part) const;
   /// Whether the system has more than half of it in its cache.
   bool is_cached() const;
 

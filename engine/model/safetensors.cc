@@ -65,18 +65,21 @@ std::shared_ptr<const std::byte> copy_of(const MappedFile& file, std::size_t ali
 
 }  // namespace
 
-std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed,
+                           const std::function<void(std::span<const std::byte>)>& after_piece) {
   std::uint64_t hash = seed ^ bytes.size();
   constexpr std::size_t kPiece = std::size_t{64} << 20;  // between two looks at the user's wish to stop
   std::size_t at = 0;
   while (at + 8 <= bytes.size()) {
     if (at > 0) stop_if_interrupted();
+    const std::size_t begin = at;
     for (const std::size_t end = std::min(at + kPiece, bytes.size() / 8 * 8); at < end; at += 8) {
       std::uint64_t word;
       std::memcpy(&word, bytes.data() + at, 8);
       hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
       hash ^= hash >> 29;
     }
+    if (after_piece) after_piece(bytes.subspan(begin, at - begin));
   }
   for (; at < bytes.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(bytes[at])) * 0x100000001B3ull;
   return hash ^ (hash >> 32);
@@ -173,7 +176,10 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
     } else {
       files.storage_->push_back(mapped[i]);
     }
-    files.hash_ = content_hash(all, files.hash_);
+    if (place.in == WeightPlace::In::passing)
+      files.hash_ = content_hash(all, files.hash_, [&](auto piece) { mapped[i]->let_go(piece); });
+    else
+      files.hash_ = content_hash(all, files.hash_);
     MappedFile::check_all();
   }
   return files;

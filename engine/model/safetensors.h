@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -49,6 +50,8 @@ class TensorFiles {
 };
 
 /// 64-bit hash of bytes, eight at a time; for telling files apart, not against an adversary.
-std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull);
+/// `after_piece`: called with what was hashed since the last call.
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull,
+                           const std::function<void(std::span<const std::byte>)>& after_piece = {});
 
 }  // namespace tandem

@@ -50,7 +50,7 @@ void WeightFiles::check_bytes() {
   if (stamps_.empty()) return;
   std::string hash;
   try {
-    hash = fmt::format("{:016x}", TensorFiles::open_folder(folder_).hash());
+    hash = fmt::format("{:016x}", TensorFiles::open_folder(folder_, {WeightPlace::In::passing, {}}).hash());
   } catch (const InputError&) {  // a header that was written over
   }
   if (hash != hash_)

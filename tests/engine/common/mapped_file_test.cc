@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/common/process_memory.h"
 #include "tests/files.h"
 
 namespace tandem {
@@ -49,6 +50,17 @@ TEST_F(MappedFileTest, IsReadIntoOtherMemory) {
   EXPECT_THAT(
       [&] { mapped->read(copy, 5000, true); },
       ThrowsMessage<RunError>(HasSubstr(path.string() + " cannot be read from byte 6000 on: it became shorter")));
+}
+
+TEST_F(MappedFileTest, WhatIsLetGoIsReadAgain) {
+  const std::size_t bytes = std::size_t{48} << 20;
+  testing::write_bytes(folder_ / "large", std::string(bytes, 'x'));
+  const auto mapped = MappedFile::open(folder_ / "large");
+  EXPECT_EQ(count(mapped->bytes(), 'x'), static_cast<long>(bytes));
+  const std::size_t before = process_memory().resident;
+  mapped->let_go(mapped->bytes().subspan(1, bytes - 2));
+  EXPECT_LT(process_memory().resident + bytes / 2, before);
+  EXPECT_EQ(count(mapped->bytes(), 'x'), static_cast<long>(bytes));
 }
 
 TEST_F(MappedFileTest, BytesThatAreCutOffAreZeroAndNoticed) {
