@@ -111,6 +111,7 @@ void partial(benchmark::State& state, DType type, std::uint32_t group, std::uint
   Beyond& memory = Beyond::of(type);
   const bool cached = order == Order::cached;
   std::vector<Spans> slices;
+  slices.reserve(memory.slices());
   for (std::size_t i = 0; i < (cached ? 1 : memory.slices()); ++i)
     slices.emplace_back(memory.slice(i), cached ? pool.size() * (std::size_t{512} << 10) : Beyond::kSlice,
                         dim * size_of(type), group, block, order);

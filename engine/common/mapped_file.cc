@@ -144,10 +144,9 @@ void MappedFile::read(std::span<std::byte> out, std::size_t at, bool keep_cached
 }
 
 void MappedFile::let_go(std::span<const std::byte> part) const {
-  const auto whole = [](std::uintptr_t at) { return at / page_bytes * page_bytes; };
-  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()), end = begin + part.size();
-  if (whole(end) > whole(begin))
-    madvise(reinterpret_cast<void*>(whole(begin)), whole(end) - whole(begin), MADV_DONTNEED);
+  const auto begin = static_cast<std::size_t>(part.data() - bytes_.data()) / page_bytes * page_bytes;
+  const auto end = static_cast<std::size_t>(part.data() + part.size() - bytes_.data()) / page_bytes * page_bytes;
+  if (end > begin) madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
 }
 
 bool MappedFile::is_cached() const {
