@@ -1,10 +1,14 @@
 #include "engine/model/safetensors.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
+#include <thread>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
@@ -46,43 +50,108 @@ std::size_t header_end(std::span<const std::byte> all) {
   return 8 + header_bytes;
 }
 
-/// The file's bytes in huge pages, so that byte `aligned` begins a cache line. `more` is told what is there.
-std::shared_ptr<const std::byte> copy_of(const MappedFile& file, std::size_t aligned,
-                                         const std::function<void(std::uint64_t)>& more) {
-  constexpr std::size_t kPiece = std::size_t{8} << 20, kLine = 64;
-  const std::size_t bytes = file.bytes().size(), shift = (kLine - aligned % kLine) % kLine;
-  const std::shared_ptr<std::byte> memory = huge_memory(bytes + shift, "the weights");
-  std::byte* const to = memory.get() + shift;
-  const bool keep = file.is_cached();
-  std::mutex mutex;
-  in_pieces(bytes, kPiece, [&](std::size_t from, std::size_t size) {
-    file.read({to + from, size}, from, keep);
-    const std::lock_guard lock(mutex);
-    more(size);
-  });
-  return {memory, to};
+constexpr std::size_t kPiece = std::size_t{8} << 20;  // of a file: copied, hashed, between two looks for ^C
+
+/// Hashes a file's bytes piece by piece. ready(from, end) is called before each piece, done(piece) after.
+std::uint64_t hash_in_pieces(std::span<const std::byte> all, std::uint64_t seed, const auto& ready, const auto& done) {
+  ContentHash hash(all.size(), seed);
+  for (std::size_t from = 0; from < all.size(); from += kPiece) {
+    const std::span<const std::byte> piece = all.subspan(from, std::min(kPiece, all.size() - from));
+    ready(from / kPiece);
+    stop_if_interrupted();
+    hash.add(piece);
+    done(piece);
+  }
+  return hash.value();
 }
+
+/// A file's bytes in huge pages, so that byte `aligned` begins a cache line.
+class Copy {
+ public:
+  Copy(const MappedFile& file, std::size_t aligned)
+      : file_(file),
+        shift_((kLine - aligned % kLine) % kLine),
+        memory_(huge_memory(file.bytes().size() + shift_, "the weights")),
+        there_((file.bytes().size() + kPiece - 1) / kPiece) {}
+  std::shared_ptr<const std::byte> bytes() const { return {memory_, memory_.get() + shift_}; }
+
+  /// Copies and hashes at once: what is there is hashed while the rest comes. `more` is told what is there, by one
+  /// thread at a time.
+  std::uint64_t fill(std::uint64_t seed, const std::function<void(std::uint64_t)>& more) {
+    std::exception_ptr error;
+    const auto copy_all = [&] {
+      try {
+        copy(more);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+      changed_.notify_one();
+    };
+    std::thread copying;
+    try {
+      copying = std::thread(copy_all);
+    } catch (const std::system_error&) {  // a limit on processes
+      copy_all();
+    }
+    std::uint64_t hash = 0;
+    try {
+      hash = hash_in_pieces(
+          {bytes().get(), file_.bytes().size()}, seed, [&](std::size_t piece) { wait_for(piece); }, [](auto) {});
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if (copying.joinable()) copying.join();
+    if (error) std::rethrow_exception(error);
+    return hash;
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+
+  void copy(const std::function<void(std::uint64_t)>& more) {
+    const bool keep = file_.is_cached();
+    in_pieces(file_.bytes().size(), kPiece, [&](std::size_t from, std::size_t size) {
+      file_.read({memory_.get() + shift_ + from, size}, from, keep);
+      const std::lock_guard lock(mutex_);
+      there_[from / kPiece] = true;
+      changed_.notify_one();
+      more(size);
+    });
+  }
+  void wait_for(std::size_t piece) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return there_[piece] || over_; });
+  }
+
+  const MappedFile& file_;
+  std::size_t shift_;
+  std::shared_ptr<std::byte> memory_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> there_;  // pieces
+  bool over_ = false;        // all are there, or the others never will be
+};
 
 }  // namespace
 
-std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed,
-                           const std::function<void(std::span<const std::byte>)>& after_piece) {
-  std::uint64_t hash = seed ^ bytes.size();
-  constexpr std::size_t kPiece = std::size_t{64} << 20;  // between two looks at the user's wish to stop
+void ContentHash::add(std::span<const std::byte> part) {
+  std::uint64_t hash = hash_;
   std::size_t at = 0;
-  while (at + 8 <= bytes.size()) {
-    if (at > 0) stop_if_interrupted();
-    const std::size_t begin = at;
-    for (const std::size_t end = std::min(at + kPiece, bytes.size() / 8 * 8); at < end; at += 8) {
-      std::uint64_t word;
-      std::memcpy(&word, bytes.data() + at, 8);
-      hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-      hash ^= hash >> 29;
-    }
-    if (after_piece) after_piece(bytes.subspan(begin, at - begin));
+  for (; at + 8 <= part.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, part.data() + at, 8);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
   }
-  for (; at < bytes.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(bytes[at])) * 0x100000001B3ull;
-  return hash ^ (hash >> 32);
+  for (; at < part.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(part[at])) * 0x100000001B3ull;
+  hash_ = hash;
+}
+
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
+  return hash_in_pieces(
+      bytes, seed, [](std::size_t) {}, [](auto) {});
 }
 
 void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
@@ -164,22 +233,24 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
     std::span<const std::byte> all = mapped[i]->bytes();
     files.add(paths[i].string(), all);  // a damaged file is not worth a copy
     if (files.copied_) {
-      const std::shared_ptr<const std::byte> copy = copy_of(*mapped[i], header_end(all), [&](std::uint64_t more) {
+      Copy copy(*mapped[i], header_end(all));
+      const std::shared_ptr<const std::byte> bytes_there = copy.bytes();
+      files.hash_ = copy.fill(files.hash_, [&](std::uint64_t more) {
         done += more;
         if (place.progress) place.progress(done, bytes);
       });
       for (auto& [name, tensor] : files.tensors_)
         if (tensor.file == paths[i].string() && !tensor.bytes.empty())
-          tensor.bytes = {copy.get() + (tensor.bytes.data() - all.data()), tensor.bytes.size()};
-      all = {copy.get(), all.size()};
-      files.storage_->push_back(copy);
+          tensor.bytes = {bytes_there.get() + (tensor.bytes.data() - all.data()), tensor.bytes.size()};
+      files.storage_->push_back(bytes_there);
     } else {
+      files.hash_ = hash_in_pieces(
+          all, files.hash_, [](std::size_t) {},
+          [&](auto piece) {
+            if (place.in == WeightPlace::In::passing) mapped[i]->let_go(piece);
+          });
       files.storage_->push_back(mapped[i]);
     }
-    if (place.in == WeightPlace::In::passing)
-      files.hash_ = content_hash(all, files.hash_, [&](auto piece) { mapped[i]->let_go(piece); });
-    else
-      files.hash_ = content_hash(all, files.hash_);
     MappedFile::check_all();
   }
   return files;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -50,8 +49,18 @@ class TensorFiles {
 };
 
 /// 64-bit hash of bytes, eight at a time; for telling files apart, not against an adversary.
-/// `after_piece`: called with what was hashed since the last call.
-std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull,
-                           const std::function<void(std::span<const std::byte>)>& after_piece = {});
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull);
+
+/// The same of bytes that come one part after the other.
+class ContentHash {
+ public:
+  explicit ContentHash(std::size_t all_bytes, std::uint64_t seed = 0xcbf29ce484222325ull) : hash_(seed ^ all_bytes) {}
+  /// Every part but the last is a multiple of 8 bytes.
+  void add(std::span<const std::byte> part);
+  std::uint64_t value() const { return hash_ ^ (hash_ >> 32); }
+
+ private:
+  std::uint64_t hash_;
+};
 
 }  // namespace tandem
