@@ -22,7 +22,7 @@ KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, 
   one.threaded = true;
   // Weights of bf16 values are rounded to bf16; of f16 ones where tensor cores run, and queries with them.
   const bool tiles = type != DType::f32 && (heads.dim == 64 || heads.dim % 32 == 0);
-  one.tolerance = type == DType::bf16 ? 1.0 / 128 : tiles ? double{scale} / 256 : 3e-5 * double{scale};
+  one.tolerance = double{scale} * (type == DType::bf16 ? 1.0 / 128 : tiles ? 1.0 / 256 : 3e-5);  // of values, too
   one.prepare = [=](CaseMemory& memory) {
     const Heads& h = batch.heads;
     const std::size_t count = std::size_t{n} * h.q() * h.dim;
