@@ -115,7 +115,7 @@ def run_tandem(o, what, length, steps, _options, batch=1):
         command = [o.tandem, "bench", what, *amount, "--model", o.model, "--threads", o.threads, "--rounds", 1]
         run([*command, "--quiet", "--out", out])
         told = json.loads(out.read_text())
-    # Its own figure of memory: when all is measured, it maps the weight files once more, to see whether they changed.
+    # Its own figure of memory, taken before it reads the weight files once more to see whether they changed.
     return {"tokens_per_second": told["rows"][0]["tokens_per_second"], "load_seconds": told["loading"]["seconds"],
             "peak_rss_bytes": told["memory"]["peak_bytes"], "weight_bytes": told["memory"]["weight_bytes"],
             "kv_bytes": told["memory"]["device_kv_bytes"] + told["memory"]["host_kv_bytes"],

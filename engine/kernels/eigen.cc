@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-/// 1 or -1, which makes the first of the elements that are largest, but for rounding, positive.
+/// The sign of the largest element. Of elements equally large but for rounding the first decides.
 double sign_of(const double* x, std::uint32_t n) {
   double most = 0;
   for (std::uint32_t i = 0; i < n; ++i) most = std::max(most, std::abs(x[i]));

@@ -12,7 +12,8 @@ namespace tandem {
 /// (four before AVX-512). The bits of a row of y depend on that row of x alone: not on n, on the other rows, or on the
 /// number of threads. Shapes: out = w.rows, in = w.cols. y must not overlap x.
 ///
-/// Each task reads four parts of its weight rows side by side, each as one long stream. On one Zen 5 core with bf16
+/// Each task reads four parts of its weight rows side by side, each as one long stream. Measured before weights were
+/// fetched to the second-level cache first (linear_cpu.cc has what that gained on Zen 4): on one Zen 5 core with bf16
 /// weights and in = 896 to 14336 that is 0.98 to 1.0 of a pure read for n = 1, 0.88 to 1.06 for n = 2, 0.70 to 1.0 for
 /// n = 4, and 0.53 to 0.60 for n = 8, where multiply-adds alone would allow 0.87. What lost, for n = 1 and in = 14336:
 /// four neighbouring rows 0.74 to 0.82, one row at a time 0.59, slices of one row 0.56 to 0.75.
@@ -21,9 +22,9 @@ void linear(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*
 
 /// Prefill: many rows, bound by arithmetic. The bits of a row depend on that row of x alone, as above, but may differ
 /// from those of linear(). y must not overlap x.
-/// Not OpenBLAS, because the bits of a row of its product depend on how many rows there are: of 720 parts of products,
-/// 168 (SkylakeX and Cooperlake kernels, 0.3.21) and 690 (Haswell and Zen) have other bits than the whole. Our rate
-/// relative to its, 512 x 2048 x 4096 in f32, one thread:
+/// Not OpenBLAS (0.3.21): there the bits of a row depend on how many rows there are. 720 products were computed once
+/// whole and once in part. The part had other bits in 168 of them with the SkylakeX and Cooperlake kernels, and in 690
+/// with Haswell and Zen. Our rate divided by OpenBLAS's, 512 x 2048 x 4096 in f32, one thread:
 ///   Zen 5   1.2 to its Haswell kernels, which it chooses there; 0.70 to SkylakeX
 ///   Zen 4   0.95 to its Cooperlake kernels, which it chooses there; 0.93 to SkylakeX and Zen, 0.90 to Haswell
 void linear_prefill(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,

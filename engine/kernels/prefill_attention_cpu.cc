@@ -78,8 +78,11 @@ struct PairedScores {
 };
 #endif
 
-// What weights add to the sums, in two ways. `values` has room for padded * kTokens floats. keep() puts the weights of
-// the tokens [t, t + 2 kWidth) into a row, where their scores were, and returns the sum of what it put there.
+// Two ways to add weights times values to the sums:
+//   take() packs the values of a tile into `values`, padded * kTokens floats.
+//   keep() stores the weights of the tokens [t, t + 2 kWidth) in a row, over their scores, and returns the sum of what
+//     it stored.
+//   add() multiplies the rows with the packed values.
 template <bool kRounds>
 struct WidenedValues {
   static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {

@@ -130,7 +130,7 @@ void multiply(const Gram& gram, const Vector& p, double* out) {
   }
 }
 
-/// What equation 2 minimises, less a constant; p, mean: room for the softmax and G p.
+/// What equation 2 minimises, without its constant. `p` and `mean` are room for the softmax and for G p.
 double objective(const Gram& gram, const Vector& omega, Vector& p, Vector& mean) {
   const std::size_t n = omega.size();
   softmax(omega, p);

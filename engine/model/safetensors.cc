@@ -52,7 +52,7 @@ std::size_t header_end(std::span<const std::byte> all) {
 
 constexpr std::size_t kPiece = std::size_t{8} << 20;  // of a file: copied, hashed, between two looks for ^C
 
-/// Hashes a file's bytes piece by piece. ready(from, end) is called before each piece, done(piece) after.
+/// Hashes a file's bytes piece by piece. ready(i) is called before piece i, done(its bytes) after it.
 std::uint64_t hash_in_pieces(std::span<const std::byte> all, std::uint64_t seed, const auto& ready, const auto& done) {
   ContentHash hash(all.size(), seed);
   for (std::size_t from = 0; from < all.size(); from += kPiece) {
@@ -78,12 +78,12 @@ class Copy {
   /// Copies and hashes at once: what is there is hashed while the rest comes. `more` is told what is there, by one
   /// thread at a time.
   std::uint64_t fill(std::uint64_t seed, const std::function<void(std::uint64_t)>& more) {
-    std::exception_ptr error;
+    std::exception_ptr not_copied, not_hashed;
     const auto copy_all = [&] {
       try {
         copy(more);
       } catch (...) {
-        error = std::current_exception();
+        not_copied = std::current_exception();
       }
       const std::lock_guard lock(mutex_);
       over_ = true;
@@ -100,10 +100,11 @@ class Copy {
       hash = hash_in_pieces(
           {bytes().get(), file_.bytes().size()}, seed, [&](std::size_t piece) { wait_for(piece); }, [](auto) {});
     } catch (...) {
-      error = std::current_exception();
+      not_hashed = std::current_exception();
     }
     if (copying.joinable()) copying.join();
-    if (error) std::rethrow_exception(error);
+    if (not_copied) std::rethrow_exception(not_copied);
+    if (not_hashed) std::rethrow_exception(not_hashed);
     return hash;
   }
 

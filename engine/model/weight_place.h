@@ -13,7 +13,7 @@ struct WeightPlace {
     either,   // copied where that takes no more than half of the free memory
     passing,  // mapped, and let go piece by piece: for the hash alone
   } in = In::file;
-  /// Called while they are copied, from one thread, with the bytes that are done and all of them.
+  /// Called while they are copied, by one thread at a time, with the bytes that are done and all of them.
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;
 };
 

@@ -137,7 +137,7 @@ std::vector<Measured> methods_of(const LatencyOptions& options) {
   return methods;
 }
 
-/// Of a round's trace: the set-up, the first step, the measured ones.
+/// Adds a round. Its trace has a mark for the set-up, one for the first step, then one for each measured step.
 void add_round(Measured& m, const Trace& trace, std::uint32_t steps) {
   const std::vector<StepMark>& marks = trace.steps;
   TANDEM_CHECK(marks.size() == std::size_t{steps} + 2, "{} steps were asked for, {} windows came", steps, marks.size());

@@ -43,7 +43,7 @@ struct LatencyRow {
   double compute_lane_idle_ms = 0;          // per step or prefill: the device's compute lane runs nothing
 };
 
-/// What reading the weights took. The caller of a measurement knows it.
+/// The cost of reading the weights, which happened before the measurement.
 struct LoadingTime {
   double seconds = 0;
   std::size_t huge_page_bytes = 0;  // of the weights

@@ -36,7 +36,7 @@ std::string short_label(const Latency& r, std::size_t row) {
   return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), row + 1);
 }
 
-/// Of a method over the first one.
+/// How many times as fast as the first method.
 std::optional<double> speed_up(const Latency& r, const LatencyRow& row) {
   return ratio(r.rows.front().median_ms, row.median_ms);
 }
