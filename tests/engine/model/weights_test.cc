@@ -227,6 +227,42 @@ TEST_P(Weights, TensorsOffTheirAlignmentAreCopied) {
   }
 }
 
+TEST_P(Weights, NoNumberIsInfinite) {
+  struct Type {
+    const char* name;
+    std::uint32_t bytes, infinity, largest;
+  };
+  const std::string norm = "model.norm.weight", body = body_;
+  const Json header = header_;
+  const std::size_t begin = header[norm]["data_offsets"][0], end = header[norm]["data_offsets"][1];
+  const std::uint32_t count = header[norm]["shape"][0];
+  for (const Type& type :
+       {Type{"BF16", 2, 0x7f80, 0x7f7f}, {"F16", 2, 0x7c00, 0x7bff}, {"F32", 4, 0x7f800000, 0x7f7fffff}}) {
+    const std::size_t more = std::size_t{count} * type.bytes - (end - begin);
+    header_ = header;
+    for (auto& [name, tensor] : header_.items())
+      for (const int side : {0, 1})
+        if (name != "__metadata__" && tensor["data_offsets"][side] >= end && (name != norm || side == 1))
+          tensor["data_offsets"][side] = tensor["data_offsets"][side].get<std::size_t>() + more;
+    header_[norm]["dtype"] = type.name;
+    const auto with = [&](std::uint32_t at, std::uint32_t bits) {  // all others are the largest number
+      std::string values;
+      for (std::uint32_t i = 0; i < count; ++i)
+        values.append(reinterpret_cast<const char*>(i == at ? &bits : &type.largest), type.bytes);
+      body_ = body.substr(0, begin) + values + body.substr(end);
+    };
+    const std::uint32_t sign = 1u << (8 * type.bytes - 1);
+    with(0, type.largest | sign);
+    EXPECT_NO_THROW(load()) << type.name;
+    for (const std::uint32_t at : {0u, 1u, 2u, 3u, count - 1})
+      for (const std::uint32_t bits : {type.infinity, type.infinity | sign, type.infinity + 1}) {
+        with(at, bits);
+        EXPECT_THAT(sentence(), HasSubstr("'model.norm.weight' has 1 elements that are NaN or infinity"))
+            << type.name << " " << at;
+      }
+  }
+}
+
 TEST_P(Weights, CopiesAreTheSameWeights) {
   const TemporaryFolder other;
   const std::string text = header_.dump();
