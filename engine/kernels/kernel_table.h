@@ -29,8 +29,9 @@ constexpr uint32_t kMaxWidth = 16;
 static constexpr size_t padded_dim(uint32_t dim) {
   return (size_t{dim} + 2 * kMaxWidth - 1) / (2 * kMaxWidth) * (2 * kMaxWidth);  // whole pairs of vectors
 }
-static constexpr size_t prefill_scratch_floats(uint32_t rows, uint32_t dim) {
-  return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + size_t{rows} * (kPrefillTileTokens + kMaxWidth + 1);
+static constexpr size_t prefill_scratch_floats(uint32_t query_rows, uint32_t dim) {
+  const size_t rows = (size_t{query_rows} + 15) / 16 * 16;  // whole tiles
+  return padded_dim(dim) * (2 * (rows + kPrefillTileTokens) + 1) + rows * (kPrefillTileTokens + kMaxWidth + 1);
 }
 
 // Of partial_attention and token_scores: queries and sums; or in tiles (RunBuffers, attention_amx_cpu.h), with rows
@@ -70,18 +71,14 @@ struct Bf16Block {
   uint32_t in, out, column, columns;
   const float* bias;  // [out] or nullptr
   float* y;           // [all_rows][out]
-  float* scratch;     // linear_bf16_scratch_floats(rows), aligned to 64 bytes
+  float* scratch;     // linear_bf16_scratch_floats(linear_bf16_depth, rows), aligned to 64 bytes
 };
-constexpr uint32_t kBf16Depth = 1024;  // elements of in: 64 weight rows of them are 128 KiB
 static constexpr size_t linear_bf16_padded(uint32_t in) {
   return (size_t{in} + 31) / 32 * 32;
 }
-// Elements per row from `from` on that lie together in the rounded rows, which are [in / kBf16Depth][rows][depth].
-static constexpr uint32_t bf16_depth(uint32_t in, uint32_t from) {
-  return in - from < kBf16Depth ? (in - from + 31) / 32 * 32 : kBf16Depth;
-}
-static constexpr size_t linear_bf16_scratch_floats(uint32_t rows) {
-  return size_t{kPrefillColumns} * (kBf16Depth / 2 + rows);
+/// For a build whose blocks take `depth` elements of `in` at a time.
+static constexpr size_t linear_bf16_scratch_floats(uint32_t depth, uint32_t rows) {
+  return size_t{kPrefillColumns} * (depth / 2 + rows);
 }
 
 constexpr uint32_t kGramColumns = 8;
@@ -95,7 +92,8 @@ struct KernelTable {
   void (*linear_prefill_block)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
                                uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
   void (*round_to_bf16)(const float* x, size_t n, float* out);  // nearest, ties to even
-  // The two of builds with BF16; nullptr in the others. Subnormal numbers may count as 0.
+  // The three of builds with BF16; 0 and nullptr in the others. Subnormal numbers may count as 0.
+  uint32_t linear_bf16_depth;
   void (*linear_bf16_round)(const float* x, uint32_t in, uint32_t first, uint32_t last, uint32_t all_rows,
                             uint16_t* rounded);
   void (*linear_bf16_block)(const Bf16Block& block);

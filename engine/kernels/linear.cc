@@ -53,18 +53,19 @@ void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, cons
   pool.parallel_for(column_blocks * row_blocks, [&](std::size_t task) {
     const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
     const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * row_step;
-    table.linear_bf16_block({.x = rounded,
-                             .all_rows = n,
-                             .row = row,
-                             .rows = std::min(row_step, n - row),
-                             .w = w.data,
-                             .in = w.cols,
-                             .out = w.rows,
-                             .column = column,
-                             .columns = std::min(kPrefillColumns, w.rows - column),
-                             .bias = bias,
-                             .y = y,
-                             .scratch = aligned_scratch<Panel>(linear_bf16_scratch_floats(row_step))});
+    table.linear_bf16_block(
+        {.x = rounded,
+         .all_rows = n,
+         .row = row,
+         .rows = std::min(row_step, n - row),
+         .w = w.data,
+         .in = w.cols,
+         .out = w.rows,
+         .column = column,
+         .columns = std::min(kPrefillColumns, w.rows - column),
+         .bias = bias,
+         .y = y,
+         .scratch = aligned_scratch<Panel>(linear_bf16_scratch_floats(table.linear_bf16_depth, row_step))});
   });
 }
 

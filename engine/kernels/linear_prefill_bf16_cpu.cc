@@ -14,6 +14,11 @@ constexpr uint32_t kElements = 32;  // of a row that are packed together
 constexpr uint32_t kLine = 64;
 static_assert(kPrefillColumns == kPanelColumns);
 
+// Elements per row from `from` on that lie together in the rounded rows, which are [in / kBf16Depth][rows][depth].
+uint32_t depth_from(uint32_t in, uint32_t from) {
+  return in - from < kBf16Depth ? (in - from + 31) / 32 * 32 : kBf16Depth;
+}
+
 // Weights of `columns` rows of w from element `from` on, as [depth / 2][kPrefillColumns] pairs; what lacks is 0.
 void pack_weights(const char* w, uint32_t in, uint32_t columns, uint32_t depth, __m512i* packed) {
   for (uint32_t k = 0; k < depth; k += kElements) {
@@ -59,7 +64,7 @@ class Ahead {
 void linear_bf16_round(const float* x, uint32_t in, uint32_t first, uint32_t last, uint32_t all_rows,
                        uint16_t* rounded) {
   for (uint32_t from = 0; from < in; from += kBf16Depth) {
-    const uint32_t depth = bf16_depth(in, from);
+    const uint32_t depth = depth_from(in, from);
     for (uint32_t r = first; r < last; ++r)
       for (uint32_t k = 0; k < depth; k += kElements) {
         vf half[2] = {};
@@ -84,7 +89,7 @@ void linear_bf16_block(const Bf16Block& t) {
   const size_t stride = whole ? t.out : kPrefillColumns, row_bytes = size_t{t.in} * 2;
   const char* w = static_cast<const char*>(t.w) + row_bytes * t.column;
   for (uint32_t from = 0; from == 0 || from < t.in; from += kBf16Depth) {
-    const uint32_t left = t.in - from, depth = bf16_depth(t.in, from), there = left < depth ? left : depth;
+    const uint32_t left = t.in - from, depth = depth_from(t.in, from), there = left < depth ? left : depth;
     pack_weights(w + size_t{from} * 2, t.in, t.columns, there, packed);
     const auto* x = reinterpret_cast<const int32_t*>(t.x + size_t{t.all_rows} * from + size_t{depth} * t.row);
     const size_t a_stride = depth / 2;
@@ -93,7 +98,7 @@ void linear_bf16_block(const Bf16Block& t) {
     const uint32_t after = t.out - t.column - t.columns, next = last ? t.in : left - kBf16Depth;
     Ahead ahead(last ? w + row_bytes * t.columns : w + (size_t{from} + kBf16Depth) * 2, row_bytes,
                 last && after < kPrefillColumns ? after : t.columns, 2 * (next < kBf16Depth ? next : kBf16Depth));
-    const uint32_t lines = kPrefillColumns * kBf16Depth * 2 / kLine * kChunkRows / t.rows + 1;
+    const uint32_t lines = kPrefillColumns * depth * 2 / kLine * kChunkRows / t.rows + 1;
     pairs_rows(x, a_stride, packed, depth / 2, sums, stride, t.rows, kPanelColumns, from > 0,
                [&] { ahead.prefetch(lines); });
   }

@@ -48,18 +48,13 @@ TANDEM_INLINE void transpose(__m512i* v) {
 // Why not vdpbf16ps here: two cores of a Sapphire Rapids multiply 147 GFLOP/s with it, as many as with f32.
 
 constexpr uint32_t kChunkRows = 32;  // of a at a time: two tiles of 16, times two of 16 columns
-// 0 to 3 are sums, 4 and 5 rows of a, 1 to 32 of them, 6 and 7 of b.
+// 0 to 3 are sums, 4 and 5 rows of a, up to 16 each, 6 and 7 of b.
 class PanelTiles : public Tiles {
  public:
-  explicit PanelTiles(uint32_t rows) : PanelTiles(first_of(rows), static_cast<uint8_t>(rows - first_of(rows))) {}
-
- private:
-  static uint8_t first_of(uint32_t rows) { return static_cast<uint8_t>(rows < 16 ? rows : 16); }
-  PanelTiles(uint8_t first, uint8_t second)
-      : Tiles(TileShapes{{first, first, second, second, first, second, 16, 16}}) {}
+  explicit PanelTiles(uint8_t rows) : Tiles(TileShapes{{rows, rows, rows, rows, rows, rows, kTileRows, kTileRows}}) {}
 };
 
-// c[rows][32] of 32 columns of b, rows as the tiles say: more than 16 where kBoth.
+// c[rows][32] of 32 columns of b, rows as the tiles say, of two tiles where kBoth.
 template <bool kBoth>
 TANDEM_INLINE void tiles_block(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
                                size_t c_stride, bool add) {
@@ -100,37 +95,54 @@ TANDEM_INLINE void tiles_block(const int32_t* a, size_t a_stride, const __m512i*
   }
 }
 
-// c[rows][columns] = (or += where add) a[rows][pairs] times the first columns, 32 or 64, of b[pairs][64]; rows of a are
-// `a_stride` pairs apart. before_chunk() is called before every kChunkRows rows. All pairs at once: by 128, which would
-// stay in the first-level cache, sums are loaded and stored more often, and 512 rows times 4096 -> 14336 took 1.45
-// times as long.
+constexpr uint32_t kRowStep = kTileRows;
+// Tiles of whole rows, which pairs_of_whole_rows() needs while it runs. Setting them up takes as long as some products.
+class WholeRows : public PanelTiles {
+ public:
+  WholeRows() : PanelTiles(kTileRows) {}
+};
+
+// c[rows][columns] = (or += where add) a[rows][pairs] times the first columns, 32 or 64, of b[pairs][64]; rows is a
+// multiple of kRowStep, rows of a are `a_stride` pairs apart. before_chunk() is called before every kChunkRows rows.
+// All pairs at once: by 128, which would stay in the first-level cache, sums are loaded and stored more often, and 512
+// rows times 4096 -> 14336 took 1.45 times as long.
+template <class BeforeChunk>
+TANDEM_INLINE void pairs_of_whole_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
+                                       size_t c_stride, uint32_t rows, uint32_t columns, bool add,
+                                       const BeforeChunk& before_chunk) {
+  for (uint32_t r = 0; r < rows; r += kChunkRows) {
+    before_chunk();
+    for (uint32_t j = 0; j < columns; j += 32) {
+      const int32_t* from = a + r * a_stride;
+      float* to = c + r * c_stride + j;
+      if (rows - r >= kChunkRows)
+        tiles_block<true>(from, a_stride, b + j / kPairs, pairs, to, c_stride, add);
+      else
+        tiles_block<false>(from, a_stride, b + j / kPairs, pairs, to, c_stride, add);
+    }
+  }
+}
+
+// The same for any number of rows.
 template <class BeforeChunk>
 TANDEM_INLINE void pairs_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
                               size_t c_stride, uint32_t rows, uint32_t columns, bool add,
                               const BeforeChunk& before_chunk) {
-  const uint32_t whole = rows / kChunkRows * kChunkRows, rest = rows - whole;
+  const uint32_t rest = rows % kTileRows, whole = rows - rest;
   if (whole > 0) {
-    const PanelTiles tiles(kChunkRows);
-    for (uint32_t r = 0; r < whole; r += kChunkRows) {
-      before_chunk();
-      for (uint32_t j = 0; j < columns; j += 32)
-        tiles_block<true>(a + r * a_stride, a_stride, b + j / kPairs, pairs, c + r * c_stride + j, c_stride, add);
-    }
+    const WholeRows tiles;
+    pairs_of_whole_rows(a, a_stride, b, pairs, c, c_stride, whole, columns, add, before_chunk);
   }
   if (rest == 0) return;
-  const PanelTiles tiles(rest);
-  for (uint32_t j = 0; j < columns; j += 32) {
-    const int32_t* from = a + whole * a_stride;
-    float* to = c + whole * c_stride + j;
-    if (rest > 16)
-      tiles_block<true>(from, a_stride, b + j / kPairs, pairs, to, c_stride, add);
-    else
-      tiles_block<false>(from, a_stride, b + j / kPairs, pairs, to, c_stride, add);
-  }
+  const PanelTiles tiles(static_cast<uint8_t>(rest));
+  for (uint32_t j = 0; j < columns; j += 32)
+    tiles_block<false>(a + whole * a_stride, a_stride, b + j / kPairs, pairs, c + whole * c_stride + j, c_stride, add);
 }
 
 #else
 constexpr uint32_t kChunkRows = kPanelRows;
+constexpr uint32_t kRowStep = 1;
+struct WholeRows {};
 
 // c[kR][16 kV] = (or += where add) a[kR][pairs] times the first kV vectors of b[pairs][64].
 template <int kR, int kV>
@@ -178,6 +190,13 @@ TANDEM_INLINE void pairs_rows(const int32_t* a, size_t a_stride, const __m512i* 
     pairs_panel<kPanelVectors>(a, a_stride, b, pairs, c, c_stride, rows, add, before_chunk);
   else
     pairs_panel<kPanelVectors / 2>(a, a_stride, b, pairs, c, c_stride, rows, add, before_chunk);
+}
+
+template <class BeforeChunk>
+TANDEM_INLINE void pairs_of_whole_rows(const int32_t* a, size_t a_stride, const __m512i* b, uint32_t pairs, float* c,
+                                       size_t c_stride, uint32_t rows, uint32_t columns, bool add,
+                                       const BeforeChunk& before_chunk) {
+  pairs_rows(a, a_stride, b, pairs, c, c_stride, rows, columns, add, before_chunk);
 }
 #endif
 

@@ -20,9 +20,11 @@ const char* token_of(const void* const* pages, uint32_t token, size_t token_byte
 }
 
 // Scores of all rows with the tokens [from, from + count), 64 at most, in two ways. Slots beyond count are not read and
-// give any finite number.
+// give any finite number. Rows are padded with zeros to a multiple of kRows. Setup: what both products need meanwhile.
 struct WidenedScores {
   static constexpr bool kScaled = true;  // by what prepare() was given
+  static constexpr uint32_t kRows = 1;
+  struct Setup {};
   static void prepare(const float* q, const PrefillTile& tile, float scale, float* query) {
     if (tile.kv == DType::bf16)
       round_to_bf16(q, tile.dim, query);
@@ -30,9 +32,9 @@ struct WidenedScores {
       __builtin_memcpy(query, q, tile.dim * sizeof(float));
     for (uint32_t d = 0; d < tile.dim; ++d) query[d] *= scale;
   }
-  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float* keys,
-                     float* out) {
-    const uint32_t dim = tile.dim, rows = tile.queries * tile.group;
+  static void scores(const PrefillTile& tile, const float* queries, uint32_t rows, uint32_t from, uint32_t count,
+                     float* keys, float* out) {
+    const uint32_t dim = tile.dim;
     const size_t padded = padded_dim(dim), token_bytes = dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
     float* key = keys + padded * kTokens;
     for (uint32_t t = 0; t < kTokens; ++t) {
@@ -49,12 +51,14 @@ struct WidenedScores {
 #if defined(__AVX512BF16__)
 struct PairedScores {
   static constexpr bool kScaled = false;
+  static constexpr uint32_t kRows = kRowStep;
+  using Setup = WholeRows;
   static void prepare(const float* q, const PrefillTile& tile, float, float* query) {
     narrow(q, DType::bf16, tile.dim, query);
   }
-  static void scores(const PrefillTile& tile, const float* queries, uint32_t from, uint32_t count, float* keys,
-                     float* out) {
-    const uint32_t dim = tile.dim, rows = tile.queries * tile.group;
+  static void scores(const PrefillTile& tile, const float* queries, uint32_t rows, uint32_t from, uint32_t count,
+                     float* keys, float* out) {
+    const uint32_t dim = tile.dim;
     const size_t padded = padded_dim(dim);
     auto* packed = reinterpret_cast<__m512i*>(keys);  // [padded / 2][kPanelVectors]
     for (uint32_t d = 0; d < dim; d += 2 * kPairs) {
@@ -72,8 +76,8 @@ struct PairedScores {
         for (uint32_t i = 0; i < kPairs; ++i) packed[(d / 2 + i) * kPanelVectors + run] = tokens[i];
       }
     }
-    pairs_rows(reinterpret_cast<const int32_t*>(queries), padded, packed, static_cast<uint32_t>(padded) / 2, out,
-               kTokens, rows, kPanelColumns, false, [] {});
+    pairs_of_whole_rows(reinterpret_cast<const int32_t*>(queries), padded, packed, static_cast<uint32_t>(padded) / 2,
+                        out, kTokens, rows, kPanelColumns, false, [] {});
   }
 };
 #endif
@@ -149,8 +153,8 @@ struct PairedValues {
     for (uint32_t d = 0; d < padded; d += kPanelColumns) {
       const auto* panel = reinterpret_cast<const __m512i*>(values) + size_t{d} * kPanelPairs / kPairs;
       const uint32_t columns = padded - d < kPanelColumns ? padded - d : kPanelColumns;
-      pairs_rows(reinterpret_cast<const int32_t*>(weights), kTokens, panel, kPanelPairs, sums + d, padded, rows,
-                 columns, true, [] {});
+      pairs_of_whole_rows(reinterpret_cast<const int32_t*>(weights), kTokens, panel, kPanelPairs, sums + d, padded,
+                          rows, columns, true, [] {});
     }
   }
 };
@@ -159,31 +163,33 @@ struct PairedValues {
 template <class Scores, class Values>
 void attend_tile(const PrefillTile& tile) {
   const uint32_t dim = tile.dim, group = tile.group, rows = tile.queries * group;
+  const uint32_t all_rows = (rows + Scores::kRows - 1) / Scores::kRows * Scores::kRows;
   const size_t padded = padded_dim(dim);
-  float* queries = tile.scratch;                      // [rows][padded], as Scores prepares them
-  float* sums = queries + rows * padded;              // [rows][padded]
-  float* keys = sums + rows * padded;                 // padded * (kTokens + 1), for Scores
-  float* values = keys + padded * (kTokens + 1);      // [kTokens][padded]
-  float* weights = values + padded * kTokens;         // [rows][kTokens]: scores, then exp(score - m)
-  float* totals = weights + size_t{rows} * kTokens;   // [rows][kWidth]
-  float* reference = totals + size_t{rows} * kWidth;  // [rows]: m, within kSlack of the largest score so far
+  float* queries = tile.scratch;                         // [all_rows][padded], as Scores prepares them
+  float* sums = queries + all_rows * padded;             // [all_rows][padded]
+  float* keys = sums + all_rows * padded;                // padded * (kTokens + 1), for Scores
+  float* values = keys + padded * (kTokens + 1);         // [kTokens][padded]
+  float* weights = values + padded * kTokens;            // [all_rows][kTokens]: scores, then exp(score - m)
+  float* totals = weights + size_t{all_rows} * kTokens;  // [rows][kWidth]
+  float* reference = totals + size_t{rows} * kWidth;     // [rows]: m, within kSlack of the largest score so far
 
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(dim));
   const vf left = splat(Scores::kScaled ? 1.0f : scale);
+  for (size_t i = 0; i < all_rows * padded; ++i) queries[i] = sums[i] = 0.0f;
   for (uint32_t r = 0; r < rows; ++r) {
     const float* q = tile.q + tile.query_stride * (r / group) + size_t{dim} * (r % group);
     float* query = queries + r * padded;
-    for (uint32_t d = 0; d < padded; ++d) query[d] = sums[r * padded + d] = 0.0f;
     Scores::prepare(q, tile, scale, query);
     reference[r] = -kInfinity;
     store(totals + r * kWidth, vf{});
   }
 
+  [[maybe_unused]] const typename Scores::Setup setup;
   const uint32_t tokens = tile.first_position + tile.queries;  // seen by the last query
   for (uint32_t from = 0; from < tokens; from += kTokens) {
     const uint32_t count = tokens - from < kTokens ? tokens - from : kTokens;
     Values::take(tile, from, count, values);
-    Scores::scores(tile, queries, from, count, keys, weights);
+    Scores::scores(tile, queries, all_rows, from, count, keys, weights);
 
     for (uint32_t r = 0; r < rows; ++r) {
       float* p = weights + size_t{kTokens} * r;
@@ -209,7 +215,7 @@ void attend_tile(const PrefillTile& tile) {
         total += Values::keep(p, i * kWidth, exp(score[i] - offset), exp(score[i + 1] - offset));
       store(totals + r * kWidth, total);
     }
-    Values::add(weights, values, rows, static_cast<uint32_t>(padded), sums);
+    Values::add(weights, values, all_rows, static_cast<uint32_t>(padded), sums);
   }
 
   for (uint32_t r = 0; r < rows; ++r) {

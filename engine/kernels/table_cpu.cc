@@ -8,9 +8,11 @@ const KernelTable table = {
     .linear_prefill_block = linear_prefill_block,
     .round_to_bf16 = round_to_bf16,
 #if defined(__AVX512BF16__)
+    .linear_bf16_depth = kBf16Depth,
     .linear_bf16_round = linear_bf16_round,
     .linear_bf16_block = linear_bf16_block,
 #else
+    .linear_bf16_depth = 0,
     .linear_bf16_round = nullptr,
     .linear_bf16_block = nullptr,
 #endif

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "engine/common/error.h"
 #include "engine/kernels/activation.h"
@@ -32,6 +33,17 @@ void project(Forward::Phase phase, DType precision, ThreadPool& pool, const floa
   }
 }
 
+/// Calls part(first, last) for parts of the rows, on all threads where a chunk of a prompt is worth waking them. For
+/// what treats each row alone: a part's rows stay in its core's cache from one step to the next.
+void for_rows(ThreadPool& pool, std::uint32_t rows, const std::function<void(std::uint32_t, std::uint32_t)>& part) {
+  constexpr std::uint32_t kRows = 32;
+  if (rows <= kRows) return part(0, rows);
+  pool.parallel_for((rows + kRows - 1) / kRows, [&](std::size_t i) {
+    const auto first = static_cast<std::uint32_t>(i) * kRows;
+    part(first, std::min(first + kRows, rows));
+  });
+}
+
 }  // namespace
 
 void make_query(Forward::Phase phase, DType precision, const Model& model, const RopeTable& table, ThreadPool& pool,
@@ -40,8 +52,11 @@ void make_query(Forward::Phase phase, DType precision, const Model& model, const
   const ModelConfig& c = model.config;
   const auto rows = static_cast<std::uint32_t>(positions.size());
   project(phase, precision, pool, normed, weights.q, weights.q_bias, q, rows);
-  if (c.qk_norm) rms_norm(q, weights.q_norm, c.rms_eps, q, rows * c.q_heads, c.head_dim);
-  rope(q, positions.data(), table, rows, c.q_heads);
+  for_rows(pool, rows, [&](std::uint32_t first, std::uint32_t last) {
+    float* from = q + std::size_t{first} * c.q_heads * c.head_dim;
+    if (c.qk_norm) rms_norm(from, weights.q_norm, c.rms_eps, from, (last - first) * c.q_heads, c.head_dim);
+    rope(from, positions.data() + first, table, last - first, c.q_heads);
+  });
 }
 
 Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& kv, std::uint32_t max_rows,
@@ -163,23 +178,30 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
     float* k = normed + std::size_t{rows} * c.hidden;  // [rows][Hkv][D]
     float* v = k + rows * kv_width;                    // [rows][Hkv][D]
     float* q = ctx.write<float>(q_);
-    rms_norm(ctx.read<float>(x_), weights.input_norm, c.rms_eps, normed, rows, c.hidden);
+    const float* x = ctx.read<float>(x_);
+    for_rows(pool_, rows, [&](std::uint32_t first, std::uint32_t last) {
+      const std::size_t at = std::size_t{first} * c.hidden;
+      rms_norm(x + at, weights.input_norm, c.rms_eps, normed + at, last - first, c.hidden);
+    });
     make_query(phase, precision(), model_, rope_, pool_, layer, normed, positions, q);
     project(phase, precision(), pool_, normed, weights.k, weights.k_bias, k, rows);
     project(phase, precision(), pool_, normed, weights.v, weights.v_bias, v, rows);
-    if (c.qk_norm) rms_norm(k, weights.k_norm, c.rms_eps, k, rows * c.kv_heads, c.head_dim);
-    rope(k, positions.data(), rope_, rows, c.kv_heads);
-    if (observer_ != nullptr) observer_->qkv_done({layer, positions, ctx.read<float>(x_), q, k, v});
     char* pages = ctx.write<char>(kv_.device_buffer());
     const DType type = kv_.shape().type;
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      for (std::uint32_t head = 0; head < c.kv_heads; ++head) {
-        const std::size_t at = targets[row].offset * kv_.shape().vector_bytes();
-        const std::size_t from = row * kv_width + std::size_t{head} * c.head_dim;
-        from_f32(k + from, type, c.head_dim, pages + kv_.k_offset(targets[row].slot, head) + at);
-        from_f32(v + from, type, c.head_dim, pages + kv_.v_offset(targets[row].slot, head) + at);
+    for_rows(pool_, rows, [&](std::uint32_t first, std::uint32_t last) {
+      float* keys = k + first * kv_width;
+      if (c.qk_norm) rms_norm(keys, weights.k_norm, c.rms_eps, keys, (last - first) * c.kv_heads, c.head_dim);
+      rope(keys, positions.data() + first, rope_, last - first, c.kv_heads);
+      for (std::uint32_t row = first; row < last; ++row) {
+        for (std::uint32_t head = 0; head < c.kv_heads; ++head) {
+          const std::size_t at = targets[row].offset * kv_.shape().vector_bytes();
+          const std::size_t from = row * kv_width + std::size_t{head} * c.head_dim;
+          from_f32(k + from, type, c.head_dim, pages + kv_.k_offset(targets[row].slot, head) + at);
+          from_f32(v + from, type, c.head_dim, pages + kv_.v_offset(targets[row].slot, head) + at);
+        }
       }
-    }
+    });
+    if (observer_ != nullptr) observer_->qkv_done({layer, positions, x, q, k, v});
     const std::size_t width = std::size_t{c.q_heads} * c.head_dim;
     for (std::uint32_t row = rows - kept; row < rows; ++row) {
       const std::size_t at = std::size_t{layer} * to.kept + positions[row] % to.kept;
@@ -272,13 +294,22 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
     float* gate = out + narrow;                  // [rows][intermediate]
     float* up = gate + wide;                     // [rows][intermediate]
     project(phase, precision(), pool_, ctx.read<float>(attention_), weights.o, {}, out, rows);
-    add(x, out, narrow);
-    rms_norm(x, weights.post_norm, c.rms_eps, normed, rows, c.hidden);
+    for_rows(pool_, rows, [&](std::uint32_t first, std::uint32_t last) {
+      const std::size_t at = std::size_t{first} * c.hidden, count = std::size_t{last - first} * c.hidden;
+      add(x + at, out + at, count);
+      rms_norm(x + at, weights.post_norm, c.rms_eps, normed + at, last - first, c.hidden);
+    });
     project(phase, precision(), pool_, normed, weights.gate, {}, gate, rows);
     project(phase, precision(), pool_, normed, weights.up, {}, up, rows);
-    swiglu(gate, up, gate, wide);
+    for_rows(pool_, rows, [&](std::uint32_t first, std::uint32_t last) {
+      const std::size_t at = std::size_t{first} * c.intermediate, count = std::size_t{last - first} * c.intermediate;
+      swiglu(gate + at, up + at, gate + at, count);
+    });
     project(phase, precision(), pool_, gate, weights.down, {}, out, rows);
-    add(x, out, narrow);
+    for_rows(pool_, rows, [&](std::uint32_t first, std::uint32_t last) {
+      const std::size_t at = std::size_t{first} * c.hidden;
+      add(x + at, out + at, std::size_t{last - first} * c.hidden);
+    });
   };
   return device_.submit(compute_, std::move(op));
 }
