@@ -41,10 +41,12 @@ class Weights {
   MatrixView view_;
 };
 
-// Counter `of_openblas`: the median of seven ratios, measured in turn. Each thread has an equal part of w for OpenBLAS.
+// Counter `of_openblas`, where it is installed: the median of seven ratios, measured in turn. Each thread has an equal
+// part of w for OpenBLAS.
 template <class Kernel>
 void report_of_openblas(benchmark::State& state, const std::vector<float>& x, const MatrixView& w, std::uint32_t n,
                         ThreadPool& pool, const Kernel& kernel) {
+  if (blas_kernels().empty()) return;
   std::vector<float> wide(std::size_t{w.rows} * w.cols), y(std::size_t{n} * w.rows);
   kernels().widen(w.data, w.type, 0, wide.size(), wide.data());
   const std::uint32_t part = (w.rows + pool.size() - 1) / pool.size();

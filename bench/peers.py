@@ -13,7 +13,7 @@ What is measured of each engine, in a process of its own each time:
   batch     Tandem alone: --batch sequences behind --batch-context tokens each
   load      seconds until the weights are ready, as the engine tells them, beside reading the file twice
   memory    the most that was resident, mapped files included
-The first decode step, loading and a warm-up are in no rate. Needs Python 3.9, nothing else.
+The first decode step (but llama.cpp's), loading and a warm-up are in no rate. Needs Python 3.9, nothing else.
 """
 import argparse
 import json
@@ -106,6 +106,15 @@ def pinned_threads(threads):
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
 
 
+def understood(engine, read):
+    """What `read` makes of an engine's answer."""
+    try:
+        return read()
+    except (ValueError, LookupError, TypeError) as error:
+        fail(3, f"what {engine} answers is not understood ({type(error).__name__}: {error}): is it one of the versions in "
+                "bench/README.md?")
+
+
 def run_tandem(o, what, length, steps, _options, batch=1):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
@@ -149,6 +158,10 @@ def run_llama(o, what, length, steps, options):
 RUNNERS = {"tandem": run_tandem, "openvino": run_openvino, "transformers": run_transformers, "llama.cpp": run_llama}
 
 
+def measured(o, engine, what, length, steps, options, **more):
+    return understood(engine, lambda: RUNNERS[engine](o, what, length, steps, options, **more))
+
+
 def best_options(o, engine, what, length):
     """The fastest of the engine's TRIES at this length, or at TRY_PREFILL tokens of a longer prompt."""
     if engine not in TRIES:
@@ -160,7 +173,7 @@ def best_options(o, engine, what, length):
         rates = []
         for options in TRIES[engine]:
             wait_for_quiet(o)
-            rates.append(RUNNERS[engine](o, what, length, min(o.steps, TRY_STEPS), options)["tokens_per_second"])
+            rates.append(measured(o, engine, what, length, min(o.steps, TRY_STEPS), options)["tokens_per_second"])
             print(f"  {engine} {what} {length} with {' '.join(options)}: {rates[-1]:.2f} tokens/s", file=sys.stderr)
         o.best[case] = TRIES[engine][rates.index(max(rates))]
     return o.best[case]
@@ -192,9 +205,9 @@ def columns(o, what, length):
     named = {}
     for engine in o.engines:
         options = best_options(o, engine, what, length)
-        named[engine] = (lambda e=engine, x=options: RUNNERS[e](o, what, length, o.steps, x), options)
+        named[engine] = (lambda e=engine, x=options: measured(o, e, what, length, o.steps, x), options)
         if engine == "tandem" and o.batch > 1 and what == "decode" and length == o.batch_context:
-            named[f"tandem, batch {o.batch}"] = (lambda: run_tandem(o, what, length, o.steps, [], o.batch), [])
+            named[f"tandem, batch {o.batch}"] = (lambda: measured(o, "tandem", what, length, o.steps, [], batch=o.batch), [])
     return named
 
 
@@ -337,6 +350,8 @@ def parse(arguments):
             p.error(f"{option} is {path}: give a path that exists, or leave the engine out with --engines")
     if not o.engines:
         p.error("no engine is left to measure")
+    if o.out and not o.out.resolve().parent.is_dir():
+        p.error(f"--out is {o.out}: there is no such folder")
     return o
 
 

@@ -90,7 +90,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
     throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
   check_ending(arguments.out, {".json"});
   check_new_file(arguments.out, arguments.force);
-  Session session = open_session(arguments.session, /*with_tokenizer=*/false);
+  Session session = open_session(arguments.session, arguments.quiet, /*with_tokenizer=*/false);
   say_hints(options.methods, arguments.session);
   check_positions(session.model, std::size_t{options.context} + 1, 0);
   check_free_memory(session, options.batch, options.context);
@@ -109,8 +109,8 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   }
   progress.finish();
   result.loading = {.seconds = session.load_seconds, .huge_page_bytes = session.huge_page_bytes};
-  session.weights->check_bytes();
   print("{}", eval::latency_text(result));
+  session.weights->check_bytes();
   if (!arguments.out.empty()) {
     eval::write_file(arguments.out, eval::latency_json(result));
     print("\n{}: every round, as JSON\n", arguments.out);

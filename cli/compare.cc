@@ -235,7 +235,7 @@ void compare(const CompareCommand& command) {
   check_trained(command.session);
 
   std::optional<TargetPlan> target = plan_target(command.target, command.session, options);
-  Session session = open_session(command.session);
+  Session session = open_session(command.session, command.run.quiet);
   options.engine = session.engine;
   options.prefix_files = prefix_files_of(command.run, command.session, session);
   eval::check_compare(options, session.model);
@@ -261,7 +261,7 @@ void compare(const CompareCommand& command) {
   manifest.command = command_of(command, given, options, target, equal_bytes);
   describe_session(command.session, session, manifest);
   eval::fill_manifest(options, manifest);
-  eval::RunFolder folder = open_run(command.run, "compare", manifest);
+  eval::RunFolder folder = open_run(command.run, "compare", session, manifest);
   Progress progress("comparing", Progress::standard(command.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(

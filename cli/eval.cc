@@ -95,7 +95,7 @@ void perplexity(const PerplexityArguments& arguments) {
     options.text_source = fmt::format("--text '{}'", arguments.text);
     options.text = read_text(arguments.text, options.text_source);
   }
-  Session session = open_session(arguments.session);
+  Session session = open_session(arguments.session, arguments.run.quiet);
   options.engine = session.engine;
   options.prefix_files = prefix_files_of(arguments.run, arguments.session, session);
   const eval::Windows windows = cut(options, session.model);
@@ -105,7 +105,7 @@ void perplexity(const PerplexityArguments& arguments) {
   manifest.command = command_of(arguments, options);
   describe_session(arguments.session, session, manifest);
   eval::fill_manifest(options, manifest);
-  eval::RunFolder folder = open_run(arguments.run, "perplexity", manifest);
+  eval::RunFolder folder = open_run(arguments.run, "perplexity", session, manifest);
   Progress progress("scoring", Progress::standard(arguments.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(

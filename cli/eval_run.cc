@@ -24,7 +24,7 @@ void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::Benchm
   // What refuses an option comes before the folder, which it would leave behind.
   options.shard = shard_of(asked.run);
   options.prefix_files = prefix_files_of(asked.run, asked.options, session);
-  eval::RunFolder folder = open_run(asked.run, asked.what, manifest);
+  eval::RunFolder folder = open_run(asked.run, asked.what, session, manifest);
   Progress progress(asked.doing, Progress::standard(asked.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
   fill_run(

@@ -179,7 +179,7 @@ void collect(CollectArguments& a) {
                     : a.force ? eval::CollectMode::replace
                               : eval::CollectMode::create;
   eval::check_collection(a.out, mode);
-  Session session = open_session(a.session);
+  Session session = open_session(a.session, a.quiet);
   ModelConfig& c = session.model.config;
   const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
   const std::uint32_t longest = *most, shortest = *least;

@@ -181,7 +181,7 @@ void generate(const GenerateOptions& options) {
   const std::string prompt = options.chat ? "" : read_prompt(options);  // a missing file is found before the model
   const auto method = make_method(options.method);
   say_hints({&options.method, 1}, options.session);
-  Session session = open_session(options.session);
+  Session session = open_session(options.session, /*quiet=*/false);
   session.engine.max_batch = 1;
   std::optional<ChatWriter> writer;
   if (options.chat) writer = choose_chat_format(options.chat_format, options.no_thinking, session.model);

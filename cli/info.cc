@@ -126,7 +126,7 @@ void print_model(const std::string& name) {
     row("weights", "random, bf16");
     return;
   }
-  const Model model = load_model(name, true, place_of_weights("auto"));
+  const Model model = load_model(name, true, place_of_weights("auto", /*quiet=*/false));
   print_shape(model.name, model.config, model.weights.layers.at(0).q.type);
   if (const std::string dropped = model.tokenizer->dropped_bytes(); !dropped.empty()) {
     std::string list;

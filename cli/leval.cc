@@ -86,7 +86,7 @@ void leval(const LEvalCommand& command) {
   eval::method_entries(options.methods);  // wrong names, before files are read
   check_run_options(command.run);
   check_trained(command.session);
-  Session session = open_session(command.session);
+  Session session = open_session(command.session, command.run.quiet);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LEval benchmark = read(std::move(what), session.model, command.run.quiet);
   options.engine = session.engine;

@@ -85,7 +85,7 @@ void longbench(const LongBenchCommand& command) {
   if (!command.max_length.empty()) what.max_length = parse_one_length(command.max_length, "--max-length");
   check_run_options(command.run);
   check_trained(command.session);
-  Session session = open_session(command.session);
+  Session session = open_session(command.session, command.run.quiet);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, /*no_thinking=*/false, session.model);
   const eval::LongBench benchmark(std::move(what), session.model);
   options.engine = session.engine;

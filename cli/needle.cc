@@ -82,7 +82,7 @@ void needle(const NeedleCommand& command) {
   what.texts = eval::read_ruler_texts({command.essays, {}}, {what.task});
   check_run_options(command.run);
   check_trained(command.session);
-  Session session = open_session(command.session);
+  Session session = open_session(command.session, command.run.quiet);
   const eval::NeedleBenchmark benchmark(what, session.model);
   options.engine = session.engine;
   eval::check_device_room(options.engine, session.model, options.batch, benchmark.longest_prompt(), "--lengths");

@@ -128,7 +128,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
   const auto tasks = eval::expand_ruler_tasks(options.tasks);
   const std::string text =
       options.text_file.empty() ? "" : read_text(options.text_file, fmt::format("--text-file '{}'", options.text_file));
-  Subject subject{open_session(options.session), {}, {}};
+  Subject subject{open_session(options.session, options.quiet), {}, {}};
   const Model& model = subject.session.model;
   for (const std::uint32_t length : lengths) {
     if (length <= model.config.max_positions) continue;

@@ -96,7 +96,7 @@ void reasoning(const ReasoningCommand& command) {
   if (!command.tasks.empty()) what.tasks = split_list(command.tasks, "--tasks");
   for (const std::string& task : what.tasks) eval::answer_kind_of(task);
   what.max_new_tokens = parse_one_length(command.max_new, "--max-new");
-  Session session = open_session(command.session);
+  Session session = open_session(command.session, command.run.quiet);
   if (command.chat) what.template_of = choose_chat_format(command.chat_format, command.no_thinking, session.model);
   what.thinking = !command.no_thinking;
   const eval::Reasoning benchmark(std::move(what), session.model);

@@ -171,10 +171,21 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.machine = eval::this_machine();
   manifest.machine.device = session.device->gpu_name();
   manifest.isa = to_string(active_isa());
-  manifest.openblas = blas_kernels();
   manifest.threads = session.pool->size();
   manifest.started_utc = eval::utc_now();
 }
+
+namespace {
+
+bool uses_openblas(const eval::Manifest& manifest, const Session& session) {
+  const ModelShape shape = shape_of(session.model.config);
+  return !session.device->launches() &&
+         std::any_of(manifest.methods.begin(), manifest.methods.end(), [&](const eval::MethodEntry& entry) {
+           return make_method(entry.label)->needs(shape).eigenvectors;
+         });
+}
+
+}  // namespace
 
 void say_repairs(const std::vector<std::string>& repairs) {
   constexpr std::size_t kSaid = 10;
@@ -182,7 +193,12 @@ void say_repairs(const std::vector<std::string>& repairs) {
   if (repairs.size() > kSaid) say(fmt::format("{} more damaged lines are treated alike.", repairs.size() - kSaid));
 }
 
-eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest) {
+eval::RunFolder open_run(const RunOptions& options, const std::string& what, const Session& session,
+                         eval::Manifest manifest) {
+  if (uses_openblas(manifest, session)) {
+    check_blas();
+    manifest.openblas = blas_kernels();
+  }
   // Names of files may be any bytes; what results say is text, and a resumed run compares it.
   manifest.command = repair_utf8(manifest.command);
   manifest.model = repair_utf8(manifest.model);

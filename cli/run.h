@@ -58,8 +58,10 @@ void describe_session(const SessionOptions& options, const Session& session, eva
 void say_repairs(const std::vector<std::string>& repairs);
 
 /// Makes the folder, or opens the one to continue; says on stderr what had to be repaired in it, and where another
-/// program made the samples that are there. A part of --shard rank that was not begun begins with --resume, too.
-eval::RunFolder open_run(const RunOptions& options, const std::string& what, eval::Manifest manifest);
+/// program made the samples that are there. A part of --shard rank that was not begun begins with --resume, too. First
+/// it sees to it that OpenBLAS is there where a method of the run needs it, and tells the manifest which it is.
+eval::RunFolder open_run(const RunOptions& options, const std::string& what, const Session& session,
+                         eval::Manifest manifest);
 
 /// Does the work that fills the folder, marks the run finished, and reports on it. Where the work throws, finished
 /// samples are kept and the error says how to go on; where the session's weights changed meanwhile, those of this

@@ -158,22 +158,22 @@ void check_trained(const SessionOptions& options) {
                     options.model);
 }
 
-WeightPlace place_of_weights(const std::string& option) {
+WeightPlace place_of_weights(const std::string& option, bool quiet) {
   static const std::vector<std::pair<std::string, WeightPlace::In>> kPlaces = {
       {"auto", WeightPlace::In::either}, {"copy", WeightPlace::In::memory}, {"map", WeightPlace::In::file}};
   for (const auto& [name, in] : kPlaces) {
     if (option != name) continue;
-    return {in, [progress = std::shared_ptr<Progress>(), start = std::chrono::steady_clock::now()](
+    return {in, [quiet, progress = std::shared_ptr<Progress>(), start = std::chrono::steady_clock::now()](
                     std::uint64_t done, std::uint64_t all) mutable {
               if (!progress && std::chrono::steady_clock::now() - start > std::chrono::seconds(2))
-                progress = std::make_shared<Progress>("weights, MB", Progress::standard(false));
-              if (progress) progress->update(done >> 20, all >> 20);
+                progress = std::make_shared<Progress>("weights, MB", Progress::standard(quiet));
+              if (progress) progress->update(done / 1000000, all / 1000000);
             }};
   }
   throw_input_error("--weights is '{}': give auto, copy or map.", option);
 }
 
-Session open_session(const SessionOptions& options, bool with_tokenizer) {
+Session open_session(const SessionOptions& options, bool quiet, bool with_tokenizer) {
   Session session;
   session.engine.kv.device_bytes = parse_size(options.device_kv, "--device-kv");
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
@@ -214,7 +214,7 @@ Session open_session(const SessionOptions& options, bool with_tokenizer) {
   session.engine.peer = cache_rank_of(options);
   session.pool = std::make_unique<ThreadPool>(threads, spare);
   const auto began = std::chrono::steady_clock::now();
-  session.model = load_model(options.model, with_tokenizer, place_of_weights(options.weights));
+  session.model = load_model(options.model, with_tokenizer, place_of_weights(options.weights, quiet));
   session.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   session.huge_page_bytes = bytes_in_huge_pages();
   session.weights = std::make_shared<WeightFiles>(session.model);

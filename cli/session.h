@@ -75,11 +75,12 @@ void say_hints(std::span<const std::string> methods, const SessionOptions& optio
 /// InputError for `synthetic:` models, whose random weights nothing can be scored with; they are not made for that.
 void check_trained(const SessionOptions& options);
 
-/// Where the value of --weights puts them. A progress line appears when copying takes more than two seconds.
-WeightPlace place_of_weights(const std::string& option);
+/// Where the value of --weights puts them. Unless `quiet` a progress line appears when copying takes more than two
+/// seconds.
+WeightPlace place_of_weights(const std::string& option, bool quiet);
 
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
-Session open_session(const SessionOptions& options, bool with_tokenizer = true);
+Session open_session(const SessionOptions& options, bool quiet, bool with_tokenizer = true);
 
 /// InputError where the KV of `batch` prompts of `tokens` tokens takes more than this machine's free memory, which is
 /// the simulated devices' memory, too. A GPU has its own.

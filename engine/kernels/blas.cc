@@ -69,10 +69,11 @@ Library load() {
     it.eigen = function<Eigen>(at, "dsyevd_");
     it.product = function<Product>(at, "sgemm_");
     constexpr int kPthreads = 1;
-    if (build != nullptr && build() == kPthreads && config != nullptr && core != nullptr && set_threads != nullptr &&
-        it.eigen != nullptr && it.product != nullptr) {
+    const std::string words = config == nullptr ? "" : config();       // "OpenBLAS 0.3.21 ..."
+    const bool wide = words.find("USE64BITINT") != std::string::npos;  // integers of 64 bits under the same names
+    if (build != nullptr && build() == kPthreads && !words.empty() && !wide && core != nullptr &&
+        set_threads != nullptr && it.eigen != nullptr && it.product != nullptr) {
       set_threads(1);
-      const std::string words = config();  // "OpenBLAS 0.3.21 ..."
       const std::size_t version = words.find(' ') + 1;
       it.kernels = words.substr(version, words.find(' ', version) - version) + " " + core();
       return it;
@@ -80,7 +81,8 @@ Library load() {
     dlclose(at);
   }
   it.missing =
-      "OpenBLAS's build with pthreads could not be loaded. Install it (Debian and Ubuntu: libopenblas0-pthread) or put "
+      "OpenBLAS's build with pthreads and integers of 32 bits could not be loaded. Install it (Debian and Ubuntu: "
+      "libopenblas0-pthread) or put "
       "its folder into LD_LIBRARY_PATH.";
   return it;
 }
@@ -91,7 +93,7 @@ const Library& library() {
 }
 
 const Library& loaded_library() {
-  if (!library().missing.empty()) throw InputError(library().missing);
+  check_blas();
   return library();
 }
 
@@ -99,6 +101,10 @@ const Library& loaded_library() {
 
 const std::string& blas_kernels() {
   return library().kernels;
+}
+
+void check_blas() {
+  if (!library().missing.empty()) throw InputError(library().missing);
 }
 
 void blas_symmetric_eigen(double* a, std::uint32_t n, double* values) {

@@ -10,6 +10,8 @@ namespace tandem {
 /// Version and kernels, such as "0.3.21 Cooperlake": it chooses the kernels by the CPU, or OPENBLAS_CORETYPE names
 /// them, and others round differently. Empty where OpenBLAS cannot be loaded.
 const std::string& blas_kernels();
+/// InputError where it cannot be loaded.
+void check_blas();
 
 // Each call runs on the calling thread alone, and several threads may call at once. Throw InputError where OpenBLAS
 // cannot be loaded.

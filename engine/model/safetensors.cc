@@ -86,7 +86,7 @@ class Copy {
         not_copied = std::current_exception();
       }
       const std::lock_guard lock(mutex_);
-      over_ = true;
+      over_ = not_copied != nullptr;
       changed_.notify_one();
     };
     std::thread copying;
@@ -99,6 +99,7 @@ class Copy {
     try {
       hash = hash_in_pieces(
           {bytes().get(), file_.bytes().size()}, seed, [&](std::size_t piece) { wait_for(piece); }, [](auto) {});
+    } catch (const NeverThere&) {
     } catch (...) {
       not_hashed = std::current_exception();
     }
@@ -121,9 +122,11 @@ class Copy {
       more(size);
     });
   }
+  struct NeverThere {};
   void wait_for(std::size_t piece) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return there_[piece] || over_; });
+    if (!there_[piece]) throw NeverThere();
   }
 
   const MappedFile& file_;
@@ -132,7 +135,7 @@ class Copy {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> there_;  // pieces
-  bool over_ = false;        // all are there, or the others never will be
+  bool over_ = false;        // those that are not there never will be
 };
 
 }  // namespace
@@ -253,6 +256,8 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
       files.storage_->push_back(mapped[i]);
     }
     MappedFile::check_all();
+    if (!mapped[i]->unchanged())  // its header may be of other bytes than its tensors
+      throw_run_error("'{}' was written into while it was read: begin again once it is whole.", paths[i].string());
   }
   return files;
 }

@@ -26,7 +26,8 @@ struct Needs {
   bool lossless = false;  // with its options as given, the output equals full attention
   /// Queries of the prompt's end that a snapshot must keep: at most EngineOptions::keep_queries.
   std::uint32_t last_queries = 0;
-  bool column_sums = false;  // the prompt's attention mass by token and KV head
+  bool column_sums = false;   // the prompt's attention mass by token and KV head
+  bool eigenvectors = false;  // of the prompt's keys, by OpenBLAS where a CPU computes
   /// What is left of a context are tokens that survived one by one (AppendRequest::heavy). On a GPU such a sequence
   /// takes no further prompt.
   bool single_tokens = false;

@@ -130,6 +130,11 @@ std::vector<std::string> differences_to_note(const Manifest& baseline, const Man
         fmt::format("The instruction sets are {} in the baseline and {} in the run: another one rounds differently, so "
                     "that tokens and with them times may differ.",
                     shown(baseline.isa), shown(run.isa)));
+  if (baseline.openblas != run.openblas && !baseline.openblas.empty() && !run.openblas.empty())
+    notes.push_back(
+        fmt::format("InfiniGen's eigenvectors are of OpenBLAS {} in the baseline and {} in the run, which "
+                    "round differently.",
+                    baseline.openblas, run.openblas));
   const auto compare = [&](const char* option, std::string before, std::string now) {
     if (before.empty() || now.empty()) {  // older runs do not say what an option came to
       before = option_in(baseline.command, option).value_or("not given");

@@ -46,7 +46,7 @@ struct LatencyRow {
 /// The cost of reading the weights, which happened before the measurement.
 struct LoadingTime {
   double seconds = 0;
-  std::size_t huge_page_bytes = 0;  // of the weights
+  std::size_t huge_page_bytes = 0;  // of the process after that
 };
 
 struct MemoryUse {

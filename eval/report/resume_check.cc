@@ -63,6 +63,13 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
         there.isa.empty() ? "an unknown instruction set" : "the instruction set " + there.isa, mine.isa,
         there.isa.empty() ? "" : fmt::format(": set TANDEM_ISA={} where this CPU has it", there.isa));
   }
+  const bool compared = there.schema_version >= 14 && mine.schema_version >= 14 && !mine.openblas.empty();
+  if (compared && there.openblas != mine.openblas) {
+    throw_input_error(
+        "{} was begun with {}, so it cannot be resumed with OpenBLAS {}, which rounds InfiniGen's eigenvectors "
+        "differently: OPENBLAS_CORETYPE names the kernels.",
+        run, there.openblas.empty() ? "no OpenBLAS" : "OpenBLAS " + there.openblas, mine.openblas);
+  }
   if (there.clock != mine.clock) {
     throw_input_error("The times in {} are {}; here they would be {}, so that it cannot be resumed.", run, there.clock,
                       mine.clock);

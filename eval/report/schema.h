@@ -167,7 +167,7 @@ struct Manifest {
   std::string clock;          // as SampleTiming::clock; empty when no timings are taken
   Machine machine;
   std::string isa;       // of the CPU kernels: another one rounds differently; empty in runs of schema version 1
-  std::string openblas;  // its version and kernels, likewise; empty before version 14 and where it is not installed
+  std::string openblas;  // its version and kernels, likewise; empty before version 14 and where no method uses it
   std::uint32_t threads = 0;
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
   /// All that made samples, the first being tandem_version's.

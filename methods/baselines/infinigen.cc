@@ -68,7 +68,7 @@ class Infinigen : public Method {
   }
   Needs needs(const ModelShape& shape) const override {
     const bool all = dense_layers(shape) == shape.layers;
-    return {.lossless = all, .last_queries = all ? 0u : 64u};
+    return {.lossless = all, .last_queries = all ? 0u : 64u, .eigenvectors = !all};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "eval/report/table.h"
+#include "tests/files.h"
 
 namespace tandem::cli {
 namespace {
@@ -67,6 +69,14 @@ TEST(Program, NotesThatCannotBeWrittenAreLeftOut) {
 
 TEST(Program, EvalHasExamplesOfItsOwn) {
   EXPECT_THAT(run("eval --help").text, AllOf(HasSubstr("tandem eval longbench"), Not(HasSubstr("tandem compare"))));
+}
+
+// Where somebody else's files lie, a model's for example.
+TEST(Program, TakesNoLibraryFromTheCurrentFolder) {
+  const tandem::testing::TemporaryFolder folder;
+  for (const char* name : {"libfmt.so.9", "libpcre2-8.so.0", "libstdc++.so.6", "libopenblas.so.0"})
+    std::ofstream(folder / name) << "no library";
+  EXPECT_EQ(std::system(("cd '" + folder.path().string() + "' && '" TANDEM_PROGRAM "' methods >/dev/null").c_str()), 0);
 }
 
 TEST(Program, VersionNamesTheCommit) {

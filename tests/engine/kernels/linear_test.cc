@@ -99,7 +99,8 @@ TEST_P(LinearTest, LargeShapesAgreeWithFloat64) {
   ThreadPool pool(2);
   const struct {
     std::uint32_t in, out, n;
-  } shapes[] = {{2500, 70, 7}, {1024, 129, 8}, {1025, 9, 13}, {40, 65, 1100}, {33, 3, 517}, {2049, 64, 12}};
+  } shapes[] = {{2500, 70, 7}, {1024, 129, 8}, {1025, 9, 13}, {40, 65, 1100},
+                {33, 3, 517},  {2049, 64, 12}, {5130, 67, 37}};
   for (const auto& [in, out, n] : shapes)
     for (const DType type : kTypes) {
       const Stored w(random.normals(std::size_t{in} * out), type, out, in, 1);

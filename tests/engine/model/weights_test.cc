@@ -1,6 +1,8 @@
 #include "engine/model/weights.h"
 
+#include <chrono>
 #include <cmath>
+#include <fstream>
 #include <random>
 #include <vector>
 
@@ -287,6 +289,21 @@ TEST_P(Weights, CopiesAreTheSameWeights) {
     }
   }
   EXPECT_TRUE(mapped.mapped);
+}
+
+// The header was read before, so that these bytes may belong elsewhere.
+TEST_P(Weights, AFileThatIsWrittenIntoWhileItIsCopiedIsRefused) {
+  write();
+  const std::string whole = read_bytes(file_);
+  EXPECT_THAT(sentence_of([&] {
+                load_weights(folder_.path(), config_, {WeightPlace::In::memory, [&](std::uint64_t, std::uint64_t) {
+                                                         std::fstream(file_).write(whole.data(), 64);
+                                                         std::filesystem::last_write_time(
+                                                             file_, std::filesystem::file_time_type::clock::now() +
+                                                                        std::chrono::seconds(1));  // clocks are coarse
+                                                       }});
+              }),
+              AllOf(HasSubstr(file_.string()), HasSubstr("was written into while it was read")));
 }
 
 TEST_P(Weights, ACopyThatHasNoRoomIsRefusedAtOnce) {

@@ -161,6 +161,12 @@ TEST(GateComparable, WhatMayBeJudgedIsNoted) {
   b = a;
   b.isa = "avx512";
   EXPECT_THAT(differences_to_note(a, b), ElementsAre(HasSubstr("avx2 in the baseline and avx512 in the run")));
+  b = a;
+  a.openblas = "0.3.21 Haswell";
+  EXPECT_THAT(differences_to_note(a, b), IsEmpty());  // the run has no method that uses it
+  b.openblas = "0.3.21 Cooperlake";
+  EXPECT_THAT(differences_to_note(a, b),
+              ElementsAre(HasSubstr("OpenBLAS 0.3.21 Haswell in the baseline and 0.3.21 Cooperlake in the run")));
 }
 
 TEST(GateComparable, WhatWasComputedCountsNotHowItWasAskedFor) {

@@ -98,6 +98,8 @@ TEST(ResumeCheck, NamesWhatTheSameCommandNoLongerMeans) {
       {[](Manifest& m) { m.config_hash = "c2"; }, {"another config.json", "'tiny'", "c1 there, c2 here"}},
       {[](Manifest& m) { m.isa = "avx512"; },
        {"instruction set avx2", "with the instruction set avx512", "TANDEM_ISA"}},
+      {[](Manifest& m) { m.openblas = "0.3.21 Cooperlake"; },
+       {"OpenBLAS 0.3.21 Haswell", "with OpenBLAS 0.3.21 Cooperlake", "OPENBLAS_CORETYPE"}},
       {[](Manifest& m) { m.prefill_chunk = 1024; },
        {"begun with precision bf16 and prefill chunks of 512 tokens", "would be bf16 and 1024"}},
       {[](Manifest& m) { m.precision = "f16"; }, {"here they would be f16 and 512"}},
