@@ -1,5 +1,4 @@
-// Products of keys with queries in AMX tiles, and how what comes next is fetched beside them. Included by
-// attention_amx_cpu.h and token_scores_amx_cpu.h alone.
+// Products of keys with queries in AMX tiles. Included by attention_amx_cpu.h and token_scores_amx_cpu.h alone.
 #pragma once
 
 #include "engine/kernels/amx_cpu.h"
@@ -14,30 +13,6 @@ namespace {
 
 constexpr uint32_t kTileDims = 32;  // of a tile of keys or queries
 static_assert(kTile == 2 * kTileRows && kSlots == kTileRows && kWidth == kTileRows);
-
-// ---- what comes next ------------------------------------------------------------------------------------------------
-// is fetched to the second-level cache, evenly beside all products: a core has many more such fetches under way than
-// of the first level, and they are not dropped.
-
-// Part `at / 64` of keys [8 * eight, 8 * eight + 8), eight lines: of one key after the other where a key has 1, 2, 4 or
-// 8 lines (4 % faster in random pages, groups of 1), else a line of each.
-TANDEM_INLINE void fetch_keys(const Tile& next, uint32_t eight, size_t at, size_t token_bytes) {
-  const char* const* keys = next.k + 8 * eight;
-  if (token_bytes > 8 * kRowBytes || (token_bytes & (token_bytes - 1)) != 0) {
-    for (uint32_t i = 0; i < 8; ++i) __builtin_prefetch(keys[i] + at, 0, 2);
-    return;
-  }
-  const int shift = __builtin_ctzll(token_bytes);
-  for (uint32_t i = 0; i < 8; ++i) {
-    const size_t byte = 8 * at + i * kRowBytes;
-    __builtin_prefetch(keys[byte >> shift] + (byte & (token_bytes - 1)), 0, 2);
-  }
-}
-// The values of two tokens.
-TANDEM_INLINE void fetch_values(const Tile& next, uint32_t pair, size_t token_bytes) {
-  for (size_t at = 0; at < token_bytes; at += kRowBytes)
-    for (uint32_t i = 0; i < 2; ++i) __builtin_prefetch(next.v[2 * pair + i] + at, 0, 2);
-}
 
 // ---- scores ---------------------------------------------------------------------------------------------------------
 

@@ -174,6 +174,7 @@ TANDEM_INLINE Fetch fetch_of(const Tile& tile) {
           nullptr,
           nullptr};
 }
+template <bool kTwice = true>
 TANDEM_INLINE void fetch_piece(Fetch& fetch) {
   if (fetch.at == fetch.stop) {
     if (fetch.run == fetch.end) return;
@@ -183,7 +184,8 @@ TANDEM_INLINE void fetch_piece(Fetch& fetch) {
     fetch.stop = fetch.at + fetch.run_bytes;
   }
   for (size_t line = 0; line < kPieceBytes; line += 64) __builtin_prefetch(fetch.at + line, 0, 2);
-  for (size_t line = 0; line < kPieceBytes; line += 64) __builtin_prefetch(fetch.again + line, 0, 2);
+  if (kTwice)
+    for (size_t line = 0; line < kPieceBytes; line += 64) __builtin_prefetch(fetch.again + line, 0, 2);
   fetch.at += kPieceBytes;
   fetch.again += kPieceBytes;
 }

@@ -295,15 +295,17 @@ TEST_P(Weights, CopiesAreTheSameWeights) {
 TEST_P(Weights, AFileThatIsWrittenIntoWhileItIsCopiedIsRefused) {
   write();
   const std::string whole = read_bytes(file_);
-  EXPECT_THAT(sentence_of([&] {
-                load_weights(folder_.path(), config_, {WeightPlace::In::memory, [&](std::uint64_t, std::uint64_t) {
-                                                         std::fstream(file_).write(whole.data(), 64);
-                                                         std::filesystem::last_write_time(
-                                                             file_, std::filesystem::file_time_type::clock::now() +
-                                                                        std::chrono::seconds(1));  // clocks are coarse
-                                                       }});
-              }),
-              AllOf(HasSubstr(file_.string()), HasSubstr("was written into while it was read")));
+  const auto write_into = [&](std::uint64_t, std::uint64_t) {
+    std::fstream(file_).write(whole.data(), 64);
+    const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::seconds(1);
+    std::filesystem::last_write_time(file_, later);  // clocks are coarse
+  };
+  EXPECT_THAT(
+      [&] {
+        load_weights(folder_.path(), config_, {WeightPlace::In::memory, write_into});
+      },
+      ::testing::ThrowsMessage<RunError>(
+          AllOf(HasSubstr(file_.string()), HasSubstr("was written into while it was read"))));
 }
 
 TEST_P(Weights, ACopyThatHasNoRoomIsRefusedAtOnce) {
