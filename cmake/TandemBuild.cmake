@@ -7,8 +7,13 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # Programs look for libraries in ../lib first, and so do the libraries they load: a copied folder of bin/ and lib/ runs
 # anywhere (scripts/bundle.sh). Where there is no such folder the system's are found as always.
+set(CMAKE_BUILD_RPATH "\$ORIGIN/../lib")
 set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib")
-set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)  # a build's own path ends in an empty part, which is the current folder
+# For programs that are installed. The path that a build has until then may end in an empty part, which is the current
+# folder, where a stranger's files may lie.
+function(tandem_final_rpath program)
+  set_target_properties(${program} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
 add_link_options(-Wl,--disable-new-dtags)
 
 find_program(TANDEM_CCACHE ccache)
