@@ -63,7 +63,7 @@ void prefill_attention(ThreadPool& pool, const float* q, std::span<const Prefill
     TANDEM_CHECK(head.type == kv[0].type && head.k_pages.size() >= pages && head.v_pages.size() >= pages,
                  "{} K and {} V pages of {} where {} are needed.", head.k_pages.size(), head.v_pages.size(),
                  to_string(head.type), pages);
-  constexpr std::uint32_t kTileRows = 192;  // 16 blocks of 6 rows
+  constexpr std::uint32_t kTileRows = 192;  // 32 blocks of 6 rows, 12 tiles of 16
   const std::uint32_t group = q_heads / kv_heads;
   const std::uint32_t tile_queries = std::max(1u, kTileRows / group);
   const std::uint32_t tiles = (n + tile_queries - 1) / tile_queries;
