@@ -42,6 +42,7 @@ Expr number_of(std::string_view text) {
   const std::size_t dot = digits.find('.'), exponent = digits.find('E');
   const std::string whole = digits.substr(0, std::min(dot, exponent));
   const std::string places = dot == std::string::npos ? "" : digits.substr(dot + 1, exponent - dot - 1);
+  if (places.find('.') != std::string::npos) throw UnreadFormula();  // 0,500,500 is read as 0.500.500
   mpq_class number(mpz_class("0" + whole + places, 10));
   long shift = -static_cast<long>(places.size());
   if (exponent != std::string::npos) {

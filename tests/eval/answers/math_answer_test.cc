@@ -152,6 +152,15 @@ TEST(MathAnswer, DifferentNumbersAreNeverEqualInAnyForm) {
           << first.text << " and " << second.text;
 }
 
+TEST(MathAnswer, WhatIsNoNumberHasNoExpression) {  // as Math-Verify 0.9.0 reads them
+  for (const char* text : {"0,500,500", "-0,500,500", "0,500.5", "0,500,500.25"}) {
+    const MathAnswer read = math_reference(std::string("\\boxed{") + text + "}");
+    EXPECT_FALSE(read.expression) << text;
+    EXPECT_TRUE(equal(text, text)) << text;
+  }
+  for (const char* text : {"0,500", "0,500,500", "0,500.5"}) EXPECT_TRUE(equal(text, "0.5")) << text;  // as far as read
+}
+
 TEST(BoxedContent, BoxesThatStandTogetherAreOne) {
   EXPECT_EQ(boxed_content("\\boxed{3}, \\boxed{5} and \\boxed{7}", Boxes::last), "3,5,7");
   EXPECT_EQ(boxed_content("\\boxed{1} is one of many words here, so \\boxed{2}", Boxes::last), "1,2");
