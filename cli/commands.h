@@ -28,6 +28,7 @@ void add_profile(Command app);
 void add_report(Command app);
 void add_reproduce(Command app);
 void add_simulate(Command app);
+void add_validate(Command app);
 
 void add_leval(Command eval);      // of eval
 void add_longbench(Command eval);  // of eval

@@ -34,6 +34,7 @@ void add_subcommands(Command app) {
   add_profile(app);
   add_fluxion(app);
   add_simulate(app);
+  add_validate(app);
   add_plan(app);
   add_reproduce(app);
   add_calibrate(app);

@@ -51,6 +51,9 @@ CostModel::CostModel(const HardwareProfile& p)
       gemm_flops_(per_second(p.device.gemm_tflops * 1e3)),
       attention_flops_(per_second(p.device.gemm_tflops * 1e3 * p.device.attention_efficiency)),
       select_flops_(per_second(p.device.gemm_tflops * 1e3 * p.device.select_efficiency)),
+      prefill_attention_flops_(per_second(given_or(p.device.prefill_attention_tflops, p.device.gemm_tflops) * 1e3)),
+      product_ns_(p.device.product_ns),
+      attention_ns_(p.device.attention_ns),
       peer_link_(per_second(p.peer.gbps)),
       peer_latency_(p.peer.latency_ns),
       dram_(per_second(p.host.dram_gbps)),
@@ -130,9 +133,14 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     alone = longer(longer(part(together, rates.together), part(apart, rates.thread * threads)),
                    part(cost.flops, flops_thread_ * threads));
   } else {
-    const std::uint64_t flops_rate = cost.work == Work::attention ? attention_flops_
-                                     : cost.work == Work::select  ? select_flops_
-                                                                  : gemm_flops_;
+    const std::uint64_t flops_rate = cost.work == Work::attention           ? attention_flops_
+                                     : cost.work == Work::select            ? select_flops_
+                                     : cost.work == Work::prefill_attention ? prefill_attention_flops_
+                                                                            : gemm_flops_;
+    const bool product = cost.work == Work::weights || cost.work == Work::gemm,
+               attends = cost.work == Work::attention || cost.work == Work::prefill_attention;
+    const bool computes = lane.kind == LaneKind::device_compute || lane.kind == LaneKind::side_compute || peer;
+    if (computes) phases.fixed += std::max(cost.heavy, 1u) * (product ? product_ns_ : attends ? attention_ns_ : 0);
     at(peer ? Resource::peer_flops : Resource::device_flops) =
         longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }

@@ -1,6 +1,8 @@
 // How long an operation takes alone, and how much of each shared resource it uses while it runs.
 //
-// An operation has a fixed phase (latency) and a flow phase of T ns. T is the longest of its times on the resources it
+// An operation has a fixed phase (latency) and a flow phase of T ns. Products and attention on a device have a fixed time
+// for each kernel: what is measured of them is a line over bytes that does not begin at 0 (hardware/validation). Kernels
+// of copy lanes, which attend over the link, have none: the link's curve holds it. T is the longest of its times on the resources it
 // uses: bytes or FLOPs over the rate that this kind of work reaches there. All arithmetic is in integers, so that every
 // compiler and machine computes the same nanoseconds.
 #pragma once
@@ -79,7 +81,8 @@ class CostModel {
   };
   std::vector<Point> h2d_, h2d_gather_, d2h_;
   std::uint64_t stream_hbm_, weights_hbm_, attention_hbm_, select_hbm_;
-  std::uint64_t gemm_flops_, attention_flops_, select_flops_;
+  std::uint64_t gemm_flops_, attention_flops_, select_flops_, prefill_attention_flops_;
+  Nanos product_ns_, attention_ns_;
   std::uint64_t peer_link_;
   Nanos peer_latency_;
   struct HostRates {

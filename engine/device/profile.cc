@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char *kProfiles = "hardware/profiles", *kDevices = "hardware/devices", *kLinks = "hardware/links";
+
 // One list of all fields serves reading, writing and the check that each has a source. `given(group, key)`: whether an
 // optional one is there; of `peer`, all or none.
 template <class Profile, class Given, class Visit>
@@ -25,9 +27,13 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("device", "hbm_gbps", p.device.hbm_gbps);
   visit("device", "stream_efficiency", p.device.stream_efficiency);
   if (given("device", "weights_efficiency")) visit("device", "weights_efficiency", p.device.weights_efficiency);
+  if (given("device", "product_ns")) visit("device", "product_ns", p.device.product_ns);
   visit("device", "attention_efficiency", p.device.attention_efficiency);
+  if (given("device", "attention_ns")) visit("device", "attention_ns", p.device.attention_ns);
   visit("device", "select_efficiency", p.device.select_efficiency);
   visit("device", "gemm_tflops", p.device.gemm_tflops);
+  if (given("device", "prefill_attention_tflops"))
+    visit("device", "prefill_attention_tflops", p.device.prefill_attention_tflops);
   visit("device", "launch_ns", p.device.launch_ns);
   visit("device", "segment_launch_ns", p.device.segment_launch_ns);
   visit("device", "op_floor_ns", p.device.op_floor_ns);
@@ -72,7 +78,7 @@ struct Plausible {
 constexpr Plausible kPlausible[] = {{"device.memory_gb", 0.1, 1e4, "10^9 bytes"},
                                     {"host.memory_gb", 0.1, 1e5, "10^9 bytes"},
                                     {"hbm_gbps", 10, 1e5, "10^9 bytes per second"},
-                                    {"gemm_tflops", 0.05, 2e4, "10^12 operations per second"},
+                                    {"_tflops", 0.05, 2e4, "10^12 operations per second"},
                                     {"_curve", 1e-4, 5e3, "10^9 bytes per second"},
                                     {"gbps_per_thread", 0.01, 1e3, "10^9 bytes per second"},
                                     {"gflops_per_thread", 0.05, 2e4, "10^9 operations per second"},
@@ -141,11 +147,6 @@ class Reader {
       if (!out.empty() && point.piece_bytes <= out.back().piece_bytes) {
         fail(path, "is not sorted: {} bytes come after {}.", point.piece_bytes, out.back().piece_bytes);
       }
-      if (!out.empty() && static_cast<double>(point.piece_bytes) / point.gbps <
-                              static_cast<double>(out.back().piece_bytes) / out.back().gbps) {
-        fail(path, "makes a piece of {} bytes faster than one of {}; check their rates.", point.piece_bytes,
-             out.back().piece_bytes);
-      }
       out.push_back(point);
     }
   }
@@ -178,12 +179,48 @@ void refuse_unknown(const Reader& reader, const Json& object, const std::string&
   }
 }
 
+/// Names of the files of a folder of hardware, without .json, sorted.
+std::vector<std::string> shipped_names(const char* folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path(folder))) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Json shipped_json(const char* folder, const std::string& name) {
+  const std::filesystem::path path = data_path(folder) / (name + ".json");
+  return parse_ordered_json(read_file(path, kMostOfAFile), path.string());
+}
+
+/// Fills in what a group leaves to the part that it names.
+void take_part(const Reader& reader, Json& profile, const char* group, const char* folder) {
+  const auto own = profile.find(group);
+  if (own == profile.end() || !own->is_object() || !own->contains("of")) return;
+  const std::string path = std::string(group) + ".of", name = reader.text((*own)["of"], path);
+  const std::vector<std::string> names = shipped_names(folder);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    reader.fail(path, "is '{}'.{} There are: {}.", name, did_you_mean(name, names), join_names(names));
+  own->erase("of");
+  const Json part = shipped_json(folder, name);
+  Json& sources = profile["sources"];
+  for (const auto& [key, value] : part.at(group).items()) {
+    if (own->contains(key)) continue;
+    (*own)[key] = value;
+    const std::string field = std::string(group) + "." + key;
+    if (sources.is_object() && !sources.contains(field)) sources[field] = part.at("sources").at(field);
+  }
+}
+
 }  // namespace
 
 HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file) {
   const Reader reader(file);
-  const Json json = parse_ordered_json(text, file);
+  Json json = parse_ordered_json(text, file);
   if (!json.is_object()) throw_input_error("{}: a profile is a JSON object, not {}.", file, json.type_name());
+  take_part(reader, json, "device", kDevices);
+  take_part(reader, json, "link", kLinks);
 
   HardwareProfile profile;
   profile.name = name;
@@ -227,6 +264,9 @@ std::string profile_to_json(const HardwareProfile& profile) {
   const auto given = [&](std::string_view group, std::string_view key) {
     if (group == "peer") return profile.peer.gbps > 0;
     if (key == "weights_efficiency") return profile.device.weights_efficiency > 0;
+    if (key == "product_ns") return profile.device.product_ns > 0;
+    if (key == "attention_ns") return profile.device.attention_ns > 0;
+    if (key == "prefill_attention_tflops") return profile.device.prefill_attention_tflops > 0;
     if (key == "layer_ns") return profile.device.layer_ns > 0;
     if (key == "memory_gb") return profile.host.memory_gb > 0;
     if (key == "h2d_gather_curve") return !profile.link.h2d_gather_curve.empty();
@@ -249,12 +289,27 @@ std::string profile_to_json(const HardwareProfile& profile) {
 }
 
 std::vector<std::string> profile_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(data_path("hardware/profiles"))) {
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  return shipped_names(kProfiles);
+}
+
+std::vector<DeviceFacts> device_facts() {
+  std::vector<DeviceFacts> out;
+  for (const std::string& name : shipped_names(kDevices)) {
+    const Json json = shipped_json(kDevices, name);
+    out.push_back({name, json.at("hardware").get<std::vector<std::string>>(), json.at("l2_mb").get<double>()});
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  return out;
+}
+
+HardwareProfile profile_of_device(const std::string& device) {
+  const Json facts = shipped_json(kDevices, device);
+  Json json = shipped_json(kProfiles, facts.at("like").get<std::string>());
+  json["title"] = facts.at("title");
+  json["device"] = {{"of", device}};
+  Json& sources = json["sources"];
+  for (auto source = sources.begin(); source != sources.end();)
+    source = source.key().starts_with("device.") ? sources.erase(source) : std::next(source);
+  return parse_profile(json_text(json), device, device);
 }
 
 HardwareProfile load_profile(std::string_view name_or_path) {
@@ -267,7 +322,7 @@ HardwareProfile load_profile(std::string_view name_or_path) {
       throw_input_error("There is no hardware profile '{}'.{} There are: {}. A path to a JSON file works too.", given,
                         did_you_mean(given, names), join_names(names));
     }
-    path = data_path("hardware/profiles") / (given + ".json");
+    path = data_path(kProfiles) / (given + ".json");
   }
   const std::string text = read_file(path, kMostOfAFile, fmt::format("The hardware profile {}", path.string()));
   return parse_profile(text, path.stem().string(), path.string());

@@ -29,9 +29,12 @@ struct HardwareProfile {
     double hbm_gbps = 0;              // datasheet bandwidth
     double stream_efficiency = 0;     // share of it that streaming kernels reach, in (0, 1]
     double weights_efficiency = 0;    // optional: share that products of a decode step reach; 0: as streaming kernels
+    Nanos product_ns = 0;             // optional: fixed time of a matrix product, beside its bytes or FLOPs
     double attention_efficiency = 0;  // share that decode attention over pages reaches, of HBM and of FLOPs
+    Nanos attention_ns = 0;           // optional: fixed time of an attention kernel: start, splits, their merge
     double select_efficiency = 0;     // share that digest scoring and top-k reach
     double gemm_tflops = 0;           // achieved bf16 rate of large matrix products
+    double prefill_attention_tflops = 0;  // optional: the same of causal attention over a prompt; 0: as products
     Nanos launch_ns = 0;              // control time of one kernel or copy launch
     Nanos segment_launch_ns = 0;      // control time of one graph launch; 0: no graphs, every kernel is launched
     Nanos op_floor_ns = 0;            // smallest duration of a kernel inside a segment
@@ -90,7 +93,21 @@ HardwareProfile load_profile(std::string_view name_or_path);
 /// The profiles that ship, sorted.
 std::vector<std::string> profile_names();
 
-/// Reads one profile from JSON text; `file` is for error sentences.
+/// A GPU of hardware/devices: what its datasheet says, and how profiles and measurements name it.
+struct DeviceFacts {
+  std::string name;                   // file name without .json
+  std::vector<std::string> hardware;  // names in texts: "H100 SXM 80GB"
+  double l2_mb = 0;                   // 10^6 bytes; what fits may never be read from memory when it is timed in a loop
+};
+
+/// All of hardware/devices, sorted by name.
+std::vector<DeviceFacts> device_facts();
+
+/// A machine with this GPU of hardware/devices: host, link and hand-offs are those of the profile that its file names.
+HardwareProfile profile_of_device(const std::string& device);
+
+/// Reads one profile from JSON text; `file` is for error sentences. A group "device" or "link" that has the field "of"
+/// takes what it does not say itself from that file of hardware/devices or hardware/links, sources included.
 HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file);
 
 /// The profile as JSON text that parse_profile reads back to the same numbers.

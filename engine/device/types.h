@@ -68,6 +68,7 @@ enum class Work : std::uint8_t {
   weights,    // products of a decode step, which read the weights once
   gemm,       // matrix products with many rows (prefill)
   attention,  // partial attention over selected KV
+  prefill_attention,  // causal attention of a prompt's chunk
   select,     // scoring digests and top-k
   fixed,      // duration is Cost::fixed_ns alone (policy code)
 };
@@ -137,7 +138,8 @@ struct Cost {
   // arguments, which large batches need, a page table's new slots (once in 16 tokens of a sequence), and what cuBLASLt
   // adds for products that it cuts. 1 of an operation that only copies.
   std::uint32_t kernels = 1;
-  // Of `kernels`: those that share its bytes and FLOPs, one behind the other. Each of the others takes the floor.
+  // Of `kernels`: those that share its bytes and FLOPs, one behind the other: products, attention. The profile's fixed
+  // times of such kernels count for each. Each of the others takes the floor.
   std::uint32_t heavy = 1;
   std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
   std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane

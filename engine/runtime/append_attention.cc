@@ -102,7 +102,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   Op op;
   op.name = "append attention";
   op.layer = layer;
-  op.cost.work = Work::gemm;
+  op.cost.work = Work::prefill_attention;
   op.cost.flops = 4 * (rows * tokens - std::uint64_t{rows} * (rows - 1) / 2) * width;  // no row attends a later one
   op.cost.hbm = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows), device_lse_.writes(0, rows)};

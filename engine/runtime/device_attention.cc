@@ -10,6 +10,7 @@
 #include "engine/kernels/paged_attention.h"
 #include "engine/runtime/device_work.h"
 #include "engine/runtime/host_parts.h"
+#include "engine/runtime/layer_costs.h"
 
 namespace tandem {
 namespace {
@@ -18,10 +19,7 @@ constexpr std::size_t kNoScores = ~std::size_t{0};
 
 std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) const {
   const ModelShape& shape = forward_.shape();
-  const std::uint64_t bytes = tokens * 2 * kv_.shape().vector_bytes();
-  cost.hbm += bytes;
-  cost.context += bytes;
-  cost.flops += tokens * 4 * shape.group() * shape.head_dim;
+  add_decode_attention(cost, tokens, kv_.shape().vector_bytes(), shape.group(), shape.head_dim);
   return tokens;
 }
 
@@ -183,7 +181,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
     work.fixed[row].entries.assign(shape.kv_heads, 0);
   }
   work.cost.work = Work::attention;
-  work.cost.hbm = std::uint64_t{2} * rows * shape.q_heads * shape.head_dim * sizeof(float);
+  work.cost.hbm = query_bytes(rows, shape.q_heads, shape.head_dim);
   Op op;
   op.name = "device attention";
   op.layer = context.layer;

@@ -13,6 +13,7 @@
 #include "engine/kernels/linear.h"
 #include "engine/kernels/log_probability.h"
 #include "engine/kernels/norm.h"
+#include "engine/runtime/layer_costs.h"
 
 namespace tandem {
 
@@ -102,10 +103,7 @@ void Forward::observe(ForwardObserver* observer) {
 Cost Forward::weights_cost(Phase phase, std::initializer_list<MatrixView> weights, std::uint32_t rows) const {
   Cost cost;
   cost.work = phase == Phase::prefill ? Work::gemm : Work::weights;
-  for (const MatrixView& w : weights) {
-    cost.hbm += w.bytes() + std::uint64_t{rows} * (w.cols + w.rows) * sizeof(float);
-    cost.flops += std::uint64_t{2} * rows * w.rows * w.cols;
-  }
+  for (const MatrixView& w : weights) add_product(cost, rows, w.rows, w.cols, w.bytes());
   return cost;
 }
 
@@ -245,11 +243,8 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
   Op op;
   op.name = "prefill attention";
   op.layer = layer;
-  op.cost.work = Work::gemm;
-  const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;
-  op.cost.flops = 4 * pairs * shape_.q_heads * shape_.head_dim;
-  op.cost.hbm = std::uint64_t{blocks} * kv_.shape().slot_bytes() +
-                std::uint64_t{2} * rows * shape_.q_heads * shape_.head_dim * sizeof(float);
+  op.cost.work = Work::prefill_attention;
+  add_prefill_attention(op.cost, first, rows, shape_.q_heads, shape_.head_dim, blocks * kv_.shape().slot_bytes());
   op.access = {q_.reads(0, rows), attention_.writes(0, rows)};
   kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
   std::vector<std::uint32_t> slots;

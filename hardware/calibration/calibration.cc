@@ -136,18 +136,29 @@ class Calibrator {
     out_.set("device.hbm_gbps", d.hbm_gbps, peak);
     if (read != nullptr) stream = From{read->value / d.hbm_gbps, "device_read of the largest size over hbm_gbps", read};
     out_.set("device.stream_efficiency", d.stream_efficiency, stream);
-    out_.set_optional("device.weights_efficiency", d.weights_efficiency, weights(d.hbm_gbps));
-    out_.set("device.attention_efficiency", d.attention_efficiency,
-             kernel("decode_attention", 0, 1 / d.hbm_gbps, " over hbm_gbps"));
+    const std::optional<From> products = weights(d.hbm_gbps),
+                              attention = kernel("decode_attention", 0, 1 / d.hbm_gbps, " over hbm_gbps");
+    out_.set_optional("device.weights_efficiency", d.weights_efficiency, products);
+    fixed_time("device.product_ns", d.product_ns, products.has_value());
+    out_.set("device.attention_efficiency", d.attention_efficiency, attention);
+    fixed_time("device.attention_ns", d.attention_ns, attention.has_value());
     out_.set("device.select_efficiency", d.select_efficiency,
              kernel("score_blocks", 0, 1 / d.hbm_gbps, " over hbm_gbps"));
     const ProbeFigure* gemm = nullptr;
     for (const ProbeFigure* figure : probe_.all("gemm", {{"phase", "prefill"}}))
       if (gemm == nullptr || figure->value > gemm->value) gemm = figure;
     out_.set("device.gemm_tflops", d.gemm_tflops, measured_by(gemm, "gemm, the fastest of the prefill shapes"));
+    out_.set_optional("device.prefill_attention_tflops", d.prefill_attention_tflops, std::nullopt);
     out_.set("device.launch_ns", d.launch_ns,
              measured_by(probe_.find("launch_host", {{"what", "kernel"}}), "launch_host of a kernel"));
     launches();
+  }
+
+  /// A measured rate of one shape contains what the kernel takes besides.
+  void fixed_time(const char* field, Nanos& value, bool measured) {
+    if (!measured) return out_.set_optional(field, value, std::nullopt);
+    if (const Nanos before = std::exchange(value, 0); before > 0)
+      out_.note(field, before, value, FieldWriter::kMeasured, "measured: the rate contains the fixed time");
   }
 
   /// Of graphs the control thread launches one for many kernels; without them it launches each.

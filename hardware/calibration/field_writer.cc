@@ -77,12 +77,6 @@ void FieldWriter::set(const std::string& field, Nanos& value, const std::optiona
 void FieldWriter::set(const std::string& field, std::vector<LinkPoint>& value, std::vector<LinkPoint> measured,
                       const std::string& what) {
   for (LinkPoint& point : measured) point.gbps = rounded(point.gbps);
-  // Rounding can put two sizes that take as long in the wrong order.
-  for (std::size_t i = measured.size(); i-- > 1;) {
-    const double time = static_cast<double>(measured[i].piece_bytes) / measured[i].gbps;
-    double& gbps = measured[i - 1].gbps;
-    while (static_cast<double>(measured[i - 1].piece_bytes) / gbps > time) gbps *= 1.0001;
-  }
   const std::vector<LinkPoint> before = std::exchange(value, std::move(measured));
   note(field, before, value, kMeasured, measured_source({0, what}));
 }

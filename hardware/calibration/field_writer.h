@@ -50,7 +50,7 @@ class FieldWriter {
   void set_optional(const std::string& field, T& value, const std::optional<MeasuredValue>& from) {
     if (value > 0 || (from && from->value > 0)) set(field, value, from);
   }
-  /// The link's rates, rounded so that no longer piece takes less time; `measured` has a point.
+  /// The link's rates; `measured` has a point.
   void set(const std::string& field, std::vector<LinkPoint>& value, std::vector<LinkPoint> measured,
            const std::string& what);
 

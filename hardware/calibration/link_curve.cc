@@ -62,7 +62,6 @@ LinkCurve link_curve(const ProbeReport& probe, const std::string& direction, con
     seconds.push_back(time.seconds);
     if (curve.points.size() == 1) curve.once_us = time.once * 1e6;
   }
-  for (std::size_t i = seconds.size(); i-- > 1;) seconds[i - 1] = std::min(seconds[i - 1], seconds[i]);
   for (std::size_t i = 0; i < seconds.size(); ++i)
     curve.points[i].gbps = static_cast<double>(curve.points[i].piece_bytes) / seconds[i] * 1e-9;
   return curve;

@@ -1,0 +1,124 @@
+// tandem validate: predictions beside published measurements, with the error of each.
+#include <filesystem>
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/say.h"
+#include "cli/session.h"
+#include "engine/common/error.h"
+#include "engine/common/paths.h"
+#include "engine/common/read_file.h"
+#include "engine/common/version.h"
+#include "eval/report/links.h"
+#include "eval/report/markdown.h"
+#include "eval/report/output_folder.h"
+#include "eval/report/run_files.h"
+#include "eval/tables/tables.h"
+#include "eval/validate/validation.h"
+
+namespace tandem::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kValidateFooter = R"(
+Examples:
+  tandem validate                                   the shipped points: errors by kind of figure
+  tandem validate --out runs/validation             every point, with a plot: report.html, validation.json
+  tandem validate --points mine.json --every        points of your own, one line each
+
+A point is what somebody measured on named hardware: a kernel, a transfer, a decode step. The command predicts it with
+the cost model that `tandem simulate` uses and prints the signed error. Groups of points (hardware x engine) either
+fitted the cost model (calibration) or did not (validation); trust the errors of the latter.
+
+Levels are never pooled. machine: the hardware with the best kernels that were measured on it. this engine: this
+engine's launches included. a published engine: one declared overhead per layer for that engine.
+
+hardware/validation/README.md explains the file's fields.)";
+
+constexpr const char* kFile = "validation.json";
+
+struct ValidateArguments {
+  std::string points, out;
+  bool every = false, force = false, no_plot = false, quiet = false;
+};
+
+eval::OutputFolder open_folder(const ValidateArguments& a) {
+  if (a.out.empty()) {
+    if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
+    return {};
+  }
+  const fs::path found = eval::normalised(a.out);
+  std::error_code ignored;
+  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
+    throw_input_error("--out: '{}' is a file: name a folder.", a.out);
+  eval::OutputFolder folder = eval::OutputFolder::make(found);
+  const bool there = folder.has(kFile);
+  if (there && !a.force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", a.out);
+  const eval::FileSet files = {{}, {}, [](std::string_view name) {
+                                 return name == kFile || name == "report.md" || name == "report.html" ||
+                                        name == "plot.png" || name == "plot.svg";
+                               }};
+  if (!there && !folder.is_free(files))
+    throw_input_error("--out: '{}' has files that are no validation's: name another folder.", a.out);
+  eval::refuse_links(folder.path());
+  return folder;
+}
+
+void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, const eval::Validation& validation) {
+  const std::string command = fmt::format("tandem validate{}", a.points.empty() ? "" : " --points " + shell_word(a.points)),
+                    program = fmt::format("tandem {} ({})", version(), git_commit());
+  folder.write(kFile, eval::validation_json(validation, command, program));
+  const bool plotted = draw("eval/validate/plot_validation.py", folder.path(), "plot", !a.no_plot);
+  folder.write("report.md",
+               fmt::format("# Predictions beside measurements\n\n{}{}\nMade by {}: {}\n",
+                           plotted ? "![Predicted beside measured](plot.png)\n\n" : "",
+                           eval::validation_text(validation, /*markdown=*/true, /*every_point=*/true), program,
+                           eval::markdown_code(command)));
+  folder.write("report.html",
+               eval::tables_page("Predictions beside measurements", "",
+                                 std::vector<eval::PageFolder>{{folder.path().filename().string(), folder.path().string(), true}},
+                                 fmt::format("Made by {}.", program)));
+}
+
+void validate(const ValidateArguments& a) {
+  const fs::path file = a.points.empty() ? data_path("hardware/validation/points.json") : fs::path(a.points);
+  const std::string what = a.points.empty() ? file.string() : "--points '" + a.points + "'";
+  const std::vector<eval::MeasuredPoint> points =
+      eval::parse_points(read_file(file, kMostOfAFile, what), file.string());
+  const eval::OutputFolder folder = open_folder(a);
+  Progress progress("comparing", Progress::standard(a.quiet));
+  eval::Validation validation;
+  try {
+    validation = eval::validate(
+        points, a.points.empty() ? "hardware/validation/points.json" : a.points,
+        [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total, ""); }, [] { return interrupted(); });
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted; nothing was written.");
+  }
+  progress.finish();
+  if (folder.held()) write_files(a, folder, validation);
+  print("{}", eval::validation_text(validation, /*markdown=*/false, a.every));
+  if (folder.held()) print("\n{}: report.html, report.md, {}\n", a.out, kFile);
+  check_stdout();
+}
+
+}  // namespace
+
+void add_validate(Command app) {
+  Command command = app.subcommand("validate", "How far predictions are from published measurements");
+  auto arguments = std::make_shared<ValidateArguments>();
+  command.option("--points", arguments->points, "A file of measured points [hardware/validation/points.json]");
+  command.flag("--every", arguments->every, "Print the errors by device and of each point, too");
+  command.option("--out", arguments->out, "Folder for the report, the figures and a plot; none: printed alone");
+  command.flag("--force", arguments->force, "Replace the validation in that folder");
+  command.flag("--no-plot", arguments->no_plot, "Draw no plot");
+  command.flag("--quiet", arguments->quiet, "No progress line");
+  command.footer(kValidateFooter);
+  command.callback([arguments] { validate(*arguments); });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,220 @@
+#include "eval/validate/points.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "engine/model/presets.h"
+
+namespace tandem::eval {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class PointReader {
+ public:
+  PointReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json.is_object()) throw_input_error("{} is {}; a point is an object.", where_, json_excerpt(json));
+  }
+
+  std::string required(const char* field) const {
+    std::string text = optional_text(field);
+    if (text.empty()) throw_input_error("{}: the field '{}' is missing or empty.", where_, field);
+    return text;
+  }
+
+  /// Empty for what is absent, null or no text.
+  std::string optional_text(const char* field) const {
+    const auto found = json_.find(field);
+    return found != json_.end() && found->is_string() ? found->get<std::string>() : "";
+  }
+
+  std::optional<double> number(const char* field) const {
+    const auto found = json_.find(field);
+    if (found == json_.end() || !found->is_number()) return std::nullopt;
+    const double value = found->get<double>();
+    if (!std::isfinite(value) || value < 0)
+      throw_input_error("{}: the field '{}' is {}; it must not be negative.", where_, field, json_excerpt(*found));
+    return value;
+  }
+
+  double positive(const char* field) const {
+    const std::optional<double> value = number(field);
+    if (!value || *value <= 0)
+      throw_input_error("{}: the field '{}' is {}; it must be a number above 0.", where_, field,
+                        json_.contains(field) ? json_excerpt(json_.at(field)) : "missing");
+    return *value;
+  }
+
+ private:
+  const Json& json_;
+  std::string where_;
+};
+
+std::optional<double> as_number(const std::string& digits) {
+  return digits.size() > 12 ? std::nullopt : std::optional(std::stod(digits));
+}
+
+/// Mean context of a text: "0 -> 512 while generating", "5 -> about 200", "prompt 128, output 128", "first 32 tokens",
+/// "32 tokens at offset 4000".
+std::optional<double> mean_context(const std::string& text) {
+  struct Form {
+    std::regex pattern;
+    double first, second;  // their weights in the mean
+  };
+  static const std::array<Form, 4> forms = {
+      Form{std::regex(R"(^(\d+) -> (?:about )?(\d+))"), 0.5, 0.5},
+      Form{std::regex(R"(^prompt (\d+), output (\d+))"), 1, 0.5},
+      Form{std::regex(R"(^(\d+) tokens at offset (\d+))"), 0.5, 1},
+      Form{std::regex(R"(^(first) (\d+) tokens)"), 0, 0.5},
+  };
+  for (const Form& form : forms) {
+    std::smatch found;
+    if (!std::regex_search(text, found, form.pattern)) continue;
+    const std::optional<double> first = form.first > 0 ? as_number(found[1]) : 0, second = as_number(found[2]);
+    if (!first || !second) return std::nullopt;
+    return form.first * *first + form.second * *second;
+  }
+  return std::nullopt;
+}
+
+MeasuredPoint read_point(const Json& json, const std::string& file, std::size_t index) {
+  const PointReader numbered(json, fmt::format("{}: points[{}]", file, index));
+  MeasuredPoint p;
+  p.id = numbered.required("id");
+  const PointReader reader(json, fmt::format("{}: the point '{}'", file, p.id));
+  p.kind = reader.required("kind");
+  p.hardware = reader.required("hardware");
+  p.unit = reader.required("unit");
+  p.source = reader.required("source");
+  p.value = reader.positive("value");
+  p.metric = reader.optional_text("metric");
+  p.engine = reader.optional_text("engine");
+  p.model = reader.optional_text("model");
+  p.model_shape = reader.optional_text("model_shape");
+  p.precision = reader.optional_text("precision");
+  p.submission = reader.optional_text("submission");
+  p.note = reader.optional_text("note");
+  p.batch = reader.number("batch");
+  p.tokens = reader.number("tokens");
+  p.prefix_tokens = reader.number("prefix_tokens");
+  p.prompt_tokens = reader.number("prompt_tokens");
+  p.generated_tokens = reader.number("generated_tokens");
+  p.transfer_bytes = reader.number("transfer_bytes");
+  p.descriptors = reader.number("descriptors");
+  p.context = reader.number("context");
+  p.context_text = reader.optional_text("context");
+  if (!p.context) p.context = mean_context(p.context_text);
+  const double gpus = reader.number("gpus").value_or(1);
+  p.gpus = static_cast<std::uint32_t>(std::clamp(gpus, 0.0, 1e6));
+  return p;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+}  // namespace
+
+std::vector<MeasuredPoint> parse_points(std::string_view text, const std::string& file) {
+  const Json json = parse_ordered_json(text, file);
+  if (!json.is_object() || !json.contains("points") || !json["points"].is_array())
+    throw_input_error("{}: a file of measured points is an object with a list 'points'.", file);
+  std::vector<MeasuredPoint> points;
+  std::set<std::string> ids;
+  for (const Json& entry : json["points"]) {
+    points.push_back(read_point(entry, file, points.size()));
+    if (!ids.insert(points.back().id).second)
+      throw_input_error("{}: the id '{}' occurs twice.", file, points.back().id);
+  }
+  if (points.empty()) throw_input_error("{}: the list 'points' is empty.", file);
+  return points;
+}
+
+std::optional<double> nanoseconds(const MeasuredPoint& point) {
+  const std::string unit = point.unit.substr(0, point.unit.find(' '));
+  const double in_ns = unit == "s" ? 1e9 : unit == "ms" ? 1e6 : unit == "us" ? 1e3 : unit == "ns" ? 1 : 0;
+  if (in_ns == 0) return std::nullopt;
+  return point.value * in_ns;
+}
+
+std::optional<HeadShape> head_shape(const MeasuredPoint& point) {
+  static const std::regex forms[] = {std::regex(R"((\d{1,5}) query heads, (\d{1,5}) KV heads?, head_dim (\d{1,5}))"),
+                                     std::regex(R"((\d{1,5})/(\d{1,5}) heads, d (\d{1,5}))")};
+  for (const std::regex& form : forms) {
+    std::smatch found;
+    if (!std::regex_search(point.model_shape, found, form)) continue;
+    const auto number = [&](int i) { return static_cast<std::uint32_t>(std::stoul(found[i])); };
+    const HeadShape shape{number(1), number(2), number(3)};
+    if (shape.kv_heads == 0 || shape.q_heads % shape.kv_heads != 0 || shape.head_dim == 0) return std::nullopt;
+    return shape;
+  }
+  return std::nullopt;
+}
+
+std::optional<MatrixShape> matrix_shape(const MeasuredPoint& point) {
+  static const std::regex form(R"(N=(\d{1,7}) K=(\d{1,7}))");
+  std::smatch found;
+  if (std::regex_search(point.model_shape, found, form)) return MatrixShape{std::stoull(found[1]), std::stoull(found[2])};
+  const std::string preset = preset_of(point.model);
+  if (preset.empty()) return std::nullopt;
+  const ModelConfig c = preset_config(preset);
+  const std::uint64_t q = std::uint64_t{c.q_heads} * c.head_dim, kv = std::uint64_t{c.kv_heads} * c.head_dim;
+  struct Layer {
+    const char* name;
+    MatrixShape shape;
+  };
+  const Layer layers[] = {{"qkv_proj", {q + 2 * kv, c.hidden}},
+                          {"attn_pre_proj", {q + 2 * kv, c.hidden}},
+                          {"q_proj", {q, c.hidden}},
+                          {"attn_post_proj", {c.hidden, q}},
+                          {"o_proj", {c.hidden, q}},
+                          {"gate_up_proj", {2 * std::uint64_t{c.intermediate}, c.hidden}},
+                          {"mlp_up_proj", {2 * std::uint64_t{c.intermediate}, c.hidden}},
+                          {"gate_proj", {c.intermediate, c.hidden}},
+                          {"mlp_down_proj", {c.hidden, c.intermediate}},
+                          {"down_proj", {c.hidden, c.intermediate}},
+                          {"lm_head", {c.vocab, c.hidden}}};
+  for (const Layer& layer : layers)
+    if (point.metric.find(layer.name) != std::string::npos) return layer.shape;
+  return std::nullopt;
+}
+
+std::string preset_of(std::string_view model) {
+  struct Name {
+    const char *part, *preset;
+  };
+  // Models of one shape have one preset. The first part that occurs counts.
+  static constexpr Name kNames[] = {{"fp8", ""},
+                                    {"llama-2-7b", "llama-2-7b"},
+                                    {"llama-7b", "llama-2-7b"},
+                                    {"llama-2-70b", "llama-2-70b"},
+                                    {"mistral 7b", "mistral-7b"},
+                                    {"llama-3-70b", "llama-3.1-70b"},
+                                    {"llama-3.1-70b", "llama-3.1-70b"},
+                                    {"llama-3-8b", "llama-3.1-8b"},
+                                    {"llama-3.1-8b", "llama-3.1-8b"},
+                                    {"llama3 8b", "llama-3.1-8b"},
+                                    {"qwen2.5-7b", "qwen2.5-7b"},
+                                    {"qwen2.5-14b", "qwen2.5-14b"},
+                                    {"qwen2.5-32b", "qwen2.5-32b"},
+                                    {"qwen3-1.7b", "qwen3-1.7b"},
+                                    {"qwen3-4b", "qwen3-4b"},
+                                    {"qwen3-8b", "qwen3-8b"},
+                                    {"qwen3-14b", "qwen3-14b"},
+                                    {"qwen3-32b", "qwen3-32b"}};
+  const std::string name = lower(model);
+  for (const Name& known : kNames)
+    if (name.find(known.part) != std::string::npos) return known.preset;
+  return "";
+}
+
+}  // namespace tandem::eval

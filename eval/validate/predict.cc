@@ -1,0 +1,288 @@
+#include "eval/validate/predict.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "engine/common/paths.h"
+#include "engine/common/read_file.h"
+#include "engine/device/cost_model.h"
+#include "engine/model/model.h"
+#include "engine/model/presets.h"
+#include "engine/runtime/layer_costs.h"
+#include "eval/target/target.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr double kDecodeRows = 256;  // products of more rows are a prefill's
+constexpr std::uint64_t kVectorBytes = 2;
+
+nlohmann::json validation_file(const char* name) {
+  const std::string path = (data_path("hardware/validation") / name).string();
+  return parse_json(read_file(path), path);
+}
+
+/// Full attention chooses nothing, but a prediction has a workload.
+Workload any_workload() {
+  const std::string path = data_path("hardware/workloads/published.json").string();
+  return parse_workload(read_file(path), path);
+}
+
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+/// Whether `name` stands in `text` as words of its own: no "RTX 4090" in "RTX 4090D".
+bool names(const std::string& text, const std::string& name) {
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    if ((at == 0 || !is_word(text[at - 1])) && (end == text.size() || !is_word(text[end]))) return true;
+  }
+  return false;
+}
+
+/// 16-bit weights and KV, as a text says it; texts without a number of bits are taken to be.
+bool is_16_bit(const std::string& precision) {
+  for (const char* other : {"FP8", "fp8", "INT", "int8", "int4", "Q8", "Q4", "quantised weights"})
+    if (precision.find(other) != std::string::npos) return false;
+  return true;
+}
+
+/// Nanoseconds of an operation that runs alone.
+double kernel_ns(const HardwareProfile& hardware, const Cost& cost) {
+  LaneInfo lane;
+  lane.kind = cost.h2d > 0 ? LaneKind::h2d : cost.d2h > 0 ? LaneKind::d2h : LaneKind::device_compute;
+  const Phases phases = CostModel(hardware).phases(cost, lane);
+  return static_cast<double>(phases.fixed + phases.flow);
+}
+
+void skip(Comparison& c, std::string why) {
+  c.use = Use::skipped;
+  c.why = std::move(why);
+}
+
+}  // namespace
+
+const char* to_string(Level level) {
+  return level == Level::machine ? "machine" : level == Level::this_engine ? "this engine" : "a published engine";
+}
+
+double Comparison::error() const {
+  const bool rate = point.unit.find("/s") != std::string::npos;
+  return rate ? point.value / predicted - 1 : predicted / point.value - 1;
+}
+
+const DeviceFacts* device_in(const std::vector<DeviceFacts>& devices, const std::string& hardware) {
+  const DeviceFacts* best = nullptr;
+  std::size_t longest = 0;
+  for (const DeviceFacts& device : devices) {
+    for (const std::string& name : device.hardware) {
+      if (name.size() <= longest || !names(hardware, name)) continue;
+      best = &device;
+      longest = name.size();
+    }
+  }
+  return best;
+}
+
+Predictor::Predictor() : devices_(device_facts()), workload_(any_workload()) {
+  const nlohmann::json split = validation_file("split.json");
+  for (const auto& group : split.at("calibration"))
+    calibration_.emplace_back(group.at(0).get<std::string>(), group.at(1).get<std::string>());
+  for (const auto& group : split.at("apart"))
+    apart_.push_back({group.at(0).get<std::string>(), group.at(1).get<std::string>(), group.at(2).get<std::string>()});
+  const nlohmann::json engines = validation_file("engines.json");
+  for (const auto& engine : engines.at("engines"))
+    engines_.push_back({engine.at("engine").get<std::string>(), engine.at("layer_ns").get<Nanos>()});
+}
+
+const HardwareProfile& Predictor::profile(const std::string& device) {
+  const auto found = profiles_.find(device);
+  return found != profiles_.end() ? found->second : profiles_.emplace(device, profile_of_device(device)).first->second;
+}
+
+void Predictor::decode_attention(Comparison& c) {
+  const std::optional<HeadShape> shape = head_shape(c.point);
+  if (!shape || !c.point.batch || !c.point.context) return skip(c, "its heads, batch or context are not given");
+  const auto batch = static_cast<std::uint64_t>(std::llround(*c.point.batch)),
+             context = static_cast<std::uint64_t>(std::llround(*c.point.context));
+  Cost cost;
+  cost.work = Work::attention;
+  cost.hbm = query_bytes(batch, shape->q_heads, shape->head_dim);
+  add_decode_attention(cost, batch * context * shape->kv_heads, kVectorBytes * shape->head_dim,
+                       shape->q_heads / shape->kv_heads, shape->head_dim);
+  c.what = batch == 1 ? "decode attention, batch 1" : "decode attention";
+  c.predicted = kernel_ns(profile(c.device), cost);
+  if (static_cast<double>(cost.context) < 1e6 * device_in(devices_, c.point.hardware)->l2_mb) c.use = Use::in_cache;
+}
+
+void Predictor::product(Comparison& c) {
+  const std::optional<MatrixShape> shape = matrix_shape(c.point);
+  const std::optional<double> rows = c.point.batch ? c.point.batch : c.point.tokens;
+  if (!shape || !rows) return skip(c, "its matrix or its rows are not given");
+  const bool decode = *rows <= kDecodeRows;
+  Cost cost;
+  cost.work = decode ? Work::weights : Work::gemm;
+  const std::uint64_t weights = 2 * shape->outputs * shape->inputs;
+  add_product(cost, static_cast<std::uint64_t>(std::llround(*rows)), shape->outputs, shape->inputs, weights);
+  c.what = decode ? "decode product" : "prefill product";
+  c.predicted = kernel_ns(profile(c.device), cost);
+}
+
+void Predictor::prefill_attention(Comparison& c) {
+  const std::optional<HeadShape> shape = head_shape(c.point);
+  if (!shape || !c.point.tokens) return skip(c, "its heads or its tokens are not given");
+  const auto rows = static_cast<std::uint64_t>(std::llround(*c.point.tokens)),
+             before = static_cast<std::uint64_t>(std::llround(c.point.prefix_tokens.value_or(0))),
+             batch = static_cast<std::uint64_t>(std::llround(c.point.batch.value_or(1)));
+  Cost cost;
+  cost.work = Work::prefill_attention;
+  for (std::uint64_t i = 0; i < batch; ++i)
+    add_prefill_attention(cost, before, rows, shape->q_heads, shape->head_dim,
+                          (before + rows) * shape->kv_heads * 2 * kVectorBytes * shape->head_dim);
+  c.what = "prefill attention";
+  c.predicted = kernel_ns(profile(c.device), cost);
+}
+
+void Predictor::transfer(Comparison& c) {
+  struct Link {
+    const char *text, *name, *profile;  // a profile that has it
+  };
+  static constexpr Link kLinks[] = {{"PCIe 4", "pcie4-x16", "l40s"},
+                                    {"PCIe 5", "pcie5-x16", "b200"},
+                                    {"NVLink-C2C", "nvlink-c2c", "gh200"}};
+  const auto* link = std::find_if(std::begin(kLinks), std::end(kLinks), [&](const Link& l) {
+    return c.point.hardware.find(l.text) != std::string::npos;
+  });
+  if (link == std::end(kLinks)) return skip(c, "its link's generation is not given");
+  if (c.point.submission == "raw") return skip(c, "it is of a link's hardware alone, without its driver");
+  const bool rate = c.point.unit.find("/s") != std::string::npos;
+  if (rate && c.point.unit != "GB/s") return skip(c, "its rate is not in GB/s");
+  if (!rate && !c.point.transfer_bytes) return skip(c, "it has a time and no bytes");
+  constexpr double kLong = 1 << 30;  // bytes of one piece where a source says nothing
+  const double piece = c.point.transfer_bytes.value_or(kLong), pieces = c.point.descriptors.value_or(1);
+  if (piece < 1 || pieces < 1 || piece * pieces > 1e15 || pieces > 1e9) return skip(c, "its pieces are out of range");
+  const bool back = c.point.kind == "d2h_transfer" || c.point.metric.find("D2H") != std::string::npos;
+  Cost cost;
+  const auto bytes = static_cast<std::uint64_t>(piece * pieces);
+  (back ? cost.d2h : cost.h2d) = bytes;
+  cost.pieces = static_cast<std::uint32_t>(pieces);
+  cost.gathered = c.point.submission == "zero_copy" && !back;
+  // A GPU's own profile may have a rate of its own: Hopper's kernels read the host more slowly than Blackwell's.
+  HardwareProfile hardware = c.device.empty() ? load_profile(link->profile) : profile(c.device);
+  hardware.host.dram_gbps = 1e4;  // the link alone
+  c.device = link->name;
+  c.what = cost.gathered ? "zero-copy read" : back ? "copy to the host" : "copy to the device";
+  const double ns = kernel_ns(hardware, cost);
+  if (c.point.unit.ends_with("per call")) c.use = Use::upper_bound;  // with the launch of a kernel, or more of them
+  c.predicted = rate ? static_cast<double>(bytes) / ns : ns;
+}
+
+const Predictor::Step& Predictor::step(const std::string& device, const std::string& preset, std::uint32_t batch,
+                                       std::uint32_t context, Nanos layer_ns) {
+  const std::string key = fmt::format("{} {} {} {} {}", device, preset, batch, context, layer_ns);
+  if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
+  Step out;
+  Model shape = load_shape(preset);
+  HardwareProfile hardware = profile(device);
+  hardware.device.layer_ns = layer_ns;
+  constexpr std::uint32_t kSteps = 3;
+  shape.config.max_positions = std::max(shape.config.max_positions, context + kSteps);
+  TargetOptions options;
+  options.methods = {"full"};
+  options.batch = batch;
+  options.context = context;
+  options.steps = kSteps;
+  options.threads = 1;
+  options.checked = false;  // the schedule of full is, in each sweep
+  try {
+    const TargetRow row = simulate_target(shape, hardware, workload_, options).rows.at(0);
+    out = {row.step_ms, row.prefill_ms + row.first_step_ms, row.refused};
+  } catch (const InputError& e) {
+    out.refused = e.what();
+  }
+  return steps_.emplace(key, std::move(out)).first->second;
+}
+
+void Predictor::whole_step(Comparison& c) {
+  const std::string preset = preset_of(c.point.model);
+  if (preset.empty()) return skip(c, "its model has no preset");
+  if (!is_16_bit(c.point.precision)) return skip(c, "its weights or KV have other than 16 bits");
+  const bool first = c.point.kind == "first_token";
+  const bool serving =
+      c.point.kind == "serving_end_to_end" || c.point.metric.find("prefill included") != std::string::npos;
+  std::optional<double> context = c.point.context;
+  if (!context && c.point.prompt_tokens)
+    context = *c.point.prompt_tokens + c.point.generated_tokens.value_or(0) / 2;
+  if (first && c.point.prompt_tokens) context = c.point.prompt_tokens;
+  if (!c.point.batch || !context) return skip(c, "its batch or context is not a number");
+  const auto batch = static_cast<std::uint32_t>(std::max(1LL, std::llround(*c.point.batch))),
+             tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
+  if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
+  c.level = Level::published_engine;
+  Nanos layer_ns = 0;
+  const auto engine = std::find_if(engines_.begin(), engines_.end(), [&](const EngineOverhead& e) {
+    return c.point.engine.starts_with(e.engine);
+  });
+  if (engine != engines_.end()) layer_ns = engine->layer_ns;
+  const Step& predicted = step(c.device, preset, batch, tokens, layer_ns);
+  if (!predicted.refused.empty()) return skip(c, predicted.refused);
+  c.what = first ? "first token" : serving ? "serving step" : "decode step";
+  c.layers = preset_config(preset).layers;
+  if (serving) c.use = Use::upper_bound;
+  const double ms = first ? predicted.prefill_ms : predicted.step_ms;
+  c.predicted = c.point.unit.find("/s") != std::string::npos ? 1e3 * batch / ms : ms * 1e6;
+}
+
+Comparison Predictor::compare(const MeasuredPoint& point) {
+  Comparison c;
+  c.point = point;
+  const bool transfers = point.kind == "h2d_transfer" || point.kind == "d2h_transfer";
+  if (point.gpus != 1 && !transfers) {
+    skip(c, point.gpus == 0 ? "no GPU is part of it" : "it is of several GPUs");
+    return c;
+  }
+  const bool known = point.kind == "decode_attention_kernel" || point.kind == "gemm_kernel" ||
+                     point.kind == "linear_op" || point.kind == "prefill_attention_kernel" ||
+                     point.kind == "decode_end_to_end" || point.kind == "serving_end_to_end" ||
+                     point.kind == "first_token" || transfers;
+  if (!known) {
+    skip(c, fmt::format("nothing here predicts the kind {}", point.kind));
+    return c;
+  }
+  const DeviceFacts* device = device_in(devices_, point.hardware);
+  if (device == nullptr && !transfers) {
+    skip(c, "hardware/devices has no such GPU");
+    return c;
+  }
+  if (device != nullptr) c.device = device->name;
+  c.use = Use::compared;
+  c.calibrated = std::find(calibration_.begin(), calibration_.end(),
+                           std::pair(point.hardware, point.engine)) != calibration_.end();
+  if (point.kind == "decode_attention_kernel") decode_attention(c);
+  if (point.kind == "gemm_kernel" || point.kind == "linear_op") product(c);
+  if (point.kind == "prefill_attention_kernel") prefill_attention(c);
+  if (transfers) transfer(c);
+  if (point.kind == "decode_end_to_end" || point.kind == "serving_end_to_end" || point.kind == "first_token")
+    whole_step(c);
+  for (const Apart& group : apart_) {
+    if (c.use != Use::compared || point.hardware != group.hardware || !point.engine.starts_with(group.engine)) continue;
+    c.use = Use::apart;
+    c.why = group.why;
+  }
+  if (c.use == Use::skipped || c.point.unit.find("/s") != std::string::npos) return c;
+  const std::optional<double> measured = nanoseconds(c.point);
+  if (!measured) {
+    skip(c, fmt::format("its unit '{}' is no time", c.point.unit));
+  } else {
+    c.predicted *= c.point.value / *measured;  // in the point's unit
+  }
+  return c;
+}
+
+}  // namespace tandem::eval

@@ -1,0 +1,227 @@
+#include "eval/validate/validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "eval/report/table.h"
+
+namespace tandem::eval {
+namespace {
+
+Estimate mean_of(const std::vector<double>& values) {
+  return {values.size(), mean(values), bootstrap_mean_interval(values), IntervalKind::bootstrap};
+}
+
+/// Groups of compared points, in the order in which kinds first occur.
+std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bool by_device) {
+  std::vector<std::string> kinds;
+  std::map<std::tuple<std::size_t, bool, std::string>, std::vector<double>> errors;
+  std::map<std::size_t, Level> levels;
+  for (const Comparison& c : comparisons) {
+    if (c.use != Use::compared) continue;
+    const auto found = std::find(kinds.begin(), kinds.end(), c.what);
+    const auto kind = static_cast<std::size_t>(found - kinds.begin());
+    if (found == kinds.end()) kinds.push_back(c.what);
+    levels[kind] = c.level;
+    errors[{kind, c.calibrated, by_device ? c.device : ""}].push_back(c.error());
+  }
+  std::vector<ErrorGroup> groups;
+  for (const auto& [key, own] : errors) {
+    const auto& [kind, calibrated, device] = key;
+    std::vector<double> absolute;
+    absolute.reserve(own.size());
+    for (const double error : own) absolute.push_back(std::abs(error));
+    const double worst = *std::max_element(
+        own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+    groups.push_back({kinds[kind], device, levels[kind], calibrated, mean_of(absolute), mean_of(own), worst});
+  }
+  return groups;
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+std::string signed_percent(double share) {
+  return fmt::format("{:+.1f}", 100 * share);
+}
+
+std::string with_interval(const Estimate& e, bool sign) {
+  const auto text = [&](double v) { return sign ? signed_percent(v) : percent(v); };
+  return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
+}
+
+const char* set_of(bool calibrated) {
+  return calibrated ? "calibration" : "validation";
+}
+
+Table kinds_table(const std::vector<ErrorGroup>& groups) {
+  Table table;
+  table.head = {"kind", "level", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
+  table.leading = 3;
+  for (const ErrorGroup& g : groups)
+    table.rows.push_back({g.what, to_string(g.level), set_of(g.calibrated), fmt::format("{}", g.absolute.n),
+                          with_interval(g.absolute, false), with_interval(g.bias, true), signed_percent(g.worst)});
+  return table;
+}
+
+Table devices_table(const std::vector<ErrorGroup>& groups) {
+  Table table;
+  table.head = {"kind", "device", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
+  table.leading = 3;
+  for (const ErrorGroup& g : groups)
+    table.rows.push_back({g.what, g.device, set_of(g.calibrated), fmt::format("{}", g.absolute.n),
+                          percent(g.absolute.value), signed_percent(g.bias.value), signed_percent(g.worst)});
+  return table;
+}
+
+const char* use_text(const Comparison& c) {
+  switch (c.use) {
+    case Use::compared:
+      return set_of(c.calibrated);
+    case Use::in_cache:
+      return "in the cache";
+    case Use::upper_bound:
+      return "upper bound";
+    case Use::apart:
+      return "apart";
+    case Use::skipped:
+      return "skipped";
+  }
+  return "";
+}
+
+Table points_table(const std::vector<Comparison>& comparisons) {
+  Table table;
+  table.head = {"point", "use", "measured", "predicted", "unit", "error, %"};
+  for (const Comparison& c : comparisons) {
+    if (c.use == Use::skipped) continue;
+    table.rows.push_back({c.point.id, use_text(c), fmt::format("{:.4g}", c.point.value),
+                          fmt::format("{:.4g}", c.predicted), c.point.unit, signed_percent(c.error())});
+  }
+  return table;
+}
+
+std::string serving_note(const std::vector<Comparison>& comparisons) {
+  std::size_t all = 0, above = 0;
+  for (const Comparison& c : comparisons) {
+    if (c.use != Use::upper_bound || c.level != Level::published_engine) continue;
+    ++all;
+    above += c.error() > kAboveServing - 1 ? 1 : 0;
+  }
+  if (all == 0) return "";
+  return fmt::format(
+      "Serving times share their steps with prefill, so that a predicted step must not exceed them: of {} points {} do so "
+      "by more than {:.0f} %.",
+      all, above == 0 ? "none" : fmt::format("{}", above), 100 * (kAboveServing - 1));
+}
+
+std::string skipped_note(const std::vector<Comparison>& comparisons) {
+  std::map<std::string, std::size_t> reasons, apart;
+  std::size_t in_cache = 0;
+  for (const Comparison& c : comparisons) {
+    if (c.use == Use::skipped) ++reasons[c.why];
+    if (c.use == Use::apart) ++apart[c.why];
+    in_cache += c.use == Use::in_cache ? 1 : 0;
+  }
+  std::string text;
+  if (in_cache > 0)
+    text = fmt::format("{} kernels whose data fits in the GPU's L2 cache are in no error: a loop may have kept it there. ",
+                       in_cache);
+  for (const auto& [why, count] : apart) text += fmt::format("Apart, {}: {}. ", counted(count, "point"), why);
+  for (const auto& [why, count] : reasons) text += fmt::format("Skipped, {}: {}. ", counted(count, "point"), why);
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::vector<ErrorGroup> Validation::by_kind() const {
+  return groups_of(comparisons, /*by_device=*/false);
+}
+
+std::vector<ErrorGroup> Validation::by_device() const {
+  return groups_of(comparisons, /*by_device=*/true);
+}
+
+Validation validate(const std::vector<MeasuredPoint>& points, std::string file,
+                    const std::function<void(std::uint64_t done, std::uint64_t total)>& progress,
+                    const std::function<bool()>& interrupted) {
+  Validation out{std::move(file), {}};
+  out.comparisons.reserve(points.size());
+  Predictor predictor;
+  for (const MeasuredPoint& point : points) {
+    if (interrupted && interrupted()) throw Interrupted();
+    out.comparisons.push_back(predictor.compare(point));
+    if (progress) progress(out.comparisons.size(), points.size());
+  }
+  return out;
+}
+
+std::string validation_text(const Validation& validation, bool markdown, bool every_point) {
+  std::string text = section("Errors by kind", markdown) + text_of(kinds_table(validation.by_kind()), markdown) + "\n";
+  text += note(
+      "Error: predicted time over measured time, minus 1; above 0 the prediction is too slow. Calibration points have "
+      "fitted the cost model; validation points have not. Intervals: 95 %, bootstrap over points.",
+      markdown);
+  for (const std::string& sentence :
+       {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
+    if (!sentence.empty()) text += "\n" + note(sentence, markdown);
+  if (!every_point) return text;
+  text += "\n" + section("Errors by device", markdown) + text_of(devices_table(validation.by_device()), markdown) + "\n" +
+          section("Points", markdown) + text_of(points_table(validation.comparisons), markdown);
+  return text;
+}
+
+std::string validation_json(const Validation& validation, const std::string& command, const std::string& program) {
+  nlohmann::ordered_json json;
+  json["tool"] = "tandem validate";
+  json["program"] = program;
+  json["command"] = command;
+  json["file"] = validation.file;
+  const auto estimate = [](const Estimate& e) {
+    return nlohmann::ordered_json{{"mean", e.value}, {"low", e.interval.low}, {"high", e.interval.high}};
+  };
+  json["errors"] = nlohmann::ordered_json::array();
+  for (const ErrorGroup& g : validation.by_device())
+    json["errors"].push_back({{"kind", g.what},
+                              {"device", g.device},
+                              {"level", to_string(g.level)},
+                              {"points", set_of(g.calibrated)},
+                              {"n", g.absolute.n},
+                              {"absolute", estimate(g.absolute)},
+                              {"bias", estimate(g.bias)},
+                              {"worst", g.worst}});
+  json["points"] = nlohmann::ordered_json::array();
+  for (const Comparison& c : validation.comparisons) {
+    nlohmann::ordered_json& point = json["points"].emplace_back();
+    point["id"] = c.point.id;
+    point["use"] = use_text(c);
+    if (c.use == Use::skipped) {
+      point["why"] = c.why;
+      continue;
+    }
+    point["kind"] = c.what;
+    point["level"] = to_string(c.level);
+    point["device"] = c.device;
+    point["hardware"] = c.point.hardware;
+    point["engine"] = c.point.engine;
+    point["model"] = c.point.model;
+    point["measured"] = c.point.value;
+    point["predicted"] = c.predicted;
+    point["unit"] = c.point.unit;
+    point["error"] = c.error();
+    if (c.layers > 0) point["layers"] = c.layers;
+    if (c.layers > 0 && c.point.batch) point["batch"] = *c.point.batch;
+    point["source"] = c.point.source;
+  }
+  return json_text(json, 1) + "\n";
+}
+
+}  // namespace tandem::eval
