@@ -34,8 +34,8 @@ A point is what somebody measured on named hardware: a kernel, a transfer, a dec
 the cost model that `tandem simulate` uses and prints the signed error. Groups of points (hardware x engine) either
 fitted the cost model (calibration) or did not (validation); trust the errors of the latter.
 
-Levels are never pooled. machine: the hardware with the best kernels that were measured on it. this engine: this
-engine's launches included. a published engine: one declared overhead per layer for that engine.
+Levels are never pooled. machine: the hardware with the best kernels that were measured on it. a published engine: one
+declared overhead per layer for that engine.
 
 hardware/validation/README.md explains the file's fields.)";
 

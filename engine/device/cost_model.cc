@@ -140,7 +140,9 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     const bool product = cost.work == Work::weights || cost.work == Work::gemm,
                attends = cost.work == Work::attention || cost.work == Work::prefill_attention;
     const bool computes = lane.kind == LaneKind::device_compute || lane.kind == LaneKind::side_compute || peer;
-    if (computes) phases.fixed += std::max(cost.heavy, 1u) * (product ? product_ns_ : attends ? attention_ns_ : 0);
+    // Heavy kernels of prefill are not products alone (sums over columns), and what is fixed counts little there.
+    const std::uint32_t counted = cost.work == Work::gemm ? 1 : std::max(cost.heavy, 1u);
+    if (computes) phases.fixed += counted * (product ? product_ns_ : attends ? attention_ns_ : 0);
     at(peer ? Resource::peer_flops : Resource::device_flops) =
         longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }

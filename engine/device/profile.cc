@@ -209,7 +209,7 @@ void take_part(const Reader& reader, Json& profile, const char* group, const cha
     if (own->contains(key)) continue;
     (*own)[key] = value;
     const std::string field = std::string(group) + "." + key;
-    if (sources.is_object() && !sources.contains(field)) sources[field] = part.at("sources").at(field);
+    if (sources.is_object()) sources[field] = part.at("sources").at(field);
   }
 }
 
@@ -296,7 +296,9 @@ std::vector<DeviceFacts> device_facts() {
   std::vector<DeviceFacts> out;
   for (const std::string& name : shipped_names(kDevices)) {
     const Json json = shipped_json(kDevices, name);
-    out.push_back({name, json.at("hardware").get<std::vector<std::string>>(), json.at("l2_mb").get<double>()});
+    const Json like = shipped_json(kProfiles, json.at("like").get<std::string>());
+    out.push_back({name, json.at("hardware").get<std::vector<std::string>>(), json.at("l2_mb").get<double>(),
+                   like.at("link").value("of", "")});
   }
   return out;
 }

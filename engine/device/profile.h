@@ -98,6 +98,7 @@ struct DeviceFacts {
   std::string name;                   // file name without .json
   std::vector<std::string> hardware;  // names in texts: "H100 SXM 80GB"
   double l2_mb = 0;                   // 10^6 bytes; what fits may never be read from memory when it is timed in a loop
+  std::string link;                   // of hardware/links: that of the machine whose host profile_of_device() takes
 };
 
 /// All of hardware/devices, sorted by name.

@@ -35,31 +35,30 @@ class PointReader {
     return found != json_.end() && found->is_string() ? found->get<std::string>() : "";
   }
 
-  std::optional<double> number(const char* field) const {
+  /// Nothing for what is absent, null or a text, as sources describe some batches and contexts.
+  std::optional<double> number(const char* field, double least, double most) const {
     const auto found = json_.find(field);
-    if (found == json_.end() || !found->is_number()) return std::nullopt;
-    const double value = found->get<double>();
-    if (!std::isfinite(value) || value < 0)
-      throw_input_error("{}: the field '{}' is {}; it must not be negative.", where_, field, json_excerpt(*found));
+    if (found == json_.end() || found->is_null() || found->is_string()) return std::nullopt;
+    const double value = found->is_number() ? found->get<double>() : std::nan("");
+    if (!(value >= least && value <= most))
+      throw_input_error("{}: the field '{}' is {}; it must be a number from {} to {}.", where_, field,
+                        json_excerpt(*found), least, most);
     return value;
   }
 
   double positive(const char* field) const {
-    const std::optional<double> value = number(field);
-    if (!value || *value <= 0)
+    const auto found = json_.find(field);
+    const double value = found != json_.end() && found->is_number() ? found->get<double>() : 0;
+    if (!(value > 0 && std::isfinite(value)))
       throw_input_error("{}: the field '{}' is {}; it must be a number above 0.", where_, field,
                         json_.contains(field) ? json_excerpt(json_.at(field)) : "missing");
-    return *value;
+    return value;
   }
 
  private:
   const Json& json_;
   std::string where_;
 };
-
-std::optional<double> as_number(const std::string& digits) {
-  return digits.size() > 12 ? std::nullopt : std::optional(std::stod(digits));
-}
 
 /// Mean context of a text: "0 -> 512 while generating", "5 -> about 200", "prompt 128, output 128", "first 32 tokens",
 /// "32 tokens at offset 4000".
@@ -69,17 +68,16 @@ std::optional<double> mean_context(const std::string& text) {
     double first, second;  // their weights in the mean
   };
   static const std::array<Form, 4> forms = {
-      Form{std::regex(R"(^(\d+) -> (?:about )?(\d+))"), 0.5, 0.5},
-      Form{std::regex(R"(^prompt (\d+), output (\d+))"), 1, 0.5},
-      Form{std::regex(R"(^(\d+) tokens at offset (\d+))"), 0.5, 1},
-      Form{std::regex(R"(^(first) (\d+) tokens)"), 0, 0.5},
+      Form{std::regex(R"(^(\d{1,8}) -> (?:about )?(\d{1,8})(?!\d))"), 0.5, 0.5},
+      Form{std::regex(R"(^prompt (\d{1,8}), output (\d{1,8})(?!\d))"), 1, 0.5},
+      Form{std::regex(R"(^(\d{1,8}) tokens at offset (\d{1,8})(?!\d))"), 0.5, 1},
+      Form{std::regex(R"(^(first) (\d{1,8}) tokens)"), 0, 0.5},
   };
   for (const Form& form : forms) {
     std::smatch found;
     if (!std::regex_search(text, found, form.pattern)) continue;
-    const std::optional<double> first = form.first > 0 ? as_number(found[1]) : 0, second = as_number(found[2]);
-    if (!first || !second) return std::nullopt;
-    return form.first * *first + form.second * *second;
+    const double first = form.first > 0 ? std::stod(found[1]) : 0;
+    return form.first * first + form.second * std::stod(found[2]);
   }
   return std::nullopt;
 }
@@ -101,18 +99,18 @@ MeasuredPoint read_point(const Json& json, const std::string& file, std::size_t 
   p.precision = reader.optional_text("precision");
   p.submission = reader.optional_text("submission");
   p.note = reader.optional_text("note");
-  p.batch = reader.number("batch");
-  p.tokens = reader.number("tokens");
-  p.prefix_tokens = reader.number("prefix_tokens");
-  p.prompt_tokens = reader.number("prompt_tokens");
-  p.generated_tokens = reader.number("generated_tokens");
-  p.transfer_bytes = reader.number("transfer_bytes");
-  p.descriptors = reader.number("descriptors");
-  p.context = reader.number("context");
+  constexpr double kMostTokens = 1e8;
+  p.batch = reader.number("batch", 1, 1e6);
+  p.tokens = reader.number("tokens", 1, kMostTokens);
+  p.prefix_tokens = reader.number("prefix_tokens", 0, kMostTokens);
+  p.prompt_tokens = reader.number("prompt_tokens", 0, kMostTokens);
+  p.generated_tokens = reader.number("generated_tokens", 0, kMostTokens);
+  p.transfer_bytes = reader.number("transfer_bytes", 1, 1e12);
+  p.descriptors = reader.number("descriptors", 1, 1e9);
+  p.context = reader.number("context", 0, kMostTokens);
   p.context_text = reader.optional_text("context");
   if (!p.context) p.context = mean_context(p.context_text);
-  const double gpus = reader.number("gpus").value_or(1);
-  p.gpus = static_cast<std::uint32_t>(std::clamp(gpus, 0.0, 1e6));
+  p.gpus = static_cast<std::uint32_t>(reader.number("gpus", 0, 1e6).value_or(1));
   return p;
 }
 
@@ -139,8 +137,17 @@ std::vector<MeasuredPoint> parse_points(std::string_view text, const std::string
   return points;
 }
 
+UnitKind unit_kind(const MeasuredPoint& point) {
+  if (point.unit == "GB/s") return UnitKind::bytes_per_second;
+  if (point.unit == "tok/s" || point.unit == "tokens/s") return UnitKind::tokens_per_second;
+  return nanoseconds(point) ? UnitKind::time : UnitKind::other;
+}
+
 std::optional<double> nanoseconds(const MeasuredPoint& point) {
-  const std::string unit = point.unit.substr(0, point.unit.find(' '));
+  const std::size_t space = point.unit.find(' ');
+  const std::string unit = point.unit.substr(0, space), of = space == std::string::npos ? "" : point.unit.substr(space + 1);
+  if (!of.empty() && of != "per layer" && of != "per token" && of != "per transfer" && of != "per call")
+    return std::nullopt;
   const double in_ns = unit == "s" ? 1e9 : unit == "ms" ? 1e6 : unit == "us" ? 1e3 : unit == "ns" ? 1 : 0;
   if (in_ns == 0) return std::nullopt;
   return point.value * in_ns;
@@ -194,10 +201,17 @@ std::string preset_of(std::string_view model) {
   };
   // Models of one shape have one preset. The first part that occurs counts.
   static constexpr Name kNames[] = {{"fp8", ""},
+                                    {"awq", ""},
+                                    {"gptq", ""},
+                                    {"int4", ""},
                                     {"llama-2-7b", "llama-2-7b"},
                                     {"llama-7b", "llama-2-7b"},
                                     {"llama-2-70b", "llama-2-70b"},
                                     {"mistral 7b", "mistral-7b"},
+                                    {"mistral-7b", "mistral-7b"},
+                                    {"llama-3.2-1b", "llama-3.2-1b"},
+                                    {"qwen2.5-0.5b", "qwen2.5-0.5b"},
+                                    {"qwen3-0.6b", "qwen3-0.6b"},
                                     {"llama-3-70b", "llama-3.1-70b"},
                                     {"llama-3.1-70b", "llama-3.1-70b"},
                                     {"llama-3-8b", "llama-3.1-8b"},

@@ -1,4 +1,4 @@
-// Measured points: what others have timed on named hardware, as facts with their conditions and source
+// Measured points: times and rates of named hardware with their conditions and source
 // (hardware/validation/points.json, and any file of that form).
 #pragma once
 
@@ -22,11 +22,15 @@ struct MeasuredPoint {
 };
 
 /// The object's list "points". InputError naming the file, the point and the field: for text that is not such an object,
-/// a missing or empty id, kind, hardware, unit or source, an id that occurs twice, and a value that is not above 0. Fields
-/// that it does not know are ignored.
+/// a missing or empty id, kind, hardware, unit or source, an id that occurs twice, a value that is not above 0 and a
+/// number that no such measurement has. Fields that it does not know are ignored.
 std::vector<MeasuredPoint> parse_points(std::string_view text, const std::string& file);
 
-/// Nanoseconds of a point whose unit is a time ("ms", "us per layer").
+enum class UnitKind : std::uint8_t { time, tokens_per_second, bytes_per_second, other };
+UnitKind unit_kind(const MeasuredPoint& point);
+
+/// Nanoseconds of a point whose unit is a time: ns, us, ms or s, also "per layer", "per token", "per transfer" and "per
+/// call".
 std::optional<double> nanoseconds(const MeasuredPoint& point);
 
 /// "32 query heads, 8 KV heads, head_dim 128 (...)", "... (32/8 heads, d 128)".

@@ -21,6 +21,7 @@ namespace {
 
 constexpr double kDecodeRows = 256;  // products of more rows are a prefill's
 constexpr std::uint64_t kVectorBytes = 2;
+constexpr std::uint64_t kMostTokens = 1 << 28;  // of a batch
 
 nlohmann::json validation_file(const char* name) {
   const std::string path = (data_path("hardware/validation") / name).string();
@@ -46,11 +47,15 @@ bool names(const std::string& text, const std::string& name) {
   return false;
 }
 
-/// 16-bit weights and KV, as a text says it; texts without a number of bits are taken to be.
+/// 16-bit weights and KV: a text that says so and names no other format, or none.
 bool is_16_bit(const std::string& precision) {
-  for (const char* other : {"FP8", "fp8", "INT", "int8", "int4", "Q8", "Q4", "quantised weights"})
-    if (precision.find(other) != std::string::npos) return false;
-  return true;
+  std::string text = precision;
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
+  for (const char* other : {"fp8", "f8", "fp4", "gf4", "int", "q4", "q8", "4-bit", "8-bit", "w4a", "w8a", "awq", "gptq",
+                            "quantised weights"})
+    if (has(other)) return false;
+  return text.empty() || has("f16") || has("fp16") || has("16-bit");
 }
 
 /// Nanoseconds of an operation that runs alone.
@@ -69,15 +74,17 @@ void skip(Comparison& c, std::string why) {
 }  // namespace
 
 const char* to_string(Level level) {
-  return level == Level::machine ? "machine" : level == Level::this_engine ? "this engine" : "a published engine";
+  return level == Level::machine ? "machine" : "a published engine";
 }
 
 double Comparison::error() const {
-  const bool rate = point.unit.find("/s") != std::string::npos;
-  return rate ? point.value / predicted - 1 : predicted / point.value - 1;
+  return unit_kind(point) == UnitKind::time ? predicted / point.value - 1 : point.value / predicted - 1;
 }
 
 const DeviceFacts* device_in(const std::vector<DeviceFacts>& devices, const std::string& hardware) {
+  // Variants with other memory or clocks than the devices that they are named after.
+  for (const char* variant : {"40GB", "NVL", "Laptop", "SUPER", "Max-Q", "MIG"})
+    if (names(hardware, variant)) return nullptr;
   const DeviceFacts* best = nullptr;
   std::size_t longest = 0;
   for (const DeviceFacts& device : devices) {
@@ -95,7 +102,8 @@ Predictor::Predictor() : devices_(device_facts()), workload_(any_workload()) {
   for (const auto& group : split.at("calibration"))
     calibration_.emplace_back(group.at(0).get<std::string>(), group.at(1).get<std::string>());
   for (const auto& group : split.at("apart"))
-    apart_.push_back({group.at(0).get<std::string>(), group.at(1).get<std::string>(), group.at(2).get<std::string>()});
+    apart_.push_back({group.at("hardware").get<std::string>(), group.at("engine").get<std::string>(),
+                      group.value("kind", ""), group.value("model", ""), group.at("why").get<std::string>()});
   const nlohmann::json engines = validation_file("engines.json");
   for (const auto& engine : engines.at("engines"))
     engines_.push_back({engine.at("engine").get<std::string>(), engine.at("layer_ns").get<Nanos>()});
@@ -111,12 +119,13 @@ void Predictor::decode_attention(Comparison& c) {
   if (!shape || !c.point.batch || !c.point.context) return skip(c, "its heads, batch or context are not given");
   const auto batch = static_cast<std::uint64_t>(std::llround(*c.point.batch)),
              context = static_cast<std::uint64_t>(std::llround(*c.point.context));
+  if (batch * context > kMostTokens) return skip(c, "its batch or context is out of range");
   Cost cost;
   cost.work = Work::attention;
   cost.hbm = query_bytes(batch, shape->q_heads, shape->head_dim);
   add_decode_attention(cost, batch * context * shape->kv_heads, kVectorBytes * shape->head_dim,
                        shape->q_heads / shape->kv_heads, shape->head_dim);
-  c.what = batch == 1 ? "decode attention, batch 1" : "decode attention";
+  c.what = batch == 1 ? "attention, batch 1" : "decode attention";
   c.predicted = kernel_ns(profile(c.device), cost);
   if (static_cast<double>(cost.context) < 1e6 * device_in(devices_, c.point.hardware)->l2_mb) c.use = Use::in_cache;
 }
@@ -142,6 +151,7 @@ void Predictor::prefill_attention(Comparison& c) {
              batch = static_cast<std::uint64_t>(std::llround(c.point.batch.value_or(1)));
   Cost cost;
   cost.work = Work::prefill_attention;
+  if (batch * (before + rows) > kMostTokens) return skip(c, "its tokens are out of range");
   for (std::uint64_t i = 0; i < batch; ++i)
     add_prefill_attention(cost, before, rows, shape->q_heads, shape->head_dim,
                           (before + rows) * shape->kv_heads * 2 * kVectorBytes * shape->head_dim);
@@ -161,20 +171,23 @@ void Predictor::transfer(Comparison& c) {
   });
   if (link == std::end(kLinks)) return skip(c, "its link's generation is not given");
   if (c.point.submission == "raw") return skip(c, "it is of a link's hardware alone, without its driver");
-  const bool rate = c.point.unit.find("/s") != std::string::npos;
-  if (rate && c.point.unit != "GB/s") return skip(c, "its rate is not in GB/s");
+  if (c.point.hardware.find("x8") != std::string::npos) return skip(c, "its link has 8 lanes");
+  const bool rate = unit_kind(c.point) == UnitKind::bytes_per_second;
   if (!rate && !c.point.transfer_bytes) return skip(c, "it has a time and no bytes");
   constexpr double kLong = 1 << 30;  // bytes of one piece where a source says nothing
   const double piece = c.point.transfer_bytes.value_or(kLong), pieces = c.point.descriptors.value_or(1);
-  if (piece < 1 || pieces < 1 || piece * pieces > 1e15 || pieces > 1e9) return skip(c, "its pieces are out of range");
+  if (piece * pieces > 1e13) return skip(c, "its pieces are out of range");
   const bool back = c.point.kind == "d2h_transfer" || c.point.metric.find("D2H") != std::string::npos;
+  if (back && c.point.submission == "zero_copy") return skip(c, "a kernel writes to the host, for which there is no curve");
   Cost cost;
   const auto bytes = static_cast<std::uint64_t>(piece * pieces);
   (back ? cost.d2h : cost.h2d) = bytes;
   cost.pieces = static_cast<std::uint32_t>(pieces);
   cost.gathered = c.point.submission == "zero_copy" && !back;
   // A GPU's own profile may have a rate of its own: Hopper's kernels read the host more slowly than Blackwell's.
-  HardwareProfile hardware = c.device.empty() ? load_profile(link->profile) : profile(c.device);
+  const DeviceFacts* device = device_in(devices_, c.point.hardware);
+  const bool own = device != nullptr && device->link == link->name;
+  HardwareProfile hardware = own ? profile(device->name) : load_profile(link->profile);
   hardware.host.dram_gbps = 1e4;  // the link alone
   c.device = link->name;
   c.what = cost.gathered ? "zero-copy read" : back ? "copy to the host" : "copy to the device";
@@ -212,7 +225,6 @@ const Predictor::Step& Predictor::step(const std::string& device, const std::str
 void Predictor::whole_step(Comparison& c) {
   const std::string preset = preset_of(c.point.model);
   if (preset.empty()) return skip(c, "its model has no preset");
-  if (!is_16_bit(c.point.precision)) return skip(c, "its weights or KV have other than 16 bits");
   const bool first = c.point.kind == "first_token";
   const bool serving =
       c.point.kind == "serving_end_to_end" || c.point.metric.find("prefill included") != std::string::npos;
@@ -224,19 +236,19 @@ void Predictor::whole_step(Comparison& c) {
   const auto batch = static_cast<std::uint32_t>(std::max(1LL, std::llround(*c.point.batch))),
              tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
   if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
-  c.level = Level::published_engine;
   Nanos layer_ns = 0;
   const auto engine = std::find_if(engines_.begin(), engines_.end(), [&](const EngineOverhead& e) {
     return c.point.engine.starts_with(e.engine);
   });
+  c.level = engine == engines_.end() ? Level::machine : Level::published_engine;
   if (engine != engines_.end()) layer_ns = engine->layer_ns;
   const Step& predicted = step(c.device, preset, batch, tokens, layer_ns);
-  if (!predicted.refused.empty()) return skip(c, predicted.refused);
+  if (!predicted.refused.empty()) return skip(c, predicted.refused.substr(0, predicted.refused.find_last_not_of('.') + 1));
   c.what = first ? "first token" : serving ? "serving step" : "decode step";
   c.layers = preset_config(preset).layers;
   if (serving) c.use = Use::upper_bound;
   const double ms = first ? predicted.prefill_ms : predicted.step_ms;
-  c.predicted = c.point.unit.find("/s") != std::string::npos ? 1e3 * batch / ms : ms * 1e6;
+  c.predicted = unit_kind(c.point) == UnitKind::tokens_per_second ? 1e3 * batch / ms : ms * 1e6;
 }
 
 Comparison Predictor::compare(const MeasuredPoint& point) {
@@ -261,6 +273,19 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     return c;
   }
   if (device != nullptr) c.device = device->name;
+  const UnitKind measures = unit_kind(point);
+  const bool kernel = point.kind.ends_with("_kernel") || point.kind == "linear_op";
+  const bool fits = measures == UnitKind::time ||
+                    (transfers ? measures == UnitKind::bytes_per_second
+                               : !kernel && point.kind != "first_token" && measures == UnitKind::tokens_per_second);
+  if (!fits) {
+    skip(c, fmt::format("the unit '{}' is none of {}", point.unit, point.kind));
+    return c;
+  }
+  if (!transfers && !is_16_bit(point.precision)) {
+    skip(c, "its weights or KV have other than 16 bits");
+    return c;
+  }
   c.use = Use::compared;
   c.calibrated = std::find(calibration_.begin(), calibration_.end(),
                            std::pair(point.hardware, point.engine)) != calibration_.end();
@@ -271,17 +296,14 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
   if (point.kind == "decode_end_to_end" || point.kind == "serving_end_to_end" || point.kind == "first_token")
     whole_step(c);
   for (const Apart& group : apart_) {
-    if (c.use != Use::compared || point.hardware != group.hardware || !point.engine.starts_with(group.engine)) continue;
+    if (c.use != Use::compared || point.hardware != group.hardware || !point.engine.starts_with(group.engine) ||
+        !point.kind.starts_with(group.kind) || !point.model.starts_with(group.model))
+      continue;
     c.use = Use::apart;
     c.why = group.why;
   }
-  if (c.use == Use::skipped || c.point.unit.find("/s") != std::string::npos) return c;
-  const std::optional<double> measured = nanoseconds(c.point);
-  if (!measured) {
-    skip(c, fmt::format("its unit '{}' is no time", c.point.unit));
-  } else {
-    c.predicted *= c.point.value / *measured;  // in the point's unit
-  }
+  if (c.use != Use::skipped && measures == UnitKind::time)
+    c.predicted *= c.point.value / *nanoseconds(c.point);  // in the point's unit
   return c;
 }
 

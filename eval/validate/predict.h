@@ -1,4 +1,4 @@
-// What the cost model says of a measured point, beside what was measured.
+// Predictions of the cost model for measured points.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,14 @@
 
 namespace tandem::eval {
 
-/// Whose time a figure is. Levels are never pooled.
+/// The levels of a time, which are never pooled.
 enum class Level : std::uint8_t {
   machine,           // the hardware with the best kernels that were measured on it
-  this_engine,       // this engine's launches and control thread included
-  published_engine,  // another engine, by one declared overhead per layer
+  published_engine,  // another engine, by one declared overhead per layer (hardware/validation/engines.json)
 };
-const char* to_string(Level level);  // "machine", "this engine", "a published engine"
+const char* to_string(Level level);  // "machine", "a published engine"
 
-/// What a comparison is for. Errors are stated for `compared` alone.
+/// The use of a comparison. Errors by kind are those of `compared`; points in the cache have a row of their own.
 enum class Use : std::uint8_t {
   compared,
   in_cache,     // the kernel's data fits in the L2 cache, where a loop may have kept it
@@ -37,12 +36,12 @@ struct Comparison {
   Use use = Use::skipped;
   std::string why;     // of a point that is skipped or apart, a sentence without its end
   std::string device;  // of hardware/devices, or a link of hardware/links
-  std::string what;    // kind of figure: "decode attention", "decode attention, batch 1", "decode product", ...
+  std::string what;    // kind of figure: "decode attention", "attention, batch 1", "decode product", ...
   Level level = Level::machine;
   bool calibrated = false;  // the point's group (hardware x engine) is one that the cost model was fitted to
   double predicted = 0;     // in the point's unit
   std::uint32_t layers = 0;  // of a decode step; else 0
-  /// Of the time: above 0 where the prediction is too slow, also where the unit is a rate.
+  /// Relative error of the time: above 0 where the prediction is too slow, also where the unit is a rate.
   double error() const;
 };
 
@@ -77,7 +76,7 @@ class Predictor {
   std::vector<std::pair<std::string, std::string>> calibration_;  // hardware, engine
   std::vector<EngineOverhead> engines_;
   struct Apart {
-    std::string hardware, engine, why;  // the beginning of an engine's name
+    std::string hardware, engine, kind, model, why;  // beginnings of names; empty: any
   };
   std::vector<Apart> apart_;
   std::map<std::string, HardwareProfile> profiles_;

@@ -14,6 +14,22 @@
 namespace tandem::eval {
 namespace {
 
+const char* use_text(const Comparison& c) {
+  switch (c.use) {
+    case Use::compared:
+      return c.calibrated ? "calibration" : "validation";
+    case Use::in_cache:
+      return "in L2 cache";
+    case Use::upper_bound:
+      return "upper bound";
+    case Use::apart:
+      return "apart";
+    case Use::skipped:
+      return "skipped";
+  }
+  return "";
+}
+
 Estimate mean_of(const std::vector<double>& values) {
   return {values.size(), mean(values), bootstrap_mean_interval(values), IntervalKind::bootstrap};
 }
@@ -21,25 +37,25 @@ Estimate mean_of(const std::vector<double>& values) {
 /// Groups of compared points, in the order in which kinds first occur.
 std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bool by_device) {
   std::vector<std::string> kinds;
-  std::map<std::tuple<std::size_t, bool, std::string>, std::vector<double>> errors;
+  std::map<std::tuple<std::size_t, std::string, std::string>, std::vector<double>> errors;
   std::map<std::size_t, Level> levels;
   for (const Comparison& c : comparisons) {
-    if (c.use != Use::compared) continue;
+    if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
     const auto found = std::find(kinds.begin(), kinds.end(), c.what);
     const auto kind = static_cast<std::size_t>(found - kinds.begin());
     if (found == kinds.end()) kinds.push_back(c.what);
     levels[kind] = c.level;
-    errors[{kind, c.calibrated, by_device ? c.device : ""}].push_back(c.error());
+    errors[{kind, use_text(c), by_device ? c.device : ""}].push_back(c.error());
   }
   std::vector<ErrorGroup> groups;
   for (const auto& [key, own] : errors) {
-    const auto& [kind, calibrated, device] = key;
+    const auto& [kind, points, device] = key;
     std::vector<double> absolute;
     absolute.reserve(own.size());
     for (const double error : own) absolute.push_back(std::abs(error));
     const double worst = *std::max_element(
         own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
-    groups.push_back({kinds[kind], device, levels[kind], calibrated, mean_of(absolute), mean_of(own), worst});
+    groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst});
   }
   return groups;
 }
@@ -57,16 +73,12 @@ std::string with_interval(const Estimate& e, bool sign) {
   return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
 }
 
-const char* set_of(bool calibrated) {
-  return calibrated ? "calibration" : "validation";
-}
-
 Table kinds_table(const std::vector<ErrorGroup>& groups) {
   Table table;
   table.head = {"kind", "level", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
   table.leading = 3;
   for (const ErrorGroup& g : groups)
-    table.rows.push_back({g.what, to_string(g.level), set_of(g.calibrated), fmt::format("{}", g.absolute.n),
+    table.rows.push_back({g.what, to_string(g.level), g.points, fmt::format("{}", g.absolute.n),
                           with_interval(g.absolute, false), with_interval(g.bias, true), signed_percent(g.worst)});
   return table;
 }
@@ -76,25 +88,9 @@ Table devices_table(const std::vector<ErrorGroup>& groups) {
   table.head = {"kind", "device", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
   table.leading = 3;
   for (const ErrorGroup& g : groups)
-    table.rows.push_back({g.what, g.device, set_of(g.calibrated), fmt::format("{}", g.absolute.n),
+    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n),
                           percent(g.absolute.value), signed_percent(g.bias.value), signed_percent(g.worst)});
   return table;
-}
-
-const char* use_text(const Comparison& c) {
-  switch (c.use) {
-    case Use::compared:
-      return set_of(c.calibrated);
-    case Use::in_cache:
-      return "in the cache";
-    case Use::upper_bound:
-      return "upper bound";
-    case Use::apart:
-      return "apart";
-    case Use::skipped:
-      return "skipped";
-  }
-  return "";
 }
 
 Table points_table(const std::vector<Comparison>& comparisons) {
@@ -111,7 +107,7 @@ Table points_table(const std::vector<Comparison>& comparisons) {
 std::string serving_note(const std::vector<Comparison>& comparisons) {
   std::size_t all = 0, above = 0;
   for (const Comparison& c : comparisons) {
-    if (c.use != Use::upper_bound || c.level != Level::published_engine) continue;
+    if (c.use != Use::upper_bound || c.layers == 0) continue;
     ++all;
     above += c.error() > kAboveServing - 1 ? 1 : 0;
   }
@@ -132,8 +128,10 @@ std::string skipped_note(const std::vector<Comparison>& comparisons) {
   }
   std::string text;
   if (in_cache > 0)
-    text = fmt::format("{} kernels whose data fits in the GPU's L2 cache are in no error: a loop may have kept it there. ",
-                       in_cache);
+    text = fmt::format(
+        "{} kernels read data that fits in the GPU's L2 cache, where a loop may have kept it: they have rows of their "
+        "own. ",
+        in_cache);
   for (const auto& [why, count] : apart) text += fmt::format("Apart, {}: {}. ", counted(count, "point"), why);
   for (const auto& [why, count] : reasons) text += fmt::format("Skipped, {}: {}. ", counted(count, "point"), why);
   if (!text.empty()) text.pop_back();
@@ -168,7 +166,8 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
   std::string text = section("Errors by kind", markdown) + text_of(kinds_table(validation.by_kind()), markdown) + "\n";
   text += note(
       "Error: predicted time over measured time, minus 1; above 0 the prediction is too slow. Calibration points have "
-      "fitted the cost model; validation points have not. Intervals: 95 %, bootstrap over points.",
+      "fitted the cost model, but for products of 65 to 511 rows; validation points have not. Intervals: 95 %, bootstrap "
+      "over points, as if points of one run were independent.",
       markdown);
   for (const std::string& sentence :
        {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
@@ -193,7 +192,7 @@ std::string validation_json(const Validation& validation, const std::string& com
     json["errors"].push_back({{"kind", g.what},
                               {"device", g.device},
                               {"level", to_string(g.level)},
-                              {"points", set_of(g.calibrated)},
+                              {"points", g.points},
                               {"n", g.absolute.n},
                               {"absolute", estimate(g.absolute)},
                               {"bias", estimate(g.bias)},

@@ -14,7 +14,7 @@ namespace tandem::eval {
 struct ErrorGroup {
   std::string what, device;  // device empty: all
   Level level = Level::machine;
-  bool calibrated = false;  // groups that the cost model was fitted to, or the others
+  std::string points;       // "calibration" (the cost model was fitted to them), "validation", "in L2 cache", "apart"
   Estimate absolute, bias;  // means, with 95 % bootstrap intervals
   double worst = 0;         // the error that is farthest from 0
 };

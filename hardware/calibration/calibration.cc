@@ -148,7 +148,13 @@ class Calibrator {
     for (const ProbeFigure* figure : probe_.all("gemm", {{"phase", "prefill"}}))
       if (gemm == nullptr || figure->value > gemm->value) gemm = figure;
     out_.set("device.gemm_tflops", d.gemm_tflops, measured_by(gemm, "gemm, the fastest of the prefill shapes"));
-    out_.set_optional("device.prefill_attention_tflops", d.prefill_attention_tflops, std::nullopt);
+    if (d.prefill_attention_tflops > 0 && gemm != nullptr) {
+      const double before = std::exchange(d.prefill_attention_tflops, 0);
+      out_.note("device.prefill_attention_tflops", before, d.prefill_attention_tflops, FieldWriter::kMeasured,
+                "measured: as gemm_tflops");
+    } else {
+      out_.set_optional("device.prefill_attention_tflops", d.prefill_attention_tflops, std::nullopt);
+    }
     out_.set("device.launch_ns", d.launch_ns,
              measured_by(probe_.find("launch_host", {{"what", "kernel"}}), "launch_host of a kernel"));
     launches();

@@ -151,7 +151,7 @@ Nanos idle_for(const DecodeResult& result, Cause cause) {
 
 TEST(LayerAheadTime, ARecallThatFitsIntoAStepDelaysNothing) {
   HardwareProfile fast = plain_fluxion_profile(50), slow = fast;
-  for (LinkPoint& point : slow.link.h2d_curve) point.gbps = 0.01;
+  for (LinkPoint& point : slow.link.h2d_gather_curve) point.gbps = 0.01;  // a kernel fetches what was chosen
   const std::string spec = "scoutattention:budget=160,block=16,sinks=16,recall=1";
   const DecodeResult fits = run(spec, fast), late = run(spec, slow);
   std::uint64_t bytes = 0;

@@ -221,7 +221,7 @@ TEST(Session, WhatIsHeldOnTheDeviceDoesNotGrowWithTheTurns) {
 
 TEST(Session, AnAppendIsChargedThePairsThatItAttends) {
   HardwareProfile slow = load_profile("fluxion-a100");
-  slow.device.gemm_tflops = 1e-5;  // so that arithmetic is all that takes time
+  slow.device.gemm_tflops = slow.device.prefill_attention_tflops = 1e-5;  // so that arithmetic is all that takes time
   Bench bench(tiny_model(), make_sim_device(slow, {}));
   const Tokens turn = random_prompt(500, 6);
   const auto prefix = bench.engine.prefill(random_prompt(21, 5));  // 20 are held, as below

@@ -58,7 +58,11 @@ TEST(MeasuredPoints, ErrorsNameFilePointAndField) {
   EXPECT_EQ(error_of(file_with(point(""))),
             "mine.json: the point 'one': the field 'value' is missing; it must be a number above 0.");
   EXPECT_EQ(error_of(file_with(point(R"("value": -2)"))),
-            "mine.json: the point 'one': the field 'value' is -2; it must not be negative.");
+            "mine.json: the point 'one': the field 'value' is -2; it must be a number above 0.");
+  EXPECT_EQ(error_of(file_with(point(R"("value": 1, "batch": 0)"))),
+            "mine.json: the point 'one': the field 'batch' is 0; it must be a number from 1 to 1000000.");
+  EXPECT_EQ(error_of(file_with(point(R"("value": 1, "gpus": [8])"))),
+            "mine.json: the point 'one': the field 'gpus' is [8]; it must be a number from 0 to 1000000.");
   EXPECT_EQ(error_of(file_with(point(R"("value": 1)") + "," + point(R"("value": 2)"))),
             "mine.json: the id 'one' occurs twice.");
 }
@@ -72,6 +76,7 @@ TEST(MeasuredPoints, ContextsInTextAreMeans) {
   EXPECT_EQ(read(R"x("context": "32 tokens at offset 4000")x").context, 4016);
   EXPECT_FALSE(read(R"x("context": "workload general")x").context);
   EXPECT_FALSE(read(R"x("context": null)x").context);
+  EXPECT_FALSE(read("\"context\": \"" + std::string(300000, '9') + " -> 5\"").context);  // no deep recursion
 }
 
 TEST(MeasuredPoints, ShapesAndUnits) {
@@ -90,6 +95,17 @@ TEST(MeasuredPoints, ShapesAndUnits) {
   EXPECT_EQ(layer->outputs, 28672u);  // gate and up
   EXPECT_EQ(layer->inputs, 4096u);
   EXPECT_EQ(nanoseconds(read("\"unit2\": 1")), 1000);
+  MeasuredPoint p;
+  p.value = 2;
+  for (const auto& [unit, expected] : std::initializer_list<std::pair<const char*, UnitKind>>{
+           {"us per layer", UnitKind::time},
+           {"us per MB", UnitKind::other},
+           {"ms/step", UnitKind::other},
+           {"tok/s", UnitKind::tokens_per_second},
+           {"GB/s", UnitKind::bytes_per_second}}) {
+    p.unit = unit;
+    EXPECT_EQ(unit_kind(p), expected) << unit;
+  }
 }
 
 TEST(MeasuredPoints, ModelsArePresets) {

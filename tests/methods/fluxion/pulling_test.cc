@@ -13,12 +13,15 @@ namespace {
 HardwareProfile balanced_profile() {
   HardwareProfile p = load_profile("fluxion-a100");
   p.device.launch_ns = p.device.segment_launch_ns = p.device.op_floor_ns = 10;
+  p.device.attention_ns = p.device.product_ns = 0;
   p.control.submit_ns = 10;
   p.handoff = {10, 10};
   p.host.attention_gbps_per_thread = p.host.select_gbps_per_thread = 1;
   p.host.threads = 1;
   p.host.attention_efficiency = 1;
   p.link.h2d_curve = {{1, 1.0}};
+  p.link.d2h_curve = {{1, 20.0}};
+  p.link.h2d_gather_curve.clear();
   return p;
 }
 
