@@ -69,19 +69,19 @@ eval::OutputFolder open_folder(const ValidateArguments& a) {
 }
 
 void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, const eval::Validation& validation) {
-  const std::string command = fmt::format("tandem validate{}", a.points.empty() ? "" : " --points " + shell_word(a.points)),
+  const std::string command =
+                        fmt::format("tandem validate{}", a.points.empty() ? "" : " --points " + shell_word(a.points)),
                     program = fmt::format("tandem {} ({})", version(), git_commit());
   folder.write(kFile, eval::validation_json(validation, command, program));
   const bool plotted = draw("eval/validate/plot_validation.py", folder.path(), "plot", !a.no_plot);
-  folder.write("report.md",
-               fmt::format("# Predictions beside measurements\n\n{}{}\nMade by {}: {}\n",
-                           plotted ? "![Predicted beside measured](plot.png)\n\n" : "",
-                           eval::validation_text(validation, /*markdown=*/true, /*every_point=*/true), program,
-                           eval::markdown_code(command)));
-  folder.write("report.html",
-               eval::tables_page("Predictions beside measurements", "",
-                                 std::vector<eval::PageFolder>{{folder.path().filename().string(), folder.path().string(), true}},
-                                 fmt::format("Made by {}.", program)));
+  folder.write("report.md", fmt::format("# Predictions beside measurements\n\n{}{}\nMade by {}: {}\n",
+                                        plotted ? "![Predicted beside measured](plot.png)\n\n" : "",
+                                        eval::validation_text(validation, /*markdown=*/true, /*every_point=*/true),
+                                        program, eval::markdown_code(command)));
+  folder.write("report.html", eval::tables_page("Predictions beside measurements", "",
+                                                std::vector<eval::PageFolder>{
+                                                    {folder.path().filename().string(), folder.path().string(), true}},
+                                                fmt::format("Made by {}.", program)));
 }
 
 void validate(const ValidateArguments& a) {
@@ -95,7 +95,8 @@ void validate(const ValidateArguments& a) {
   try {
     validation = eval::validate(
         points, a.points.empty() ? "hardware/validation/points.json" : a.points,
-        [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total, ""); }, [] { return interrupted(); });
+        [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total, ""); },
+        [] { return interrupted(); });
   } catch (const Interrupted&) {
     throw RunError("Interrupted; nothing was written.");
   }

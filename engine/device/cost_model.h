@@ -1,10 +1,10 @@
 // How long an operation takes alone, and how much of each shared resource it uses while it runs.
 //
-// An operation has a fixed phase (latency) and a flow phase of T ns. Products and attention on a device have a fixed time
-// for each kernel: what is measured of them is a line over bytes that does not begin at 0 (hardware/validation). Kernels
-// of copy lanes, which attend over the link, have none: the link's curve holds it. T is the longest of its times on the resources it
-// uses: bytes or FLOPs over the rate that this kind of work reaches there. All arithmetic is in integers, so that every
-// compiler and machine computes the same nanoseconds.
+// An operation has a fixed phase (latency) and a flow phase of T ns. Products and attention on a device have a fixed
+// time for each kernel: what is measured of them is a line over bytes that does not begin at 0 (hardware/validation).
+// Kernels of copy lanes, which attend over the link, have none: the link's curve holds it. T is the longest of its
+// times on the resources it uses: bytes or FLOPs over the rate that this kind of work reaches there. All arithmetic is
+// in integers, so that every compiler and machine computes the same nanoseconds.
 #pragma once
 
 #include <array>

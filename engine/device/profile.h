@@ -35,10 +35,10 @@ struct HardwareProfile {
     double select_efficiency = 0;     // share that digest scoring and top-k reach
     double gemm_tflops = 0;           // achieved bf16 rate of large matrix products
     double prefill_attention_tflops = 0;  // optional: the same of causal attention over a prompt; 0: as products
-    Nanos launch_ns = 0;              // control time of one kernel or copy launch
-    Nanos segment_launch_ns = 0;      // control time of one graph launch; 0: no graphs, every kernel is launched
-    Nanos op_floor_ns = 0;            // smallest duration of a kernel inside a segment
-    Nanos layer_ns = 0;               // optional: added to a decode layer by a slower framework than this engine
+    Nanos launch_ns = 0;                  // control time of one kernel or copy launch
+    Nanos segment_launch_ns = 0;          // control time of one graph launch; 0: no graphs, every kernel is launched
+    Nanos op_floor_ns = 0;                // smallest duration of a kernel inside a segment
+    Nanos layer_ns = 0;                   // optional: added to a decode layer by a slower framework than this engine
   } device;
 
   struct LinkRates {

@@ -64,13 +64,13 @@ const char* to_string(LaneKind kind);
 
 /// Which of the profile's rates an operation's duration is computed from.
 enum class Work : std::uint8_t {
-  stream,     // reads and writes memory once: norms, activations, digests, copies
-  weights,    // products of a decode step, which read the weights once
-  gemm,       // matrix products with many rows (prefill)
-  attention,  // partial attention over selected KV
+  stream,             // reads and writes memory once: norms, activations, digests, copies
+  weights,            // products of a decode step, which read the weights once
+  gemm,               // matrix products with many rows (prefill)
+  attention,          // partial attention over selected KV
   prefill_attention,  // causal attention of a prompt's chunk
-  select,     // scoring digests and top-k
-  fixed,      // duration is Cost::fixed_ns alone (policy code)
+  select,             // scoring digests and top-k
+  fixed,              // duration is Cost::fixed_ns alone (policy code)
 };
 
 struct Range {  // half open

@@ -16,7 +16,8 @@ inline void add_product(Cost& cost, std::uint64_t rows, std::uint64_t outputs, s
   cost.flops += 2 * rows * outputs * columns;
 }
 
-/// Adds decode attention of `group` query heads over `tokens` K and V vectors of a KV head (of several heads: their sum).
+/// Adds decode attention of `group` query heads over `tokens` K and V vectors of a KV head (of several heads: their
+/// sum).
 inline void add_decode_attention(Cost& cost, std::uint64_t tokens, std::uint64_t vector_bytes, std::uint64_t group,
                                  std::uint64_t head_dim) {
   const std::uint64_t bytes = tokens * 2 * vector_bytes;

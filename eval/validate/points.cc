@@ -145,7 +145,8 @@ UnitKind unit_kind(const MeasuredPoint& point) {
 
 std::optional<double> nanoseconds(const MeasuredPoint& point) {
   const std::size_t space = point.unit.find(' ');
-  const std::string unit = point.unit.substr(0, space), of = space == std::string::npos ? "" : point.unit.substr(space + 1);
+  const std::string unit = point.unit.substr(0, space),
+                    of = space == std::string::npos ? "" : point.unit.substr(space + 1);
   if (!of.empty() && of != "per layer" && of != "per token" && of != "per transfer" && of != "per call")
     return std::nullopt;
   const double in_ns = unit == "s" ? 1e9 : unit == "ms" ? 1e6 : unit == "us" ? 1e3 : unit == "ns" ? 1 : 0;
@@ -170,7 +171,8 @@ std::optional<HeadShape> head_shape(const MeasuredPoint& point) {
 std::optional<MatrixShape> matrix_shape(const MeasuredPoint& point) {
   static const std::regex form(R"(N=(\d{1,7}) K=(\d{1,7}))");
   std::smatch found;
-  if (std::regex_search(point.model_shape, found, form)) return MatrixShape{std::stoull(found[1]), std::stoull(found[2])};
+  if (std::regex_search(point.model_shape, found, form))
+    return MatrixShape{std::stoull(found[1]), std::stoull(found[2])};
   const std::string preset = preset_of(point.model);
   if (preset.empty()) return std::nullopt;
   const ModelConfig c = preset_config(preset);

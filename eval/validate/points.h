@@ -21,9 +21,9 @@ struct MeasuredPoint {
   std::uint32_t gpus = 1;
 };
 
-/// The object's list "points". InputError naming the file, the point and the field: for text that is not such an object,
-/// a missing or empty id, kind, hardware, unit or source, an id that occurs twice, a value that is not above 0 and a
-/// number that no such measurement has. Fields that it does not know are ignored.
+/// The object's list "points". InputError naming the file, the point and the field: for text that is not such an
+/// object, a missing or empty id, kind, hardware, unit or source, an id that occurs twice, a value that is not above 0
+/// and a number that no such measurement has. Fields that it does not know are ignored.
 std::vector<MeasuredPoint> parse_points(std::string_view text, const std::string& file);
 
 enum class UnitKind : std::uint8_t { time, tokens_per_second, bytes_per_second, other };

@@ -163,12 +163,10 @@ void Predictor::transfer(Comparison& c) {
   struct Link {
     const char *text, *name, *profile;  // a profile that has it
   };
-  static constexpr Link kLinks[] = {{"PCIe 4", "pcie4-x16", "l40s"},
-                                    {"PCIe 5", "pcie5-x16", "b200"},
-                                    {"NVLink-C2C", "nvlink-c2c", "gh200"}};
-  const auto* link = std::find_if(std::begin(kLinks), std::end(kLinks), [&](const Link& l) {
-    return c.point.hardware.find(l.text) != std::string::npos;
-  });
+  static constexpr Link kLinks[] = {
+      {"PCIe 4", "pcie4-x16", "l40s"}, {"PCIe 5", "pcie5-x16", "b200"}, {"NVLink-C2C", "nvlink-c2c", "gh200"}};
+  const auto* link = std::find_if(std::begin(kLinks), std::end(kLinks),
+                                  [&](const Link& l) { return c.point.hardware.find(l.text) != std::string::npos; });
   if (link == std::end(kLinks)) return skip(c, "its link's generation is not given");
   if (c.point.submission == "raw") return skip(c, "it is of a link's hardware alone, without its driver");
   if (c.point.hardware.find("x8") != std::string::npos) return skip(c, "its link has 8 lanes");
@@ -178,7 +176,8 @@ void Predictor::transfer(Comparison& c) {
   const double piece = c.point.transfer_bytes.value_or(kLong), pieces = c.point.descriptors.value_or(1);
   if (piece * pieces > 1e13) return skip(c, "its pieces are out of range");
   const bool back = c.point.kind == "d2h_transfer" || c.point.metric.find("D2H") != std::string::npos;
-  if (back && c.point.submission == "zero_copy") return skip(c, "a kernel writes to the host, for which there is no curve");
+  if (back && c.point.submission == "zero_copy")
+    return skip(c, "a kernel writes to the host, for which there is no curve");
   Cost cost;
   const auto bytes = static_cast<std::uint64_t>(piece * pieces);
   (back ? cost.d2h : cost.h2d) = bytes;
@@ -229,21 +228,20 @@ void Predictor::whole_step(Comparison& c) {
   const bool serving =
       c.point.kind == "serving_end_to_end" || c.point.metric.find("prefill included") != std::string::npos;
   std::optional<double> context = c.point.context;
-  if (!context && c.point.prompt_tokens)
-    context = *c.point.prompt_tokens + c.point.generated_tokens.value_or(0) / 2;
+  if (!context && c.point.prompt_tokens) context = *c.point.prompt_tokens + c.point.generated_tokens.value_or(0) / 2;
   if (first && c.point.prompt_tokens) context = c.point.prompt_tokens;
   if (!c.point.batch || !context) return skip(c, "its batch or context is not a number");
   const auto batch = static_cast<std::uint32_t>(std::max(1LL, std::llround(*c.point.batch))),
              tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
   if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
   Nanos layer_ns = 0;
-  const auto engine = std::find_if(engines_.begin(), engines_.end(), [&](const EngineOverhead& e) {
-    return c.point.engine.starts_with(e.engine);
-  });
+  const auto engine = std::find_if(engines_.begin(), engines_.end(),
+                                   [&](const EngineOverhead& e) { return c.point.engine.starts_with(e.engine); });
   c.level = engine == engines_.end() ? Level::machine : Level::published_engine;
   if (engine != engines_.end()) layer_ns = engine->layer_ns;
   const Step& predicted = step(c.device, preset, batch, tokens, layer_ns);
-  if (!predicted.refused.empty()) return skip(c, predicted.refused.substr(0, predicted.refused.find_last_not_of('.') + 1));
+  if (!predicted.refused.empty())
+    return skip(c, predicted.refused.substr(0, predicted.refused.find_last_not_of('.') + 1));
   c.what = first ? "first token" : serving ? "serving step" : "decode step";
   c.layers = preset_config(preset).layers;
   if (serving) c.use = Use::upper_bound;
@@ -287,8 +285,8 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     return c;
   }
   c.use = Use::compared;
-  c.calibrated = std::find(calibration_.begin(), calibration_.end(),
-                           std::pair(point.hardware, point.engine)) != calibration_.end();
+  c.calibrated = std::find(calibration_.begin(), calibration_.end(), std::pair(point.hardware, point.engine)) !=
+                 calibration_.end();
   if (point.kind == "decode_attention_kernel") decode_attention(c);
   if (point.kind == "gemm_kernel" || point.kind == "linear_op") product(c);
   if (point.kind == "prefill_attention_kernel") prefill_attention(c);

@@ -38,8 +38,8 @@ struct Comparison {
   std::string device;  // of hardware/devices, or a link of hardware/links
   std::string what;    // kind of figure: "decode attention", "attention, batch 1", "decode product", ...
   Level level = Level::machine;
-  bool calibrated = false;  // the point's group (hardware x engine) is one that the cost model was fitted to
-  double predicted = 0;     // in the point's unit
+  bool calibrated = false;   // the point's group (hardware x engine) is one that the cost model was fitted to
+  double predicted = 0;      // in the point's unit
   std::uint32_t layers = 0;  // of a decode step; else 0
   /// Relative error of the time: above 0 where the prediction is too slow, also where the unit is a rate.
   double error() const;

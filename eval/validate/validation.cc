@@ -53,8 +53,8 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
     std::vector<double> absolute;
     absolute.reserve(own.size());
     for (const double error : own) absolute.push_back(std::abs(error));
-    const double worst = *std::max_element(
-        own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+    const double worst =
+        *std::max_element(own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
     groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst});
   }
   return groups;
@@ -88,8 +88,8 @@ Table devices_table(const std::vector<ErrorGroup>& groups) {
   table.head = {"kind", "device", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
   table.leading = 3;
   for (const ErrorGroup& g : groups)
-    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n),
-                          percent(g.absolute.value), signed_percent(g.bias.value), signed_percent(g.worst)});
+    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n), percent(g.absolute.value),
+                          signed_percent(g.bias.value), signed_percent(g.worst)});
   return table;
 }
 
@@ -113,7 +113,8 @@ std::string serving_note(const std::vector<Comparison>& comparisons) {
   }
   if (all == 0) return "";
   return fmt::format(
-      "Serving times share their steps with prefill, so that a predicted step must not exceed them: of {} points {} do so "
+      "Serving times share their steps with prefill, so that a predicted step must not exceed them: of {} points {} do "
+      "so "
       "by more than {:.0f} %.",
       all, above == 0 ? "none" : fmt::format("{}", above), 100 * (kAboveServing - 1));
 }
@@ -166,15 +167,15 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
   std::string text = section("Errors by kind", markdown) + text_of(kinds_table(validation.by_kind()), markdown) + "\n";
   text += note(
       "Error: predicted time over measured time, minus 1; above 0 the prediction is too slow. Calibration points have "
-      "fitted the cost model, but for products of 65 to 511 rows; validation points have not. Intervals: 95 %, bootstrap "
+      "fitted the cost model, but for products of 65 to 511 rows; validation points have not. Intervals: 95 %, "
+      "bootstrap "
       "over points, as if points of one run were independent.",
       markdown);
-  for (const std::string& sentence :
-       {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
+  for (const std::string& sentence : {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
     if (!sentence.empty()) text += "\n" + note(sentence, markdown);
   if (!every_point) return text;
-  text += "\n" + section("Errors by device", markdown) + text_of(devices_table(validation.by_device()), markdown) + "\n" +
-          section("Points", markdown) + text_of(points_table(validation.comparisons), markdown);
+  text += "\n" + section("Errors by device", markdown) + text_of(devices_table(validation.by_device()), markdown) +
+          "\n" + section("Points", markdown) + text_of(points_table(validation.comparisons), markdown);
   return text;
 }
 

@@ -36,10 +36,10 @@ class Validate : public RunFolders {
 TEST_F(Validate, PrintsErrorsByKindAndSaysWhatItLeftOut) {
   const cli::Outcome done = cli::run("validate --quiet --every --points " + points());
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, AllOf(HasSubstr("Errors by kind"), HasSubstr("decode attention"), HasSubstr("machine"),
-                               HasSubstr("decode step"), HasSubstr("validation"),
-                               HasSubstr("1 do so by more than 10 %"),
-                               HasSubstr("Skipped, 1 point: nothing here predicts the kind method_decode")));
+  EXPECT_THAT(done.text,
+              AllOf(HasSubstr("Errors by kind"), HasSubstr("decode attention"), HasSubstr("machine"),
+                    HasSubstr("decode step"), HasSubstr("validation"), HasSubstr("1 do so by more than 10 %"),
+                    HasSubstr("Skipped, 1 point: nothing here predicts the kind method_decode")));
 }
 
 TEST_F(Validate, WritesEveryPoint) {

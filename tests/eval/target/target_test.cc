@@ -136,7 +136,7 @@ TEST(Target, FluxionsTasksKeepAllThreadsBusy) {
                      "hybrid-fixed:block=16,budget=0.02", "fluxion:bgt=0.02,slope=0,stage=fixed16,policy=cpu-only"};
   HardwareProfile hardware = load_profile("fluxion-a100");
   hardware.link.h2d_curve = hardware.link.d2h_curve = {{512, 10.0}, {1048576, 25.0}};  // a task's messages cost little
-  hardware.device.attention_ns = hardware.device.product_ns = 0;                        // and the device less than the host
+  hardware.device.attention_ns = hardware.device.product_ns = 0;  // and the device less than the host
   const Target target = simulate_target(shape, hardware, some_workload(), options);
   ASSERT_EQ(target.rows.size(), 4u);
   for (const std::size_t i : {0u, 2u}) {

@@ -97,12 +97,12 @@ TEST(MeasuredPoints, ShapesAndUnits) {
   EXPECT_EQ(nanoseconds(read("\"unit2\": 1")), 1000);
   MeasuredPoint p;
   p.value = 2;
-  for (const auto& [unit, expected] : std::initializer_list<std::pair<const char*, UnitKind>>{
-           {"us per layer", UnitKind::time},
-           {"us per MB", UnitKind::other},
-           {"ms/step", UnitKind::other},
-           {"tok/s", UnitKind::tokens_per_second},
-           {"GB/s", UnitKind::bytes_per_second}}) {
+  for (const auto& [unit, expected] :
+       std::initializer_list<std::pair<const char*, UnitKind>>{{"us per layer", UnitKind::time},
+                                                               {"us per MB", UnitKind::other},
+                                                               {"ms/step", UnitKind::other},
+                                                               {"tok/s", UnitKind::tokens_per_second},
+                                                               {"GB/s", UnitKind::bytes_per_second}}) {
     p.unit = unit;
     EXPECT_EQ(unit_kind(p), expected) << unit;
   }

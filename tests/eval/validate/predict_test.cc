@@ -54,7 +54,8 @@ TEST(Predictor, ErrorsOfRatesHaveTheSignOfTimes) {
 TEST(Predictor, WhatFitsInTheCacheIsInNoError) {
   Predictor predictor;
   const auto use = [&](double context) {
-    return predictor.compare(kernel("decode_attention_kernel", "32 query heads, 8 KV heads, head_dim 128", 1, context)).use;
+    return predictor.compare(kernel("decode_attention_kernel", "32 query heads, 8 KV heads, head_dim 128", 1, context))
+        .use;
   };
   EXPECT_EQ(use(8192), Use::in_cache);  // 34 MB
   EXPECT_EQ(use(16384), Use::compared);
@@ -107,8 +108,8 @@ const Validation& shipped() {
   return all;
 }
 
-// expected.json has the errors of the commit that wrote it. A cost model or a profile that makes them worse has to say so
-// there.
+// expected.json has the errors of the commit that wrote it. A cost model or a profile that makes them worse has to say
+// so there.
 TEST(Validation, NoErrorIsWorseThanExpected) {
   const std::string path = (data_path("hardware/validation") / "expected.json").string();
   const nlohmann::json expected = parse_json(read_file(path), path);
