@@ -64,6 +64,7 @@ struct SimulateArguments {
   std::string workload = "published", out;
   std::string equal;  // empty: methods as they are given
   std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
+  std::string sample = std::to_string(eval::kDrawnSequences);
   std::optional<double> tpot_ms, lose;
   std::string accuracy;  // empty: speed alone
   unsigned threads = 0;
@@ -119,6 +120,7 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   o.steps = a.steps;
   o.prefill_chunk = a.prefill_chunk;
   o.most_sequences = a.most;
+  o.drawn_sequences = a.sample == "all" ? 0 : static_cast<std::uint32_t>(parse_count(a.sample, "--sample", 2, 1024));
   o.threads = a.threads;
   o.interrupted = [] { return interrupted(); };
   return o;
@@ -129,10 +131,11 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
                        const std::optional<eval::EqualBytes>& equal) {
   return fmt::format(
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
-      "--prefill-chunk {} --most {}{}{}",
+      "--prefill-chunk {} --most {} --sample {}{}{}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
       equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), shell_word(a.batches),
-      shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
+      shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.sample,
+      a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
       a.accuracy.empty() ? ""
                          : fmt::format(" --accuracy {} --lose {}", shell_word(a.accuracy), a.lose.value_or(kLose)));
 }
@@ -327,6 +330,11 @@ void add_simulate(Command app) {
       .show_default();
   command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
   command.option("--most", arguments->most, "Sequences that max stops at").show_default();
+  command
+      .option("--sample", arguments->sample,
+              "Sequences of a batch whose choices are drawn (four times as many where the heads of a layer choose as "
+              "one); the others share them. The notes say what error that leaves. all: every sequence's")
+      .show_default();
   command.option("--tpot", arguments->tpot_ms,
                  "Milliseconds that a step of max may take: fewer sequences than fit where these take longer");
   command.option("--accuracy", arguments->accuracy,

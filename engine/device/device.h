@@ -42,6 +42,10 @@ class BodyContext {
   void settle(const Cost& cost, std::vector<Access> access);
   void settle(const Cost& cost);
 
+  /// Whether anybody looks at settled accesses. Where nobody does, a body need not list them.
+  bool lists_access() const { return lists_access_; }
+  void without_access() { lists_access_ = false; }
+
   bool settled_cost() const { return has_cost_; }
   bool settled_access() const { return has_access_; }
   const Cost& cost() const { return cost_; }
@@ -51,7 +55,7 @@ class BodyContext {
   void check_declared(const Allocation& buffer, bool write) const;
   const Op* op_;
   Reach reach_;
-  bool has_cost_ = false, has_access_ = false;
+  bool has_cost_ = false, has_access_ = false, lists_access_ = true;
   Cost cost_;
   std::vector<Access> access_;
 };

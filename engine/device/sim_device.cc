@@ -205,6 +205,7 @@ class SimDevice final : public Device {
     }
 
     BodyContext context(op);
+    if (!watched()) context.without_access();
     const Body& body = options_.shapes_only ? op.stand_in : op.body;
     if (body && !error) {
       try {
@@ -215,7 +216,8 @@ class SimDevice final : public Device {
       }
     }
     const Cost cost = context.settled_cost() ? context.cost() : op.cost;
-    if (context.settled_access()) check_settled_inside(op.name, op.access, context.access(), names_);
+    const bool settled = watched() && context.settled_access();
+    if (settled) check_settled_inside(op.name, op.access, context.access(), names_);
 
     const bool on_control = lane_id == control_;
     ScheduleOp entry;
@@ -224,7 +226,7 @@ class SimDevice final : public Device {
     entry.lane = lane_id;
     entry.layer = op.layer;
     entry.after = std::move(op.after);
-    entry.access = context.settled_access() ? std::move(context.access()) : std::move(op.access);
+    entry.access = settled ? std::move(context.access()) : std::move(op.access);
     if (options_.checked) checker_.add(entry);
 
     const Event event{lane_id, ++state.submitted};
@@ -240,6 +242,9 @@ class SimDevice final : public Device {
     if (options_.record_schedule) schedule_.push_back(std::move(entry));
     return event;
   }
+
+  /// Whether accesses are looked at, now or later.
+  bool watched() const { return options_.checked || options_.record_schedule; }
 
   void check_event(Event event, const char* name) const {
     TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),

@@ -15,6 +15,7 @@
 #include "engine/common/error.h"
 #include "engine/device/device.h"
 #include "engine/kernels/digest.h"
+#include "engine/kv/block_set.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/tier_buffer.h"
 
@@ -57,6 +58,16 @@ struct DigestIndex {
   /// Tokens of the blocks that have a digest.
   Range digested(std::uint32_t layer) const {
     return {tokens.begin, digests[layer] == 0 ? tokens.begin : block_tokens(digests[layer] - 1).end};
+  }
+  /// Tokens of some of the first `blocks` blocks. Only the index's last block, which closes it, may be short: what
+  /// these tokens fill is blocks_for() pages.
+  std::uint32_t tokens_of(const BlockSet& set, std::uint32_t blocks) const {
+    std::uint32_t sum = set.count() * block;
+    if (blocks > 0 && set.contains(blocks - 1)) {
+      const Range last = block_tokens(blocks - 1);
+      sum -= block - (last.end - last.begin);
+    }
+    return sum;
   }
   std::size_t bytes(Tier tier) const { return tier == this->tier() ? values.bytes() + selection.bytes() : 0; }
 };

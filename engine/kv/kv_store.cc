@@ -208,18 +208,24 @@ std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t laye
 
 void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event event) {
   if (launches_) return wait_for(sequence(id).layers[layer].filled[static_cast<int>(tier)], event);
-  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-    if (const std::uint32_t s = slot(id, layer, block, tier); s != kNoSlot) pool(tier).filled[s] = event;
-  }
+  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
+  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
+  for (std::uint32_t block = blocks.begin; block < end; ++block)
+    if (slots[block] != kNoSlot) pool(tier).filled[slots[block]] = event;
 }
 
 void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
                             std::vector<Event>& after) const {
   for (const Event& event : sequence(id).layers[layer].filled[static_cast<int>(tier)]) wait_for(after, event);
   if (launches_) return;
-  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
-    const std::uint32_t s = slot(id, layer, block, tier);
-    if (s != kNoSlot) wait_for(after, pool(tier).filled[s]);
+  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
+  const std::vector<Event>& filled = pool(tier).filled;
+  const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
+  Event last;  // neighbours were as a rule filled by one operation
+  for (std::uint32_t block = blocks.begin; block < end; ++block) {
+    if (slots[block] == kNoSlot || filled[slots[block]] == last) continue;
+    last = filled[slots[block]];
+    wait_for(after, last);
   }
 }
 

@@ -372,15 +372,14 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
     });
     settle(ctx, kept);
   };
-  op.stand_in = [this, &set, layer, tokens, times = request.times, index = sequence.request, settle](BodyContext& ctx) {
-    const std::uint32_t heads = kv_.shape().kv_heads, n = tokens.end - tokens.begin;
+  op.stand_in = [this, &set, layer, tokens, times = request.times, number = sequence.request,
+                 settle](BodyContext& ctx) {
+    const std::uint32_t heads = kv_.shape().kv_heads;
     auto* counts = ctx.write<std::uint32_t>(set.counts);  // all that other stand-ins read of a set
-    std::vector<std::uint64_t> kept(heads);
-    pool_.parallel_for(heads, [&](std::size_t head) {
-      const auto kv_head = static_cast<std::uint32_t>(head);
-      kept[head] = process_->salient_tokens({index, layer, kv_head, 0}, tokens.begin, n, times);
-      counts[set.index(layer, kv_head)] += static_cast<std::uint32_t>(kept[head]);
-    });
+    const std::vector<std::uint32_t>& salient =
+        draws_->salient_tokens(draws_->place(number, layer, 0, BatchDraws::By::heads), tokens, times);
+    const std::vector<std::uint64_t> kept(salient.begin(), salient.end());
+    for (std::uint32_t head = 0; head < heads; ++head) counts[set.index(layer, head)] += salient[head];
     settle(ctx, kept);
   };
   const Event done = ask(LaneKind::host_workers, std::move(op));

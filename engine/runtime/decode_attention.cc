@@ -19,20 +19,20 @@ std::uint32_t StaticTokens::count() const {
 }
 
 DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv,
-                                 SequenceStores& stores, const ScoreProcess* process)
+                                 SequenceStores& stores, BatchDraws* draws)
     : forward_(forward),
       device_(device),
       pool_(pool),
       kv_(kv),
       stores_(stores),
-      process_(process),
+      draws_(draws),
       compute_(device.lane(LaneKind::device_compute)),
       h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
       workers_(device.lane(LaneKind::host_workers)),
       page_tables_(kv),
       ahead_(forward, device, pool, kv, stores, counters_),
-      tasks_(forward, device, pool, kv, stores, process) {
+      tasks_(forward, device, pool, kv, stores, draws) {
   const ModelShape& s = forward.shape();
   const std::size_t heads = std::size_t{forward.max_batch()} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);

@@ -13,13 +13,13 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/sequence_stores.h"
+#include "engine/runtime/batch_draws.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/ops.h"
 #include "engine/runtime/page_tables.h"
-#include "engine/runtime/score_process.h"
 #include "engine/runtime/task_attention.h"
 
 namespace tandem {
@@ -27,7 +27,7 @@ namespace tandem {
 class DecodeAttention {
  public:
   DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
-                  const ScoreProcess* process);
+                  BatchDraws* draws);
 
   /// Starts a layer: `query_ready` is the operation that wrote q of all rows.
   void begin_layer(Event query_ready);
@@ -102,9 +102,10 @@ class DecodeAttention {
   void gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
   void gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
                      const FetchedRef* fetched, Op& op, DeviceWork& work) const;
-  std::vector<HeadSpans> resolve_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
-  void append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
-                           std::vector<HeadSpans>& spans, std::vector<Access>& access, Cost& cost) const;
+  std::vector<HeadSpans> device_spans(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
+  void settle_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work, std::vector<HeadSpans>* spans);
+  void resolve_chosen(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
+                      std::vector<HeadSpans>* out, std::vector<Access>& access, Cost& cost) const;
   class DeviceLaunch;
   /// The body's twin on a GPU (device_launch.cc).
   void launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
@@ -126,6 +127,8 @@ class DecodeAttention {
   /// and the spans where `out` asks for them (a prediction needs sizes only).
   void resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer, const std::vector<HostRow>& rows,
                std::vector<Access>& access, Cost& cost, std::vector<HeadSpans>* out) const;
+  static void count_pages(BodyContext& ctx, const ModelShape& shape, const HostRow& row,
+                          std::vector<std::uint64_t>& attended, Cost& cost);
   /// Host partials of some rows, on their way into the merge.
   struct HostPart {
     std::vector<std::uint32_t> rows;
@@ -144,7 +147,7 @@ class DecodeAttention {
   ThreadPool& pool_;
   KvStore& kv_;
   SequenceStores& stores_;
-  const ScoreProcess* process_;  // where only shapes are simulated
+  BatchDraws* draws_;  // where only shapes are simulated
   LaneId compute_, h2d_, d2h_, workers_;
   Event query_ready_, query_on_host_;
   DeviceBuffer device_part_, device_lse_;  // [row][Hq][D], [row][Hq]

@@ -33,9 +33,9 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
       forward_(forward),
       method_(method),
       finished_(finished),
-      process_(engine.workload ? std::make_unique<ScoreProcess>(*engine.workload, forward.shape()) : nullptr),
-      attention_(forward, device, pool, kv, stores_, process_.get()),
-      ops_(device, pool, kv, stores_, attention_, process_.get(), engine.peer, engine.peer_patience) {
+      draws_(engine.workload ? std::make_unique<BatchDraws>(pool, *engine.workload, forward.shape()) : nullptr),
+      attention_(forward, device, pool, kv, stores_, draws_.get()),
+      ops_(device, pool, kv, stores_, attention_, draws_.get(), engine.peer, engine.peer_patience) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Prefix& prefix = *requests[i].prefix;
     auto a = std::make_unique<Active>();
@@ -50,6 +50,11 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
     ops_.set_prompt(a->state.id, prefix.queries, prefix.sums);
     waiting_.push_back(std::move(a));
   }
+  if (draws_ == nullptr) return;
+  std::vector<std::uint64_t> lengths;
+  for (const std::unique_ptr<Active>& a : waiting_)
+    lengths.push_back(std::uint64_t{a->state.prefix_tokens} << 32 | a->state.max_tokens);
+  draws_->share(lengths, engine_.drawn_sequences);
 }
 
 DecodeSession::~DecodeSession() {
@@ -312,7 +317,7 @@ void DecodeSession::collect(std::uint32_t step) {
     out.top.push_back(top[row]);
     const float margin = top[row].best_logit - top[row].second_logit;
     const bool greedy = drawn.empty() || options_->sampling[a->request].temperature == 0;
-    if (greedy && process_ == nullptr && margin < near_tie_margin(engine_.precision))
+    if (greedy && draws_ == nullptr && margin < near_tie_margin(engine_.precision))
       out.near_ties.push_back({static_cast<std::uint32_t>(out.tokens.size()), margin});
     const std::int32_t token = !options_->forced.empty() ? options_->forced[a->request][step]
                                : drawn.empty()           ? top[row].best
@@ -381,6 +386,8 @@ DecodeResult DecodeSession::decode(const DecodeOptions& options) {
     if ((n + 1) % options.trace_steps == 0) drain();
   }
   options_ = nullptr;
+  for (std::uint32_t i = 0; i < result_.sequences.size(); ++i)
+    result_.sequences[i].drawn_as = draws_ == nullptr ? i : draws_->drawn_as(i);
   drain();
   MappedFile::check_all();
   return std::move(result_);

@@ -9,6 +9,7 @@
 
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/append_attention.h"
+#include "engine/runtime/batch_draws.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/engine_ops.h"
@@ -78,7 +79,7 @@ class DecodeSession {
   Finished finished_;
   const DecodeOptions* options_ = nullptr;  // of the decode that is running
   SequenceStores stores_;
-  std::unique_ptr<const ScoreProcess> process_;  // where only shapes are simulated
+  std::unique_ptr<BatchDraws> draws_;  // where only shapes are simulated
   DecodeAttention attention_;
   EngineOps ops_;
   std::vector<std::unique_ptr<Active>> active_;   // by row

@@ -106,6 +106,7 @@ void DecodeAttention::gather_device(const LayerContext& context, const AttendIte
     for (const Range& r : attended.ranges)
       if (r.begin < r.end) row.add_entries(heads, blocks_for(r.end) - r.begin / kPageTokens);
     if (device_.launches()) return row.tokens.add(heads, shape.kv_heads, attended.ranges);
+    if (device_.shapes_only()) return;  // whose bodies do not run
     std::vector<PageRun> runs;
     append_static_runs(sequence, context.layer, attended, Tier::device, runs);
     row.pages.add(heads, shape.kv_heads, std::move(runs));
@@ -211,12 +212,13 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.cost.upper_bound = chosen.upper_bound;
   op.cost.kernels = work.kernels(!emitted.empty());
   if (work.settles) {
-    op.stand_in = [this, shape, shared](BodyContext& ctx) { resolve_device(ctx, shape, *shared); };
+    op.stand_in = [this, shape, shared](BodyContext& ctx) { settle_device(ctx, shape, *shared, nullptr); };
   }
   op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, context.layer, work, emitted, out, lse); };
   op.body = [this, shape, shared, rows, score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
-    std::vector<HeadSpans> spans = resolve_device(ctx, shape, *shared);
+    std::vector<HeadSpans> spans = device_spans(ctx, shape, *shared);
+    settle_device(ctx, shape, *shared, &spans);
     for (HeadSpans& own : spans) {
       if (score_offset[own.row] == kNoScores) continue;
       std::size_t tokens = 0;

@@ -7,16 +7,26 @@
 
 namespace tandem {
 
-/// Appends the chosen blocks to the spans of their heads and counts them.
-void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& c,
-                                          std::vector<HeadSpans>& spans, std::vector<Access>& access,
-                                          Cost& cost) const {
+/// Counts the chosen blocks, and appends them to the spans of their heads. Without `out` and without a look at
+/// accesses, sizes alone are wanted: those follow from sets of blocks, and no page is listed.
+void DecodeAttention::resolve_chosen(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& c,
+                                     std::vector<HeadSpans>* out, std::vector<Access>& access, Cost& cost) const {
   const DigestIndex& index = c.index;
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
+  std::uint64_t attended = 0;
+  if (out == nullptr && (c.staging || !ctx.lists_access())) {
+    BlockSet set(c.blocks);
+    for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
+      set.clear();
+      add_chosen(shape, c.scope, g, lists, index.room, set);
+      attended += index.tokens_of(set, c.blocks);
+    }
+    ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
+    return;
+  }
   const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
   const char* from = c.staging ? ctx.read<char>(c.staging->values) : ctx.read<char>(kv_.device_buffer());
   std::vector<std::uint32_t> masks(c.blocks);
-  std::uint64_t attended = 0;
   for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
     chosen_masks(shape, c.scope, g, lists, index.room, masks);
     std::uint32_t page = 0;  // fetched so far
@@ -25,6 +35,7 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
       const Range tokens = index.block_tokens(b);
       for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
         const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
+        attended += count;
         const char* k = nullptr;
         if (c.staging) {
           k = from + c.staging->chosen_offset(c.part, g, page);
@@ -33,18 +44,19 @@ void DecodeAttention::append_chosen_spans(BodyContext& ctx, const ModelShape& sh
           k = from + kv_.k_offset(slot, g);
           access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
         }
-        spans[c.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, c.own_only ? masks[b] : ~0u});
-        attended += count;
+        if (out == nullptr) continue;
+        (*out)[c.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, c.own_only ? masks[b] : ~0u});
       }
     }
   }
   ctx.write<std::uint64_t>(device_attended_)[c.row] += attention_cost(attended, cost);
 }
 
-/// Spans of every row and KV head: whole pages that were fetched, which are older than those that stay, so that what
-/// attends everything does so in the order of positions; the store's pages; then what was chosen and what is packed.
-std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const ModelShape& shape,
-                                                       const DeviceWork& work) {
+/// Spans of every row and KV head, without chosen blocks: whole pages that were fetched, which are older than those
+/// that stay, so that what attends everything does so in the order of positions; the store's pages; then what is
+/// packed.
+std::vector<HeadSpans> DecodeAttention::device_spans(BodyContext& ctx, const ModelShape& shape,
+                                                     const DeviceWork& work) {
   std::vector<HeadSpans> spans(work.fixed.size() * shape.kv_heads);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   for (const DeviceFetched& f : work.fetched) {
@@ -97,14 +109,9 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
       spans[a.row * shape.kv_heads + g].spans.push_back({k, k + a.rank.half_bytes(), a.rank.tokens[a.layer], ~0u});
     }
   }
-  Cost cost = work.cost;
-  for (const DeviceResident& r : work.residents) {
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::uint64_t tokens = LayerAhead::append_resident_spans(ctx, r.set, r.layer, g, r.chosen_only,
-                                                                     spans[r.row * shape.kv_heads + g].spans);
-      if (r.chosen_only) ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
-    }
-  }
+  for (const DeviceResident& r : work.residents)
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g)
+      LayerAhead::append_resident_spans(ctx, r.set, r.layer, g, r.chosen_only, spans[r.row * shape.kv_heads + g].spans);
   for (const DeviceSpeculated& s : work.speculated) {
     const auto* chosen = ctx.read<std::uint32_t>(s.index.chosen);
     const char* staged = ctx.read<char>(s.index.staged);
@@ -112,14 +119,33 @@ std::vector<HeadSpans> DecodeAttention::resolve_device(BodyContext& ctx, const M
       const std::uint32_t tokens = chosen[s.index.chosen_offset(s.layer, g)] * s.index.unit;
       const char* k = staged + s.index.staged_offset(s.layer, g);
       spans[s.row * shape.kv_heads + g].spans.push_back({k, k + s.index.half_bytes() / 2, tokens, ~0u});
-      ctx.write<std::uint64_t>(device_attended_)[s.row] += attention_cost(tokens, cost);
     }
   }
-  if (!work.settles) return spans;
-  std::vector<Access> access = work.own;
-  for (const DeviceChosen& c : work.chosen) append_chosen_spans(ctx, shape, c, spans, access, cost);
-  ctx.settle(cost, std::move(access));
   return spans;
+}
+
+/// Settles what data decides, and appends the chosen blocks to `spans` where there are any (a prediction needs sizes
+/// only).
+void DecodeAttention::settle_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work,
+                                    std::vector<HeadSpans>* spans) {
+  if (!work.settles) return;
+  Cost cost = work.cost;
+  for (const DeviceResident& r : work.residents) {
+    if (!r.chosen_only) continue;
+    const std::uint64_t tokens = LayerAhead::chosen_resident_tokens(ctx, r.set, r.layer);
+    ctx.write<std::uint64_t>(device_attended_)[r.row] += attention_cost(tokens, cost);
+  }
+  for (const DeviceSpeculated& s : work.speculated) {
+    const auto* chosen = ctx.read<std::uint32_t>(s.index.chosen);
+    std::uint64_t tokens = 0;
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g)
+      tokens += std::uint64_t{chosen[s.index.chosen_offset(s.layer, g)]} * s.index.unit;
+    ctx.write<std::uint64_t>(device_attended_)[s.row] += attention_cost(tokens, cost);
+  }
+  std::vector<Access> access;
+  if (ctx.lists_access()) access = work.own;
+  for (const DeviceChosen& c : work.chosen) resolve_chosen(ctx, shape, c, spans, access, cost);
+  ctx.settle(cost, std::move(access));
 }
 
 }  // namespace tandem

@@ -172,11 +172,12 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
       forward_->embed(std::move(source), {uploaded});
       for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
         stop_if_interrupted();  // a chunk of a large model takes long
+        const std::uint32_t block = positions.front() / kPageTokens;
+        std::vector<std::uint32_t> slots;
+        kv_->append_slots(sequence, layer, {block, positions.back() / kPageTokens + 1}, Tier::device, slots);
         std::vector<KvTarget> targets(rows);
-        for (std::uint32_t row = 0; row < rows; ++row) {
-          const std::uint32_t position = positions[row];
-          targets[row] = {kv_->slot(sequence, layer, position / kPageTokens, Tier::device), position % kPageTokens};
-        }
+        for (std::uint32_t row = 0; row < rows; ++row)
+          targets[row] = {slots[positions[row] / kPageTokens - block], positions[row] % kPageTokens};
         forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
                       layer == 0 ? after : std::vector<Event>{}, keep);
         forward_->prefill_attention(sequence, layer, before + first, rows);

@@ -42,6 +42,8 @@ struct EngineOptions {
   DType precision = DType::f32;
   // For devices that simulate shapes only, and only there: what heads would choose.
   std::shared_ptr<const Workload> workload = nullptr;
+  // Of sequences of equal length, how many have choices of their own (BatchDraws::share). 0: all.
+  std::uint32_t drawn_sequences = 0;
   // Who is asked to be a cache rank on a peer device (engine/distributed); nullptr: a thread of this process.
   std::shared_ptr<Communicator> peer = nullptr;
   std::chrono::milliseconds peer_patience{60'000};  // of both with each other; longer silence ends the decode
@@ -87,6 +89,7 @@ struct DecodedSequence {
   std::size_t peak_peer_bytes = 0;        // of a cache rank on a peer device: KV, query windows, selections
   std::vector<double> log_probabilities;  // of forced tokens, natural logarithm
   std::uint64_t attended[2] = {0, 0};     // tokens attended per KV head and layer, summed over steps, by Side
+  std::uint32_t drawn_as = 0;             // request whose draws it shared where shapes are simulated, or its own
   std::uint64_t tasks[2] = {0, 0};        // of a method whose host attention is pulled: taken over all steps, by Side
 };
 

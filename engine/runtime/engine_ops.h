@@ -24,13 +24,13 @@ class RemoteRank;
 class EngineOps : public Ops {
  public:
   EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention,
-            const ScoreProcess* process, std::shared_ptr<Communicator> peer, std::chrono::milliseconds peer_patience)
+            BatchDraws* draws, std::shared_ptr<Communicator> peer, std::chrono::milliseconds peer_patience)
       : device_(device),
         pool_(pool),
         kv_(kv),
         stores_(stores),
         attention_(attention),
-        process_(process),
+        draws_(draws),
         peer_(std::move(peer)),
         peer_patience_(peer_patience) {}
 
@@ -175,6 +175,7 @@ class EngineOps : public Ops {
   void launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work, const Cost& fixed) const;
   /// `fixed`: what the whole operation costs whatever was chosen.
   void launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const;
+  void count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, Cost& cost) const;
   void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
                    std::vector<Access>& access, Cost& cost) const;
   Event observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,
@@ -185,7 +186,7 @@ class EngineOps : public Ops {
   KvStore& kv_;
   SequenceStores& stores_;
   DecodeAttention& attention_;
-  const ScoreProcess* process_;  // where only shapes are simulated
+  BatchDraws* draws_;  // where only shapes are simulated
   std::unordered_map<SequenceId, PromptQueries> queries_;
   std::unordered_map<SequenceId, PromptSums> sums_;
   std::shared_ptr<RankThread> rank_thread_;  // where no other peer was given, from the first cache rank on

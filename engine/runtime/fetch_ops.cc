@@ -130,7 +130,8 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   fixed_cost.pieces -= 1;  // a Cost starts with one
   op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
   const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
-    std::vector<Access> access = fixed;
+    std::vector<Access> access;
+    if (ctx.lists_access()) access = fixed;
     Cost cost = fixed_cost;
     for (const FetchWork& w : work) {
       if (!w.index) {
@@ -215,10 +216,30 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
   if (!chosen.empty()) launch_chosen_fetch(ctx, chosen, fixed);
 }
 
+/// What copy_chosen() counts, from sets of blocks instead of pages. Of several KV heads' pages two are adjacent only
+/// where one head's last page and the next head's first are of the same slot (link_pieces.h).
+void EngineOps::count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, Cost& cost) const {
+  const DigestIndex& index = *w.index;
+  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
+  BlockSet set(w.blocks);
+  std::optional<std::uint32_t> last;  // block of the head before, where its last page is whole
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    set.clear();
+    add_chosen(shape, w.scope, g, lists, index.room, set);
+    const std::uint32_t tokens = index.tokens_of(set, w.blocks), part = tokens % kPageTokens;
+    if (tokens == 0) continue;
+    cost.h2d += std::uint64_t{2} * tokens * kv_.shape().vector_bytes();
+    cost.pieces += blocks_for(tokens) + (part > 0 ? 1 : 0);  // K and V of a short page are apart
+    if (index.block == kPageTokens && last == set.first()) --cost.pieces;
+    last = part > 0 ? std::nullopt : std::optional(set.last());
+  }
+}
+
 /// The chosen pages of each KV head, K and V; counts what it copies.
 void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, bool copies,
                             std::vector<Access>& access, Cost& cost) const {
   TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
+  if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(ctx, shape, w, cost);
   const DigestIndex& index = *w.index;
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);

@@ -108,7 +108,8 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   op.cost.pieces = std::max<std::uint32_t>(op.cost.pieces, 1);
   const auto run = [this, shape, layer, own = std::move(own), small, rows = std::move(rows)](BodyContext& ctx,
                                                                                              bool attend) {
-    std::vector<Access> access = own;
+    std::vector<Access> access;
+    if (ctx.lists_access()) access = own;
     Cost cost;
     cost.work = Work::attention;
     cost.dram = small;
@@ -127,6 +128,29 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   return device_.submit(workers_, std::move(op));
 }
 
+/// By KV head, the tokens of a row's pages: those of sets of blocks and of runs, without going through the pages.
+void DecodeAttention::count_pages(BodyContext& ctx, const ModelShape& shape, const HostRow& row,
+                                  std::vector<std::uint64_t>& attended, Cost& cost) {
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    if (g > 0 && row.fixed.by_head.empty()) {
+      attended[g] = attended[0];
+      continue;
+    }
+    attended[g] = 0;
+    for (const PageRun& run : row.fixed.runs(g)) attended[g] += run.tokens;
+  }
+  for (const HostRow::Chosen& c : row.chosen) {
+    const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx);
+    BlockSet set(c.blocks);
+    for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
+      set.clear();
+      add_chosen(shape, c.scope, g, lists, c.index.room, set);
+      attended[g] += c.index.tokens_of(set, c.blocks);
+      cost.pieces += set.runs();
+    }
+  }
+}
+
 void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
                               const std::vector<HostRow>& rows, std::vector<Access>& access, Cost& cost,
                               std::vector<HeadSpans>* out) const {
@@ -136,11 +160,14 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
   std::vector<std::vector<PageRun>> chosen(shape.kv_heads);
   std::vector<std::uint32_t> mask;                      // per block: which heads of the group chose it
   std::vector<std::uint64_t> attended(shape.kv_heads);  // tokens
+  const bool sizes_alone = out == nullptr && !ctx.lists_access();
   for (const HostRow& row : rows) {
     HostAttended& counted = counters[counters_.at(row.row, layer)];
+    if (sizes_alone) count_pages(ctx, shape, row, attended, cost);
     for (std::vector<PageRun>& runs : chosen) runs.clear();
     const std::size_t first_entry = out != nullptr ? out->size() : 0;
     for (const HostRow::Chosen& c : row.chosen) {
+      if (sizes_alone) break;
       const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx);
       access.push_back(c.index.selection.reads());
       for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
@@ -158,7 +185,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
         }
       }
     }
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    for (std::uint32_t g = 0; !sizes_alone && g < shape.kv_heads; ++g) {
       const auto add = [&](const std::vector<PageRun>& runs) {
         const char* pages = runs.empty() ? nullptr : ctx.read<char>(kv_.host_buffer());
         for (std::size_t i = 0; i < runs.size();) {  // adjacent slots as one extent
@@ -184,7 +211,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
       add(chosen[g]);
     }
     for (const HostRow::Packed& p : row.packed) {
-      p.set->append_access(layer, false, access);
+      if (ctx.lists_access()) p.set->append_access(layer, false, access);
       for (std::uint32_t g = p.heads.begin; g < p.heads.end; ++g) {
         const std::size_t list = p.set->index(layer, g), at = list * p.set->capacity;
         const std::uint32_t count = ctx.read<std::uint32_t>(p.set->counts)[list];

@@ -51,8 +51,8 @@ struct HostCounters {
 };
 
 /// Parts of an entry with so many tokens: at least one.
-constexpr std::uint32_t parts_of(std::uint64_t tokens) {
-  return tokens == 0 ? 1 : static_cast<std::uint32_t>((tokens + kPartTokens - 1) / kPartTokens);
+constexpr std::uint32_t parts_of(std::uint64_t tokens, std::uint32_t part_tokens = kPartTokens) {
+  return tokens == 0 ? 1 : static_cast<std::uint32_t>((tokens + part_tokens - 1) / part_tokens);
 }
 /// Bytes of so many packed tokens of one KV head, K and V, that are read as contiguous ones (Cost::contiguous): of runs
 /// that end where a part does, since the next part may be another thread's. `vector_bytes`: of K or V of a token and

@@ -8,6 +8,7 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/residency.h"
+#include "engine/kv/block_set.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
@@ -364,13 +365,11 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
   ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
 }
 
-std::uint64_t LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
-                                                std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans) {
+void LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
+                                       std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans) {
   const char* pages = ctx.read<char>(set.pages);
   const std::size_t keys = kPageTokens * set.shape.vector_bytes();
-  std::uint64_t tokens = 0;
   const auto append = [&](std::uint32_t slot) {
-    tokens += set.block;
     for (std::uint32_t page = 0; page < set.pages_per_block(); ++page) {
       const char* at = pages + set.page_offset(layer, slot, page, kv_head);
       spans.push_back({at, at + keys, kPageTokens, ~0u});
@@ -383,7 +382,22 @@ std::uint64_t LayerAhead::append_resident_spans(BodyContext& ctx, const Resident
       continue;
     append(slot);
   }
-  return tokens;
+}
+
+std::uint64_t LayerAhead::chosen_resident_tokens(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer) {
+  const auto* chosen = ctx.read<std::uint32_t>(set.chosen);
+  const auto* table = ctx.read<std::uint32_t>(set.table);
+  BlockSet blocks(set.candidates[layer]);
+  std::uint64_t found = 0;
+  for (std::uint32_t list = 0; list < set.lists; ++list) {
+    const std::uint32_t* const own = chosen + set.choice_offset(layer, list);
+    const std::uint32_t* const resident = table + set.table_offset(layer, list);
+    blocks.clear();
+    blocks.add({own + 1, own[0]});
+    found += static_cast<std::uint64_t>(std::count_if(resident, resident + set.residents(layer),
+                                                      [&](std::uint32_t block) { return blocks.contains(block); }));
+  }
+  return found * set.block * (set.shape.kv_heads / set.lists);
 }
 
 }  // namespace tandem

@@ -44,9 +44,11 @@ class LayerAhead {
   const Half& half(std::uint32_t layer) const { return halves_[layer % 2]; }
 
   /// Inside bodies that declared the set's pages, and its table and choice where only chosen blocks are meant: appends
-  /// a KV head's residents in the order of the slots. Returns their tokens.
-  static std::uint64_t append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
-                                             std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans);
+  /// a KV head's residents in the order of the slots.
+  static void append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
+                                    std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans);
+  /// Tokens of the residents that the layer's latest choice names, summed over KV heads.
+  static std::uint64_t chosen_resident_tokens(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer);
 
  private:
   struct Missing;  // what one row attends on the host

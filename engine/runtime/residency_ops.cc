@@ -107,16 +107,14 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
     launch_placement(ctx, set, layer, choice, index, query, slots, memory(ctx));
   };
   const auto run = [this, set, layer, slots, memory, from_host, choice, cost = op.cost](
-                       BodyContext& ctx, const std::vector<float>& scores, const ModelShape& m, bool move) {
-    std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.blocks}));
-    choose_blocks(pool_, m, choice, scores.data(), lists.data(), choice.blocks);
+                       BodyContext& ctx, const std::vector<std::uint32_t>& lists, bool move) {
     Cost exact = cost;
     exact.h2d = 0;
     LinkPieces crossing;
     const std::uint32_t heads = set.per_head ? 1 : set.shape.kv_heads, per_block = set.pages_per_block();
     const std::size_t bytes = heads * set.shape.page_bytes();
     for (std::uint32_t list = 0; list < set.lists; ++list) {
-      const std::uint32_t* chosen = lists.data() + list * (1 + std::size_t{choice.blocks}) + 1;
+      const std::uint32_t* chosen = lists.data() + list * (1 + std::size_t{choice.keep}) + 1;
       std::uint32_t* table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
       for (std::uint32_t slot = 0; slot < choice.keep; ++slot) {
         table[slot] = chosen[slot];
@@ -137,18 +135,19 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
     if (from_host) ctx.settle(exact);
   };
   op.cost.pieces = from_host ? op.cost.pieces : 1;
-  op.body = [this, run, model, layer, index, choice, queries, token = sequence.tokens - 1](BodyContext& ctx) {
+  op.body = [this, run, model, lists_made = set.lists, layer, index, choice, queries,
+             token = sequence.tokens - 1](BodyContext& ctx) {
     const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
     const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;
     std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
     score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data());
-    run(ctx, scores, model, true);
+    std::vector<std::uint32_t> lists(lists_made * (1 + std::size_t{choice.keep}));
+    choose_blocks(pool_, model, choice, scores.data(), lists.data(), choice.keep);
+    run(ctx, lists, true);
   };
-  const ScorePlace place{sequence.request, layer, 0, kBeforeTheFirstStep};
-  op.stand_in = [this, run, model, choice, place](BodyContext& ctx) {
-    std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
-    draw_scores(pool_, model, *process_, place, choice.blocks, scores.data());
-    run(ctx, scores, model, false);
+  op.stand_in = [this, run, choice, layer, request = sequence.request](BodyContext& ctx) {
+    const ScorePlace place = draws_->place(request, layer, kBeforeTheFirstStep, BatchDraws::by(choice.scope));
+    run(ctx, draws_->chosen_blocks(place, choice), false);
   };
   ask(LaneKind::device_compute, std::move(op));
 }

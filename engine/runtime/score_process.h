@@ -14,6 +14,7 @@ namespace tandem {
 struct ScorePlace {
   SequenceId sequence = 0;
   std::uint32_t layer = 0, kv_head = 0, step = 0;
+  bool operator==(const ScorePlace&) const = default;
 };
 
 class ScoreProcess {

@@ -6,6 +6,7 @@
 #include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
+#include "engine/runtime/batch_draws.h"
 #include "engine/runtime/decode_attention.h"
 
 namespace tandem {
@@ -39,15 +40,6 @@ void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& c
   });
 }
 
-void draw_scores(ThreadPool& pool, const ModelShape& shape, const ScoreProcess& process, const ScorePlace& place,
-                 std::uint32_t blocks, float* scores) {
-  pool.parallel_for(shape.kv_heads, [&](std::size_t kv_head) {
-    ScorePlace at = place;
-    at.kv_head = static_cast<std::uint32_t>(kv_head);
-    process.block_scores(at, blocks, scores + kv_head * shape.group() * blocks);
-  });
-}
-
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice, const float* scores,
                    std::uint32_t* lists, std::uint32_t room) {
   const std::uint32_t blocks = choice.blocks, count = choice.lists(shape);
@@ -65,25 +57,44 @@ void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choi
   });
 }
 
+namespace {
+
+/// Calls visit(blocks, query heads as bits) for each list of a KV head.
+template <class Visit>
+void for_lists(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
+               std::uint32_t room, const Visit& visit) {
+  const auto of = [&](std::size_t list, std::uint32_t bits) {
+    const std::uint32_t* chosen = lists + list * (1 + std::size_t{room});
+    visit(std::span(chosen + 1, chosen[0]), bits);
+  };
+  if (scope == Scope::kv_head) of(kv_head, ~0u);
+  if (scope == Scope::layer) of(0, ~0u);
+  if (scope != Scope::query_head) return;
+  for (std::uint32_t h = 0; h < shape.group(); ++h) of(std::size_t{kv_head} * shape.group() + h, 1u << h);
+}
+
+}  // namespace
+
+void add_chosen(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
+                std::uint32_t room, BlockSet& set) {
+  for_lists(shape, scope, kv_head, lists, room,
+            [&](std::span<const std::uint32_t> blocks, std::uint32_t) { set.add(blocks); });
+}
+
 void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
                   std::uint32_t room, std::vector<std::uint32_t>& masks) {
   std::fill(masks.begin(), masks.end(), 0u);
-  const auto add = [&](std::size_t list, std::uint32_t bits) {
-    const std::uint32_t* chosen = lists + list * (1 + std::size_t{room});
-    for (std::uint32_t i = 1; i <= chosen[0]; ++i) masks[chosen[i]] |= bits;
-  };
-  if (scope == Scope::kv_head) add(kv_head, ~0u);
-  if (scope == Scope::layer) add(0, ~0u);
-  if (scope != Scope::query_head) return;
-  for (std::uint32_t h = 0; h < shape.group(); ++h) add(std::size_t{kv_head} * shape.group() + h, 1u << h);
+  for_lists(shape, scope, kv_head, lists, room, [&](std::span<const std::uint32_t> blocks, std::uint32_t bits) {
+    for (const std::uint32_t block : blocks) masks[block] |= bits;
+  });
 }
 
 /// A request with what it comes to for one layer. Indexes are kept by value: one that grows gets other memory while
 /// operations of before are still at work.
 struct DecodeAttention::Selecting {
   DigestIndex index;
-  std::uint32_t row = 0;
-  ScorePlace place;  // of its first KV head
+  std::uint32_t row = 0, layer = 0;
+  ScorePlace place;  // where shapes are simulated
   Choice choice;
 };
 
@@ -91,7 +102,9 @@ DecodeAttention::Selecting DecodeAttention::selecting(const LayerContext& contex
   Selecting s;
   s.index = stores_.digests.get(request.digests.id);
   s.row = request.sequence->row;
-  s.place = {request.sequence->request, context.layer, 0, context.step};
+  s.layer = context.layer;
+  if (draws_ != nullptr)
+    s.place = draws_->place(request.sequence->request, context.layer, context.step, BatchDraws::by(request.scope));
   s.choice.blocks = s.index.digests[context.layer];
   s.choice.keep = std::min(request.blocks, s.choice.blocks);
   s.choice.always_first = std::min(request.always_first, s.choice.keep);
@@ -104,16 +117,17 @@ void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape
                                        const float* query) {
   const DigestIndex& index = s.index;
   std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
-  score_index(pool_, shape, ctx, index, s.place.layer, s.choice.blocks,
+  score_index(pool_, shape, ctx, index, s.layer, s.choice.blocks,
               query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data());
   choose_blocks(pool_, shape, s.choice, scores.data(), index.selection.write<std::uint32_t>(ctx), index.room);
 }
 
 void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s) {
-  const DigestIndex& index = s.index;
-  std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
-  draw_scores(pool_, shape, *process_, s.place, s.choice.blocks, scores.data());
-  choose_blocks(pool_, shape, s.choice, scores.data(), index.selection.write<std::uint32_t>(ctx), index.room);
+  const std::size_t length = 1 + std::size_t{s.choice.keep};
+  const std::uint32_t* from = draws_->chosen_blocks(s.place, s.choice).data();
+  auto* to = s.index.selection.write<std::uint32_t>(ctx);
+  for (std::uint32_t list = 0; list < s.choice.lists(shape); ++list)
+    std::copy_n(from + list * length, length, to + list * (1 + std::size_t{s.index.room}));
 }
 
 /// Its twin on a GPU, for all rows at once.
@@ -127,7 +141,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
     const DigestIndex& index = s.index;
     TANDEM_CHECK(index.kind == work.front().index.kind, "digests of two kinds at once");
     rows.push_back({query + std::size_t{s.row} * shape.q_heads * shape.head_dim,
-                    index.values.read<char>(ctx) + index.min_offset(s.place.layer, 0), s.choice.blocks,
+                    index.values.read<char>(ctx) + index.min_offset(s.layer, 0), s.choice.blocks,
                     ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
     most = std::max(most, s.choice.blocks);
   }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/kernels/thread_pool.h"
+#include "engine/kv/block_set.h"
 #include "engine/kv/digest_index.h"
 #include "engine/runtime/ops.h"
-#include "engine/runtime/score_process.h"
 
 namespace tandem {
 
@@ -22,15 +22,13 @@ struct Choice {
   std::uint32_t lists(const ModelShape& shape) const {
     return scope == Scope::query_head ? shape.q_heads : scope == Scope::kv_head ? shape.kv_heads : 1;
   }
+  bool operator==(const Choice&) const = default;
 };
 
 /// scores [Hq][blocks] of the first blocks of an index by Quest's bound. Inside a body that declared the index's
 /// values.
 void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& ctx, const DigestIndex& index,
                  std::uint32_t layer, std::uint32_t blocks, const float* query /*[Hq][D]*/, float* scores);
-/// Its stand-in: scores from a workload's process, of the KV heads from `place` on.
-void draw_scores(ThreadPool& pool, const ModelShape& shape, const ScoreProcess& process, const ScorePlace& place,
-                 std::uint32_t blocks, float* scores /*[Hq][blocks]*/);
 
 /// Adds to a host operation's cost what choosing costs: `lists` lists, each the best `keep` of n scores. All or none of
 /// them need no look.
@@ -43,6 +41,10 @@ inline void rank_scores(Cost& cost, std::uint32_t lists, std::uint32_t n, std::u
 /// Fills the lists of one layer and row from the scores of all query heads.
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice,
                    const float* scores /*[Hq][blocks]*/, std::uint32_t* lists /*[list][1 + room]*/, std::uint32_t room);
+
+/// Adds what the query heads of a KV head chose, each block once.
+void add_chosen(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
+                std::uint32_t room, BlockSet& set);
 
 /// masks[b]: which query heads of a KV head's group chose block b; all of them where they choose together.
 void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,

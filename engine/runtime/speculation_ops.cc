@@ -262,11 +262,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
     op.access.insert(op.access.end(), {values.reads(row, row + 1), index.skew.reads(layer, layer + 1),
                                        index.keys.reads(layer, layer + 1),
                                        index.chosen.writes(index.half(layer), index.half(layer) + 1)});
-    rows.push_back({row,
-                    index,
-                    std::min(request.most, index.most),
-                    request.alpha,
-                    {request.sequence->request, layer, 0, context.step}});
+    rows.push_back({row, index, std::min(request.most, index.most), request.alpha, request.sequence->request});
   }
   std::size_t most = 0;
   for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
@@ -304,13 +300,11 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
       choose_units(pool_, ctx, index, shape, layer, scores, n, units(r, tokens));
     }
   };
-  op.stand_in = [this, shape, layer, rows, units](BodyContext& ctx) {
+  op.stand_in = [this, shape, layer, step = context.step, rows, units](BodyContext& ctx) {
     for (const SpeculatingRow& r : rows) {
       const std::uint32_t n = r.index.tokens[layer];
-      double near = 0;
-      ScorePlace place = r.place;
-      for (; n > 0 && place.kv_head < shape.kv_heads; ++place.kv_head)
-        near += process_->tokens_near_best(place, n, r.alpha);
+      const ScorePlace place = draws_->place(r.request, layer, step, BatchDraws::By::layer);
+      const double near = n > 0 ? draws_->tokens_near_best(place, n, r.alpha) : 0;
       std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
       if (r.index.scope == Scope::query_head) keep *= shape.group();  // what two of them choose is counted twice
       auto* chosen = ctx.write<std::uint32_t>(r.index.chosen);

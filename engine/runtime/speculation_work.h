@@ -3,7 +3,6 @@
 #pragma once
 
 #include "engine/runtime/engine_ops.h"
-#include "engine/runtime/score_process.h"
 
 namespace tandem {
 
@@ -12,7 +11,7 @@ struct EngineOps::SpeculatingRow {
   SkewedIndex index;  // as it is now
   std::uint32_t most = 0;
   double alpha = 0;
-  ScorePlace place;
+  std::uint32_t request = 0;
 };
 
 struct EngineOps::SpeculatedRow {

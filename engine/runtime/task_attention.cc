@@ -9,8 +9,8 @@
 
 namespace tandem {
 TaskAttention::TaskAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
-                             const ScoreProcess* process)
-    : forward_(forward), device_(device), pool_(pool), kv_(kv), stores_(stores), process_(process) {}
+                             BatchDraws* draws)
+    : forward_(forward), device_(device), pool_(pool), kv_(kv), stores_(stores), draws_(draws) {}
 
 const TaskAttention::Partial& TaskAttention::apart(std::uint32_t i) {
   make_room(1);
@@ -158,7 +158,10 @@ std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& con
     Pulled work;
     work.pages = *found;
     work.layer = context.layer;
-    work.place = {sequence.request, context.layer, task.kv_head, context.step};
+    if (draws_ != nullptr) {
+      work.place = draws_->place(sequence.request, context.layer, context.step, BatchDraws::By::heads);
+      work.place.kv_head = task.kv_head;
+    }
     work.blocks = work.pages->index.digests[context.layer];
     for (std::uint32_t& keep : task.blocks) {
       keep = std::min(keep, work.blocks);
@@ -332,10 +335,10 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
     for (std::uint32_t worker = 0; worker < workers; ++worker) pools.push_back(&pool_of(worker, crew));
     bag.ops = [this, all, room = std::make_shared<const Room>(room), query_on_host, crew, pools](std::uint32_t task,
                                                                                                  std::uint32_t puller) {
-      const Pulled& w = (*all)[task];
-      if (puller < pools.size()) return host_ops(w, *room, query_on_host, crew.of(puller), *pools[puller]);
+      const std::shared_ptr<const Pulled> w(all, &(*all)[task]);
+      if (puller < pools.size()) return host_ops(w, room, query_on_host, crew.of(puller), *pools[puller]);
       std::vector<Op> ops;
-      ops.push_back(device_op(w, *room));
+      ops.push_back(device_op(w, room));
       return ops;
     };
     std::vector<Puller> pullers;

@@ -17,10 +17,10 @@
 #include "engine/kv/kv_store.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/kv/sequence_stores.h"
+#include "engine/runtime/batch_draws.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/plan.h"
-#include "engine/runtime/score_process.h"
 
 namespace tandem {
 
@@ -38,7 +38,7 @@ class TaskAttention {
   };
 
   TaskAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
-                const ScoreProcess* process);
+                BatchDraws* draws);
 
   /// Where attention over PulledTasks::apart goes.
   const Partial& apart(std::uint32_t i);
@@ -99,13 +99,22 @@ class TaskAttention {
   Crew crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks);
   /// For the bodies of one worker: its own where they run at the same time.
   ThreadPool& pool_of(std::uint32_t worker, const Crew& crew);
-  std::vector<Op> host_ops(const Pulled& work, const Room& room, Event query_on_host, std::uint32_t threads,
-                           ThreadPool& pool);
-  Op device_op(const Pulled& work, const Room& room);
+  typedef std::span<const std::uint32_t> Blocks;  // that a query head chose, in ascending order
+  /// What a task reads: runs of adjacent blocks, link pieces, tokens.
+  struct Sizes {
+    std::uint32_t runs = 0, pieces = 0;
+    std::uint64_t tokens = 0;
+  };
+  std::vector<Op> host_ops(const std::shared_ptr<const Pulled>& work, const std::shared_ptr<const Room>& room,
+                           Event query_on_host, std::uint32_t threads, ThreadPool& pool);
+  Op device_op(const std::shared_ptr<const Pulled>& work, const std::shared_ptr<const Room>& room);
   void choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
-                     std::vector<std::vector<std::uint32_t>>& lists) const;
-  HeadSpans spans_of(BodyContext& ctx, const Pulled& work, const std::vector<std::vector<std::uint32_t>>& lists,
-                     std::vector<Access>& access, std::uint32_t& runs, LinkPieces& pieces, std::uint64_t& tokens) const;
+                     std::span<std::uint32_t* const> lists) const;
+  static Sizes sizes_of(const Pulled& work, std::span<const Blocks> lists);
+  HeadSpans spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists, std::vector<Access>& access,
+                     Sizes& sizes) const;
+  std::vector<HeadSpans> resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists, bool attends,
+                                 const std::vector<Access>& own, std::vector<Access>& access, Sizes& sizes) const;
   /// A task of the host, whose result goes to the device.
   struct HostResult {
     std::uint32_t row = 0, kv_head = 0;
@@ -126,7 +135,7 @@ class TaskAttention {
   ThreadPool& pool_;
   KvStore& kv_;
   SequenceStores& stores_;
-  const ScoreProcess* process_;
+  BatchDraws* draws_;
   std::array<Partial, 2> apart_;
   DeviceBuffer estimates_;      // [row][Hq][width]
   HostBuffer host_estimates_;   //

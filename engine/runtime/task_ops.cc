@@ -1,6 +1,7 @@
 // The operations of one pulled task: on the host, selection and attention in its memory; on the device, one kernel
 // group that reads over the link. Both come to the same bits.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine/kernels/digest.h"
@@ -18,16 +19,14 @@ constexpr std::uint32_t kScoredBlocks = 16, kTaskPartTokens = 128;
 
 }  // namespace
 
-/// The best blocks of each query head of the task, in ascending order.
+/// The best blocks of each query head of the task, in ascending order, to lists[head].
 void TaskAttention::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
-                                  std::vector<std::vector<std::uint32_t>>& lists) const {
+                                  std::span<std::uint32_t* const> lists) const {
   const ModelShape& shape = forward_.shape();
   const DigestIndex& index = work.pages->index;
   const std::uint32_t group = shape.group(), blocks = work.blocks;
-  std::vector<float> scores(std::size_t{group} * blocks);
-  if (draw) {
-    process_->block_scores(work.place, blocks, scores.data());
-  } else {
+  std::vector<float> own_scores(draw ? 0 : std::size_t{group} * blocks);
+  if (!draw) {
     const char* values = index.values.read<char>(ctx);
     pool.parallel_for((blocks + kScoredBlocks - 1) / kScoredBlocks, [&](std::size_t part) {
       const auto first = static_cast<std::uint32_t>(part) * kScoredBlocks;
@@ -38,20 +37,28 @@ void TaskAttention::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pull
                    values + index.max_offset(work.layer, work.task.kv_head) + at, count,
                    {group, shape.head_dim, index.shape.type}, own.data());
       for (std::uint32_t h = 0; h < group; ++h)
-        std::copy_n(own.data() + std::size_t{h} * count, count, scores.data() + std::size_t{h} * blocks + first);
+        std::copy_n(own.data() + std::size_t{h} * count, count, own_scores.data() + std::size_t{h} * blocks + first);
     });
   }
-  lists.resize(group);
+  const float* scores = draw ? draws_->block_scores(work.place, blocks).data() : own_scores.data();
   pool.parallel_for(group, [&](std::size_t h) {
-    lists[h].resize(work.task.blocks[h]);
-    if (!lists[h].empty()) top_k(scores.data() + h * blocks, blocks, work.task.blocks[h], lists[h].data());
+    if (work.task.blocks[h] > 0) top_k(scores + h * blocks, blocks, work.task.blocks[h], lists[h]);
   });
 }
 
-/// Pages that the task reads, each for the heads that chose it; counts runs of adjacent blocks, link pieces and tokens.
-HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
-                                  const std::vector<std::vector<std::uint32_t>>& lists, std::vector<Access>& access,
-                                  std::uint32_t& runs, LinkPieces& pieces, std::uint64_t& tokens) const {
+/// What spans_of() counts, from the set of blocks instead of pages. Two pages of a KV head are apart where there are
+/// several heads (link_pieces.h).
+TaskAttention::Sizes TaskAttention::sizes_of(const Pulled& work, std::span<const Blocks> lists) {
+  BlockSet set(work.blocks);
+  for (const Blocks& blocks : lists) set.add(blocks);
+  const std::uint32_t tokens = work.pages->index.tokens_of(set, work.blocks);
+  return {set.runs(), blocks_for(tokens) + (tokens % kPageTokens > 0 ? 1 : 0),
+          tokens};  // of a short page K, V are apart
+}
+
+/// Pages that the task reads, each for the heads that chose it.
+HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
+                                  std::vector<Access>& access, Sizes& sizes) const {
   const DigestIndex& index = work.pages->index;
   const std::uint32_t head = work.task.kv_head;
   std::vector<std::uint32_t> masks(work.blocks);
@@ -59,6 +66,7 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
     for (const std::uint32_t block : lists[h]) masks[block] |= 1u << h;
   }
   const char* pages = ctx.read<char>(kv_.host_buffer());
+  LinkPieces pieces;
   HeadSpans out{work.task.row, head, {}};
   std::uint32_t first = 0, slots = 0;  // adjacent ones are one access
   const auto read = [&] {
@@ -67,7 +75,7 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
   };
   for (std::uint32_t b = 0; b < work.blocks; ++b) {
     if (masks[b] == 0) continue;
-    if (b == 0 || masks[b - 1] == 0) ++runs;
+    if (b == 0 || masks[b - 1] == 0) ++sizes.runs;
     const Range range = index.block_tokens(b);
     for (std::uint32_t token = range.begin; token < range.end; token += kPageTokens) {
       const std::uint32_t slot = work.pages->slots[(token - index.tokens.begin) / kPageTokens];
@@ -81,16 +89,32 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work,
         first = slot;
       }
       ++slots;
-      tokens += count;
+      sizes.tokens += count;
     }
   }
   read();
+  sizes.pieces = pieces.count();
   return out;
 }
 
-std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Event query_on_host,
+/// Spans of the task's pages where they are attended, their accesses where somebody looks at them, and their sizes.
+std::vector<HeadSpans> TaskAttention::resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
+                                              bool attends, const std::vector<Access>& own, std::vector<Access>& access,
+                                              Sizes& sizes) const {
+  if (!attends && !ctx.lists_access() && forward_.shape().kv_heads > 1) {
+    sizes = sizes_of(work, lists);
+    return {};
+  }
+  access = own;
+  return {spans_of(ctx, work, lists, access, sizes)};
+}
+
+std::vector<Op> TaskAttention::host_ops(const std::shared_ptr<const Pulled>& shared_work,
+                                        const std::shared_ptr<const Room>& shared_room, Event query_on_host,
                                         std::uint32_t threads, ThreadPool& pool) {
   const ModelShape& shape = forward_.shape();
+  const Pulled& work = *shared_work;
+  const Room& room = *shared_room;
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
   const DigestIndex& index = work.pages->index;
   const Access query = of_head(room.query.reads(row, row + 1), head);
@@ -113,17 +137,17 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
   select.access = {query, index.values.reads(layer, layer + 1), list_write};
   select.after = work.pages->filled;
   wait_for(select.after, query_on_host);
-  const auto select_body = [this, work, room, list_at, pool = &pool](BodyContext& ctx, bool draw) {
-    std::vector<std::vector<std::uint32_t>> lists;
-    const std::size_t at =
-        (std::size_t{work.task.row} * forward_.shape().q_heads + work.task.kv_head * forward_.shape().group()) *
-        forward_.shape().head_dim;
-    choose_blocks(ctx, *pool, work, draw ? nullptr : ctx.read<float>(room.query) + at, draw, lists);
-    auto* out = work.pages->index.selection.write<std::uint32_t>(ctx);
+  const auto select_body = [this, shared_work, shared_room, list_at, pool = &pool](BodyContext& ctx, bool draw) {
+    const Pulled& w = *shared_work;
+    const ModelShape& s = forward_.shape();
+    const std::size_t at = (std::size_t{w.task.row} * s.q_heads + w.task.kv_head * s.group()) * s.head_dim;
+    auto* out = w.pages->index.selection.write<std::uint32_t>(ctx);
+    std::vector<std::uint32_t*> lists(s.group());
     for (std::uint32_t h = 0; h < lists.size(); ++h) {
-      out[list_at(h)] = static_cast<std::uint32_t>(lists[h].size());
-      std::copy(lists[h].begin(), lists[h].end(), out + list_at(h) + 1);
+      out[list_at(h)] = w.task.blocks[h];
+      lists[h] = out + list_at(h) + 1;
     }
+    choose_blocks(ctx, *pool, w, draw ? nullptr : ctx.read<float>(shared_room->query) + at, draw, lists);
   };
   select.body = [select_body](BodyContext& ctx) { select_body(ctx, false); };
   select.stand_in = [select_body](BodyContext& ctx) { select_body(ctx, true); };
@@ -153,33 +177,31 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
                                    host_tokens_.writes(counted, counted + 1)};
   attend.access = own;
   for (const Access& a : work.pages->access) attend.access.push_back(of_head(a, head));
-  const auto body = [this, work, room, own, small, per_token, flops, task, counted, list_at, threads, pool = &pool](
-                        BodyContext& ctx, bool attends) {
+  const auto body = [this, shared_work, shared_room, own, small, per_token, flops, task, counted, list_at, threads,
+                     pool = &pool](BodyContext& ctx, bool attends) {
+    const Pulled& w = *shared_work;
     const ModelShape& s = forward_.shape();
-    const auto* chosen = work.pages->index.selection.read<std::uint32_t>(ctx);
-    std::vector<std::vector<std::uint32_t>> lists(s.group());
-    for (std::uint32_t h = 0; h < lists.size(); ++h)
-      lists[h].assign(chosen + list_at(h) + 1, chosen + list_at(h) + 1 + chosen[list_at(h)]);
-    std::vector<Access> access = own;
-    std::uint32_t runs = 0;
-    LinkPieces pieces;
-    std::uint64_t tokens = 0;
-    const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
-    const HeadParts cut = cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens);
+    const auto* chosen = w.pages->index.selection.read<std::uint32_t>(ctx);
+    std::vector<Blocks> lists(s.group());
+    for (std::uint32_t h = 0; h < lists.size(); ++h) lists[h] = {chosen + list_at(h) + 1, chosen[list_at(h)]};
+    std::vector<Access> access;
+    Sizes sizes;
+    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, attends, own, access, sizes);
     if (attends) {
-      attend_in_parts(*pool, s, kv_.shape().type, spans, cut, ctx.read<float>(room.query),
-                      ctx.write<float>(room.host_part), ctx.write<float>(room.host_lse));
+      attend_in_parts(*pool, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
+                      ctx.read<float>(shared_room->query), ctx.write<float>(shared_room->host_part),
+                      ctx.write<float>(shared_room->host_lse));
     }
-    ctx.write<std::uint64_t>(host_tokens_)[counted] = tokens;
+    ctx.write<std::uint64_t>(host_tokens_)[counted] = sizes.tokens;
     ctx.write<std::uint8_t>(by_host_)[task] = 1;
     Cost cost;
     cost.work = Work::attention;
-    cost.context = tokens * per_token;
+    cost.context = sizes.tokens * per_token;
     cost.dram = small + cost.context;
-    cost.flops = tokens * flops;
-    cost.tasks = static_cast<std::uint32_t>(cut.parts.size());
+    cost.flops = sizes.tokens * flops;
+    cost.tasks = parts_of(sizes.tokens, kTaskPartTokens);
     cost.threads = threads;
-    cost.pieces = runs;
+    cost.pieces = sizes.runs;
     ctx.settle(cost, std::move(access));
   };
   attend.body = [body](BodyContext& ctx) { body(ctx, true); };
@@ -191,7 +213,10 @@ std::vector<Op> TaskAttention::host_ops(const Pulled& work, const Room& room, Ev
 }
 
 /// One kernel group that reads digests and what it chooses over the link: the same values as on the host.
-Op TaskAttention::device_op(const Pulled& work, const Room& room) {
+Op TaskAttention::device_op(const std::shared_ptr<const Pulled>& shared_work,
+                            const std::shared_ptr<const Room>& shared_room) {
+  const Pulled& work = *shared_work;
+  const Room& room = *shared_room;
   const ModelShape& shape = forward_.shape();
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
   Op op;
@@ -223,29 +248,35 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   op.access = own;
   for (const Access& a : work.pages->access) op.access.push_back(of_head(a, head));
   op.after = work.pages->filled;
-  const auto body = [this, work, room, own, per_token, flops, cost = op.cost, scoring, crossing](BodyContext& ctx,
-                                                                                                 bool attends) {
+  const auto body = [this, shared_work, shared_room, own, per_token, flops, cost = op.cost, scoring, crossing](
+                        BodyContext& ctx, bool attends) {
+    const Pulled& w = *shared_work;
     const ModelShape& s = forward_.shape();
     const float* query = attends ? ctx.read<float>(forward_.q()) : nullptr;
-    const std::size_t at = (std::size_t{work.task.row} * s.q_heads + work.task.kv_head * s.group()) * s.head_dim;
-    std::vector<std::vector<std::uint32_t>> lists;
-    choose_blocks(ctx, pool_, work, attends ? query + at : nullptr, !attends, lists);
-    std::vector<Access> access = own;
-    std::uint32_t runs = 0;
-    LinkPieces pieces;
-    std::uint64_t tokens = 0;
-    const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, runs, pieces, tokens)};
+    const std::size_t at = (std::size_t{w.task.row} * s.q_heads + w.task.kv_head * s.group()) * s.head_dim;
+    std::vector<std::uint32_t> numbers(std::accumulate(w.task.blocks.begin(), w.task.blocks.end(), std::size_t{0}));
+    std::vector<std::uint32_t*> to;
+    std::vector<Blocks> lists;
+    for (std::size_t first = 0; const std::uint32_t keep : w.task.blocks) {
+      to.push_back(numbers.data() + first);
+      lists.emplace_back(numbers.data() + first, keep);
+      first += keep;
+    }
+    choose_blocks(ctx, pool_, w, attends ? query + at : nullptr, !attends, to);
+    std::vector<Access> access;
+    Sizes sizes;
+    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, attends, own, access, sizes);
     if (attends) {
       attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
-                      query, ctx.write<float>(room.landed_part), ctx.write<float>(room.landed_lse));
+                      query, ctx.write<float>(shared_room->landed_part), ctx.write<float>(shared_room->landed_lse));
     }
-    ctx.write<std::uint64_t>(room.device_attended)[work.task.row] += tokens;
-    ++ctx.write<std::uint64_t>(device_tasks_)[work.task.row];
+    ctx.write<std::uint64_t>(shared_room->device_attended)[w.task.row] += sizes.tokens;
+    ++ctx.write<std::uint64_t>(device_tasks_)[w.task.row];
     Cost settled = cost;
     settled.upper_bound = false;
-    settled.h2d = settled.context = crossing + tokens * per_token;
-    settled.pieces = 2 + pieces.count();
-    settled.flops = scoring + tokens * flops;
+    settled.h2d = settled.context = crossing + sizes.tokens * per_token;
+    settled.pieces = 2 + sizes.pieces;
+    settled.flops = scoring + sizes.tokens * flops;
     ctx.settle(settled, std::move(access));
   };
   op.body = [body](BodyContext& ctx) { body(ctx, true); };
@@ -257,7 +288,9 @@ Op TaskAttention::device_op(const Pulled& work, const Room& room) {
   token.h2d = token.context = per_token;
   token.flops = flops;
   token.pieces = 0;  // by pages
-  op.launch = [this, work, room, without, token](LaunchContext& ctx) { launch_task(ctx, work, room, without, token); };
+  op.launch = [this, shared_work, shared_room, without, token](LaunchContext& ctx) {
+    launch_task(ctx, *shared_work, *shared_room, without, token);
+  };
   return op;
 }
 

@@ -33,6 +33,7 @@ TargetOptions target_options(const ReproduceOptions& options, std::string method
   target.context = context;
   target.steps = kSteps;
   target.threads = 1;  // several run at a time
+  target.drawn_sequences = 0;
   target.interrupted = options.interrupted;
   return target;
 }

@@ -161,6 +161,7 @@ Laboratory::Simulated Laboratory::simulate(const Place& place, std::uint32_t bat
   target.steps = place.steps;
   target.prefill_chunk = kChunk;
   target.threads = 1;
+  target.drawn_sequences = 0;
   target.interrupted = options_.interrupted;
   Simulated out;
   target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, place.hardware); };

@@ -46,6 +46,10 @@ std::vector<std::string> target_notes(const Target& t) {
       "about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
   notes.emplace_back(kPrefillsElsewhere);
+  const TargetRow* worst = nullptr;
+  for (const TargetRow& r : t.rows)
+    if (r.drawn_sequences > 0 && (worst == nullptr || r.sampling_error > worst->sampling_error)) worst = &r;
+  if (worst != nullptr) notes.push_back(sampling_text(*worst, worst->method));
   std::string whole;
   for (const TargetRow& r : t.rows)
     if (attends_everything(r, t.context, t.steps)) whole += (whole.empty() ? "" : ", ") + r.method;

@@ -42,6 +42,14 @@ bool attends_everything(const TargetRow& r, std::uint32_t context, std::uint32_t
   return r.attended_device + r.attended_host >= (1 - kRounding) * (context + (steps - 1) / 2.0);
 }
 
+std::string sampling_text(const TargetRow& row, const std::string& place) {
+  return fmt::format(
+      "Choices are drawn for some sequences of a batch, and the others share them. Standard error of the tokens "
+      "attended, "
+      "against drawing all: at most {:.2g} % ({}, {} drawn).",
+      100 * row.sampling_error, place, row.drawn_sequences);
+}
+
 std::vector<std::string> row_heads(bool peers) {
   std::vector<std::string> heads = {"TTFT s",
                                     "step ms",
@@ -111,6 +119,10 @@ void add_row(const TargetRow& r, nlohmann::ordered_json& json) {
   json["device_kv_bytes"] = r.device_kv_bytes;
   json["host_kv_bytes"] = r.host_kv_bytes;
   if (r.peer_kv_bytes > 0) json["peer_kv_bytes"] = r.peer_kv_bytes;
+  if (r.drawn_sequences > 0) {
+    json["drawn_sequences"] = r.drawn_sequences;
+    json["sampling_error"] = r.sampling_error;
+  }
 }
 
 TargetRow read_row(ObjectReader& reader) {
@@ -139,6 +151,10 @@ TargetRow read_row(ObjectReader& reader) {
   r.device_kv_bytes = reader.integer<std::size_t>("device_kv_bytes");
   r.host_kv_bytes = reader.integer<std::size_t>("host_kv_bytes");
   if (reader.has("peer_kv_bytes")) r.peer_kv_bytes = reader.integer<std::size_t>("peer_kv_bytes");
+  if (reader.has("drawn_sequences")) {
+    r.drawn_sequences = reader.integer<std::uint32_t>("drawn_sequences");
+    r.sampling_error = reader.number("sampling_error", 0, 1);
+  }
   return r;
 }
 

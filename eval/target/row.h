@@ -20,6 +20,9 @@ bool attends_everything(const TargetRow& row, std::uint32_t context, std::uint32
 inline constexpr const char* kAttendsEverything =
     "A budget for the whole context leaves nothing out, so that answers are full attention's.";
 
+/// That choices were drawn for some sequences, and the error that this leaves, which is largest in this row: sentences.
+std::string sampling_text(const TargetRow& row, const std::string& place);
+
 /// Columns of a row, without its method; with `peers`, of a peer's memory, too.
 std::vector<std::string> row_heads(bool peers);
 /// As many; dashes and "does not fit", "too slow" or "refused" where it has no figures. `sequences` decode together.

@@ -10,6 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/runtime/forward.h"
+#include "eval/target/schedule_check.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -22,8 +23,7 @@ std::uint64_t weight_of(const SweepOptions& options, std::uint32_t batch, std::u
   return std::uint64_t{context} * (batch == kAsManyAsFit ? options.most_sequences : batch);
 }
 
-/// Hazards are looked for at each method's lightest point. Others have the same schedule with more pages, of which the
-/// search takes two thirds of the time (quest at 16 x 32K: 45 s with it, 15 s without; one core, Zen 5).
+/// Where a method's schedule is checked, once for each machine.
 bool is_lightest(const SweepOptions& options, const SweepPoint& point) {
   std::uint64_t least = UINT64_MAX;
   for (const std::uint32_t batch : options.batches)
@@ -31,20 +31,23 @@ bool is_lightest(const SweepOptions& options, const SweepPoint& point) {
   return weight_of(options, point.batch, point.context) == least;
 }
 
-/// `again`: of a point whose hazards were looked for with another number of sequences.
-TargetRow simulate_point(const Model& shape, const Workload& workload, const SweepOptions& options,
-                         const HardwareProfile& hardware, const SweepPoint& point, std::uint32_t sequences,
-                         bool again = false) {
+TargetOptions target_of(const SweepOptions& options, const SweepPoint& point, std::uint32_t sequences) {
   TargetOptions target;
-  target.checked = is_lightest(options, point) && !again;
+  target.checked = false;
   target.methods = {point.method};
   target.batch = sequences;
   target.context = point.context;
   target.steps = options.steps;
   target.prefill_chunk = options.prefill_chunk;
+  target.drawn_sequences = options.drawn_sequences;
   target.threads = 1;
   target.interrupted = options.interrupted;
-  return simulate_target(shape, hardware, workload, target).rows.at(0);
+  return target;
+}
+
+TargetRow simulate_point(const Model& shape, const Workload& workload, const SweepOptions& options,
+                         const HardwareProfile& hardware, const SweepPoint& point, std::uint32_t sequences) {
+  return simulate_target(shape, hardware, workload, target_of(options, point, sequences)).rows.at(0);
 }
 
 /// As many sequences as fit beside each other, in `point`; returns what one takes alone, which is what each takes,
@@ -89,7 +92,7 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
                  share = tries % 3 == 0 || !slower.refused.empty() ? 0.5 : part;
     const auto next = static_cast<std::uint32_t>(point.sequences + share * (high - point.sequences));
     const std::uint32_t tried = std::clamp(next, point.sequences + 1, high - 1);
-    TargetRow row = simulate_point(shape, workload, options, hardware, point, tried, /*again=*/true);
+    TargetRow row = simulate_point(shape, workload, options, hardware, point, tried);
     if (keeps(row)) {
       point.sequences = tried;
       point.row = std::move(row);
@@ -108,7 +111,13 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
     point.row.method = point.method;
     point.row.too_large = true;
     point.row.refused = std::move(problem);
-  } else if (point.batch == kAsManyAsFit) {
+    return;
+  }
+  if (is_lightest(options, point)) {
+    const std::uint32_t sequences = point.batch == kAsManyAsFit ? options.most_sequences : point.batch;
+    check_schedule(shape, hardware, workload, target_of(options, point, sequences), point.method);
+  }
+  if (point.batch == kAsManyAsFit) {
     const TargetRow one = fill_memory(shape, workload, options, hardware, point);
     if (options.tpot_ms > 0) keep_pace(shape, workload, options, hardware, one, point);
   } else {

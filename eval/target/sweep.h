@@ -29,6 +29,7 @@ struct SweepOptions {
   double tpot_ms = 0;                   // above 0: the longest step that kAsManyAsFit may come to
   std::uint32_t steps = 64;             // decode steps, at least 2
   std::uint32_t prefill_chunk = 2048;
+  std::uint32_t drawn_sequences = kDrawnSequences;  // of a point; 0: all (TargetOptions)
   std::optional<Answers> answers;  // what a run says that the methods lose: for tables, it changes no point
   unsigned threads = 0;            // points at a time, one thread each; 0: as many as this process may use
   std::function<bool()> interrupted;

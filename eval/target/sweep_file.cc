@@ -35,6 +35,7 @@ Json settings_json(const Sweep& s, const std::string& program) {
   json["shape"] = s.shape;
   json["steps"] = s.options.steps;
   json["prefill_chunk"] = s.options.prefill_chunk;
+  json["drawn_sequences"] = s.options.drawn_sequences;
   json["most_sequences"] = s.options.most_sequences;
   json["tpot_ms"] = s.options.tpot_ms > 0 ? Json(s.options.tpot_ms) : Json();
   json["workload"] = parse_ordered_json(workload_to_json(s.workload), "the workload");
@@ -178,6 +179,8 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   s.options.steps = reader.integer<std::uint32_t>("steps");
   if (s.options.steps < 2) reader.fail("steps", "2 or more");
   s.options.prefill_chunk = reader.integer<std::uint32_t>("prefill_chunk");
+  s.options.drawn_sequences =
+      reader.has("drawn_sequences") ? reader.integer<std::uint32_t>("drawn_sequences") : 0;  // older: all are drawn
   s.options.most_sequences = reader.integer<std::uint32_t>("most_sequences");
   if (s.options.most_sequences == 0) reader.fail("most_sequences", "1 or more");
   if (reader.has("tpot_ms")) s.options.tpot_ms = reader.number_or_null("tpot_ms", 0, kMostTpot).value_or(0);

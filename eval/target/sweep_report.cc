@@ -298,6 +298,16 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   notes.emplace_back(kPrefillsElsewhere);
 }
 
+void add_sampling(const Sweep& s, std::vector<std::string>& notes) {
+  const SweepPoint* worst = nullptr;
+  for (const SweepPoint& p : s.points)
+    if (p.row.drawn_sequences > 0 && (worst == nullptr || p.row.sampling_error > worst->row.sampling_error)) worst = &p;
+  if (worst == nullptr) return;
+  notes.push_back(sampling_text(worst->row, fmt::format("{} at {} x {} on {}", worst->method, worst->sequences,
+                                                        length_text(worst->context), worst->hardware)) +
+                  " --sample all draws every sequence's.");
+}
+
 /// "Attends everything: quest at 1K, 2K; ..."
 void add_whole_contexts(const Sweep& s, std::vector<std::string>& notes) {
   std::string text;
@@ -343,6 +353,7 @@ std::vector<SweepTable> sweep_tables(const Sweep& s) {
 std::vector<std::string> sweep_notes(const Sweep& s) {
   std::vector<std::string> notes;
   add_how_to_read(s, notes);
+  add_sampling(s, notes);
   add_whole_contexts(s, notes);
   add_too_large(s, notes);
   add_too_slow(s, notes);

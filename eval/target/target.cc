@@ -1,13 +1,16 @@
 #include "eval/target/target.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 #include <limits>
+#include <map>
 
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
 #include "engine/runtime/engine.h"
 #include "eval/run/decoded.h"
+#include "eval/target/schedule_check.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -16,6 +19,38 @@ namespace {
 // Memory that is left for what is no weight and no KV: activations, scores, averages; the host's programs.
 constexpr double kReserved = 0.05;
 constexpr double kRoomyGb = 1e9;  // more than any batch takes
+
+/// Variance of what sequences of equal length attend together, beside the same if all of them were drawn: a drawn one
+/// counts as often as others share its draws.
+double sampling_variance(const std::vector<DecodedSequence>& sequences, const std::vector<std::size_t>& alike,
+                         int side) {
+  std::map<std::size_t, double> shares;  // by drawn sequence
+  for (const std::size_t i : alike) shares[sequences[i].drawn_as] += 1;
+  if (shares.size() < 2 || shares.size() == alike.size()) return 0;
+  const auto of = [&](std::size_t i) { return double(sequences[i].attended[side]); };
+  double mean = 0, spread = 0, weight = double(alike.size() - shares.size());
+  for (const auto& [drawn, share] : shares) mean += of(drawn) / double(shares.size());
+  for (const auto& [drawn, share] : shares) {
+    spread += (of(drawn) - mean) * (of(drawn) - mean) / double(shares.size() - 1);
+    weight += (share - 1) * (share - 1);
+  }
+  return spread * weight;
+}
+
+void fill_sampling(const DecodeResult& result, const TargetOptions& options, TargetRow& row) {
+  std::map<std::uint32_t, std::vector<std::size_t>> alike;
+  for (std::size_t i = 0; i < result.sequences.size(); ++i) {
+    alike[options.contexts.empty() ? options.context : options.contexts[i]].push_back(i);
+    row.drawn_sequences += result.sequences[i].drawn_as == i ? 1 : 0;
+  }
+  if (row.drawn_sequences == result.sequences.size()) row.drawn_sequences = 0;
+  for (int side = 0; side < 2; ++side) {
+    double all = 0, variance = 0;
+    for (const DecodedSequence& s : result.sequences) all += double(s.attended[side]);
+    for (const auto& [context, sequences] : alike) variance += sampling_variance(result.sequences, sequences, side);
+    if (all > 0) row.sampling_error = std::max(row.sampling_error, std::sqrt(variance) / all);
+  }
+}
 
 void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
   constexpr double kMs = 1e-6;
@@ -94,6 +129,7 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   engine.layer_ns = hardware.device.layer_ns;
   engine.precision = DType::bf16;
   engine.workload = std::make_shared<const Workload>(workload);
+  engine.drawn_sequences = options.drawn_sequences;
   engine.interrupted = options.interrupted;
   for (const std::string& spec : options.methods) {
     try {
@@ -104,6 +140,9 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   }
   return engine;
 }
+
+Target simulate(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                const TargetOptions& options, bool checked);
 
 }  // namespace
 
@@ -152,6 +191,21 @@ void check_target(const Model& shape, const HardwareProfile& hardware, const Tar
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                        const TargetOptions& options) {
   check_target(shape, hardware, options);
+  for (const std::string& method : options.methods)
+    if (options.checked) check_schedule(shape, hardware, workload, options, method);
+  return simulate(shape, hardware, workload, options, /*checked=*/false);
+}
+
+Target simulate_checked(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                        const TargetOptions& options) {
+  check_target(shape, hardware, options);
+  return simulate(shape, hardware, workload, options, /*checked=*/true);
+}
+
+namespace {
+
+Target simulate(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                const TargetOptions& options, bool checked) {
   Target target{shape.name,     hardware.name,
                 hardware.title, shape.config.layers,
                 options.batch,  options.context,
@@ -163,7 +217,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   // itself has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
   HardwareProfile roomy = hardware;
   roomy.device.memory_gb = kRoomyGb;
-  const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.checked});
+  const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
   std::unique_ptr<Engine> engine;
   try {
@@ -190,6 +244,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
       const auto method = make_method(row.method);
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
       fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
+      fill_sampling(result, options, row);
       if (options.look) options.look(result);
       if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())
         row = refused_row(row.method, std::move(why), /*too_large=*/true);
@@ -207,5 +262,7 @@ Target simulate_target(const Model& shape, const HardwareProfile& hardware, cons
   for (const auto& prefix : prefixes) engine->release(*prefix);
   return target;
 }
+
+}  // namespace
 
 }  // namespace tandem::eval

@@ -18,6 +18,9 @@
 
 namespace tandem::eval {
 
+/// Beside drawing all 16 sequences of 8K or 32K this changes step times by less than 1 % (docs/simulate.md).
+inline constexpr std::uint32_t kDrawnSequences = 2;
+
 struct TargetOptions {
   std::vector<std::string> methods;        // specs
   std::vector<std::string> compared = {};  // their specs in the run that this belongs to; empty: the same
@@ -28,7 +31,10 @@ struct TargetOptions {
   std::uint32_t steps = 64;  // decode steps; windows slide meanwhile
   std::uint32_t prefill_chunk = 2048;
   unsigned threads = 0;  // of this machine, for drawing choices
-  bool checked = true;   // SimOptions::checked
+  bool checked = true;   // looks for races in the methods' schedules (check_schedule)
+  /// Of sequences of equal length, how many have their heads' choices drawn (BatchDraws); the others share them. 0:
+  /// all.
+  std::uint32_t drawn_sequences = kDrawnSequences;
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
   std::function<void(const DecodeResult& result)> look;                   // shows each method's decode
@@ -48,6 +54,10 @@ struct TargetRow {
   double touched_bytes = 0;                            // of the context, per sequence and step (Cost::context)
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
   std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device
+  std::uint32_t drawn_sequences = 0;                   // whose choices were drawn; 0: all sequences'
+  /// Share of the tokens attended by which the batch may differ from one whose choices are all drawn: one standard
+  /// error, of the side for which it is larger.
+  double sampling_error = 0;
 };
 
 struct Target {
@@ -86,6 +96,9 @@ std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hard
 /// check_target's errors; a method that does not fit is a row that says so.
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                        const TargetOptions& options);
+/// The same, where conflicting accesses of the whole schedule must be ordered (SimOptions::checked): slow.
+Target simulate_checked(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                        const TargetOptions& options);
 
 std::string target_text(const Target& target, bool markdown);
 /// A line for each method; the clock names shape and machine.

@@ -1,0 +1,100 @@
+// What a batch chooses where no tensor is computed: draws of a workload's score process, and the choices made of them.
+//
+// Sequences of equal length may share their draws. The rows of a layer ask one after the other, so the answers of a
+// drawn sequence's current layer and step are kept, and later rows get them without a new draw. An answer depends on
+// the question alone: keeping it changes time, never a figure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/kernels/thread_pool.h"
+#include "engine/runtime/score_process.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+
+class BatchDraws {
+ public:
+  /// Who chooses: heads each, or all heads of a layer as one. A layer has one choice of the second kind and dozens of
+  /// the first, so the second kind is drawn for four times as many sequences.
+  enum class By : std::uint8_t { heads, layer };
+  static By by(Scope scope) { return scope == Scope::layer ? By::layer : By::heads; }
+
+  BatchDraws(ThreadPool& pool, const Workload& workload, const ModelShape& shape)
+      : pool_(pool), shape_(shape), process_(workload, shape) {}
+
+  /// Of the sequences with the same `kinds` entry the first `drawn` are drawn, and the others share their draws in
+  /// turn. `drawn` = 0: all are drawn.
+  void share(std::span<const std::uint64_t> kinds, std::uint32_t drawn);
+  /// Where a request's choices are drawn.
+  ScorePlace place(std::uint32_t request, std::uint32_t layer, std::uint32_t step, By by);
+  /// The request whose draws a request got, of all places so far.
+  std::uint32_t drawn_as(std::uint32_t request) const;
+
+  // Places name a layer: all of its KV heads are drawn. References last until the sequence's next place.
+
+  /// Lists [list][1 + choice.keep], as choose_blocks() makes them.
+  const std::vector<std::uint32_t>& chosen_blocks(const ScorePlace& layer, const Choice& choice);
+  /// Scores [group][n] of one KV head.
+  const std::vector<float>& block_scores(const ScorePlace& head, std::uint32_t n);
+  /// Salient ones of `tokens`, by KV head (ScoreProcess::salient_tokens).
+  const std::vector<std::uint32_t>& salient_tokens(const ScorePlace& layer, Range tokens, double times);
+  /// Sum over the KV heads of ScoreProcess::tokens_near_best.
+  double tokens_near_best(const ScorePlace& layer, std::uint32_t n, double alpha);
+
+ private:
+  template <class Question, class Answer>
+  class Kept {
+   public:
+    template <class Make>
+    const Answer& get(const ScorePlace& place, const Question& question, const Make& make) {
+      if (place.sequence >= sequences_.size()) sequences_.resize(place.sequence + 1);
+      Sequence& own = sequences_[place.sequence];
+      if (!(own.place == place)) {
+        own.place = place;
+        own.answers.clear();
+      }
+      for (const auto& [asked, answer] : own.answers)
+        if (asked == question) return answer;
+      return own.answers.emplace_back(question, make()).second;
+    }
+
+   private:
+    struct Sequence {
+      ScorePlace place;
+      std::deque<std::pair<Question, Answer>> answers;  // of that place
+    };
+    std::vector<Sequence> sequences_;
+  };
+  struct Head {
+    std::uint32_t kv_head = 0, n = 0;
+    bool operator==(const Head&) const = default;
+  };
+  struct Salient {
+    Range tokens;
+    double times = 0;
+    bool operator==(const Salient&) const = default;
+  };
+  struct Near {
+    std::uint32_t n = 0;
+    double alpha = 0;
+    bool operator==(const Near&) const = default;
+  };
+
+  ThreadPool& pool_;
+  ModelShape shape_;
+  std::array<std::vector<std::uint32_t>, 2> drawn_as_;  // by By, request
+  std::array<bool, 2> asked_ = {};                      // by By
+  ScoreProcess process_;
+  Kept<Choice, std::vector<std::uint32_t>> chosen_;
+  Kept<Head, std::vector<float>> scores_;
+  Kept<Salient, std::vector<std::uint32_t>> salient_;
+  Kept<Near, double> near_;
+};
+
+}  // namespace tandem

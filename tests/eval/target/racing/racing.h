@@ -1,0 +1,9 @@
+#pragma once
+
+#include "methods/registry.h"
+
+namespace tandem {
+
+MethodInfo racing_info();
+
+}  // namespace tandem
