@@ -42,7 +42,9 @@ std::vector<std::string> target_notes(const Target& t) {
       "choose is drawn from the workload {} ({}). TTFT is of the batch, all of whose prompts are prefilled before it "
       "decodes. Step: mean window of the steps after the first; step / batch is what papers that divide by the batch "
       "call TPOT. Launches are priced as captured graphs where the profile has a time for one, and prefill's attention "
-      "at the rate of its products. A small model's own latency is mostly launches and kernel floors and says nothing "
+      "at the rate that it has there. Level: machine, the hardware with the best kernels that were measured on it; "
+      "`tandem validate` has the errors. A small model's own latency is mostly launches and kernel floors and says "
+      "nothing "
       "about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
   notes.emplace_back(kPrefillsElsewhere);

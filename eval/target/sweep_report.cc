@@ -294,7 +294,8 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
         "with --accuracy their figures choose here.");
   notes.emplace_back(
       "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's attention "
-      "at the rate of its products.");
+      "at the rate that it has there. Level: machine, the hardware with the best kernels that were measured on it; "
+      "`tandem validate` has the errors.");
   notes.emplace_back(kPrefillsElsewhere);
 }
 
