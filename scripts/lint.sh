@@ -48,6 +48,8 @@ else
   status=1
 fi
 
+if ! python3 hardware/validation/fit.py --check; then status=1; fi
+
 for preset in release ${each:+files}; do
   configure "$preset" >/dev/null
   cmake "build/$preset" >/dev/null  # the compile database of the tree as it is now

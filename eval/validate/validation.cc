@@ -14,10 +14,12 @@
 namespace tandem::eval {
 namespace {
 
+constexpr const char* kValidation = "validation";
+
 const char* use_text(const Comparison& c) {
   switch (c.use) {
     case Use::compared:
-      return c.calibrated ? "calibration" : "validation";
+      return c.calibrated ? "calibration" : kValidation;
     case Use::in_cache:
       return "in L2 cache";
     case Use::upper_bound:
@@ -73,13 +75,17 @@ std::string with_interval(const Estimate& e, bool sign) {
   return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
 }
 
-Table kinds_table(const std::vector<ErrorGroup>& groups) {
+/// Of validation points alone, or of all groups with a column that says which.
+Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   Table table;
-  table.head = {"kind", "level", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
-  table.leading = 3;
-  for (const ErrorGroup& g : groups)
-    table.rows.push_back({g.what, to_string(g.level), g.points, fmt::format("{}", g.absolute.n),
-                          with_interval(g.absolute, false), with_interval(g.bias, true), signed_percent(g.worst)});
+  table.head = {"kind", "level", "n", "mean |error|, %", "bias, %", "worst, %"};
+  if (all) table.head.insert(table.head.begin() + 2, "points");
+  for (const ErrorGroup& g : groups) {
+    if (!all && g.points != kValidation) continue;
+    table.rows.push_back({g.what, to_string(g.level), fmt::format("{}", g.absolute.n), with_interval(g.absolute, false),
+                          with_interval(g.bias, true), signed_percent(g.worst)});
+    if (all) table.rows.back().insert(table.rows.back().begin() + 2, g.points);
+  }
   return table;
 }
 
@@ -164,7 +170,12 @@ Validation validate(const std::vector<MeasuredPoint>& points, std::string file,
 }
 
 std::string validation_text(const Validation& validation, bool markdown, bool every_point) {
-  std::string text = section("Errors by kind", markdown) + text_of(kinds_table(validation.by_kind()), markdown) + "\n";
+  const std::vector<ErrorGroup> groups = validation.by_kind();
+  const bool all = every_point || std::none_of(groups.begin(), groups.end(),
+                                               [](const ErrorGroup& g) { return g.points == kValidation; });
+  std::string text =
+      section(all ? "Errors by kind" : "Errors by kind, of points that have not fitted the cost model", markdown) +
+      text_of(kinds_table(groups, all), markdown) + "\n";
   text += note(
       "Error: predicted time over measured time, minus 1; above 0 the prediction is too slow. Calibration points have "
       "fitted the cost model, but for products of 65 to 511 rows; validation points have not. Intervals: 95 %, "
@@ -173,6 +184,7 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
       markdown);
   for (const std::string& sentence : {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
     if (!sentence.empty()) text += "\n" + note(sentence, markdown);
+  if (!all) text += "\n" + note("--every shows the other points' errors, too.", markdown);
   if (!every_point) return text;
   text += "\n" + section("Errors by device", markdown) + text_of(devices_table(validation.by_device()), markdown) +
           "\n" + section("Points", markdown) + text_of(points_table(validation.comparisons), markdown);
