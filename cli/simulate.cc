@@ -120,7 +120,15 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   o.steps = a.steps;
   o.prefill_chunk = a.prefill_chunk;
   o.most_sequences = a.most;
-  o.drawn_sequences = a.sample == "all" ? 0 : static_cast<std::uint32_t>(parse_count(a.sample, "--sample", 2, 1024));
+  if (a.sample != "all") {
+    try {
+      o.drawn_sequences = static_cast<std::uint32_t>(parse_count(a.sample, "--sample", 2, 1024));
+    } catch (const InputError&) {
+      throw_input_error("--sample is '{}': give a whole number from 2 to 1024, or all.", a.sample);
+    }
+  } else {
+    o.drawn_sequences = 0;
+  }
   o.threads = a.threads;
   o.interrupted = [] { return interrupted(); };
   return o;

@@ -52,6 +52,7 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
   }
   if (draws_ == nullptr) return;
   std::vector<std::uint64_t> lengths;
+  lengths.reserve(waiting_.size());
   for (const std::unique_ptr<Active>& a : waiting_)
     lengths.push_back(std::uint64_t{a->state.prefix_tokens} << 32 | a->state.max_tokens);
   draws_->share(lengths, engine_.drawn_sequences);

@@ -219,6 +219,7 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
 /// What copy_chosen() counts, from sets of blocks instead of pages. Of several KV heads' pages two are adjacent only
 /// where one head's last page and the next head's first are of the same slot (link_pieces.h).
 void EngineOps::count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, Cost& cost) const {
+  if (!w.index) return;
   const DigestIndex& index = *w.index;
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
   BlockSet set(w.blocks);

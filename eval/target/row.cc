@@ -44,9 +44,9 @@ bool attends_everything(const TargetRow& r, std::uint32_t context, std::uint32_t
 
 std::string sampling_text(const TargetRow& row, const std::string& place) {
   return fmt::format(
-      "Choices are drawn for some sequences of a batch, and the others share them. Standard error of the tokens "
-      "attended, "
-      "against drawing all: at most {:.2g} % ({}, {} drawn).",
+      "Choices are drawn for some sequences of a batch, and the others share them. Tokens attended differ from those "
+      "of "
+      "drawing all by an estimated {:.2g} % ({}): one standard error, a rough figure from {} drawn sequences.",
       100 * row.sampling_error, place, row.drawn_sequences);
 }
 

@@ -114,7 +114,10 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
     return;
   }
   if (is_lightest(options, point)) {
-    const std::uint32_t sequences = point.batch == kAsManyAsFit ? options.most_sequences : point.batch;
+    // Conflicts between sequences show with two of them, even where the lightest point has one.
+    const std::uint32_t most = *std::max_element(options.batches.begin(), options.batches.end()),
+                        sequences =
+                            std::ranges::count(options.batches, kAsManyAsFit) > 0 ? options.most_sequences : most;
     check_schedule(shape, hardware, workload, target_of(options, point, sequences), point.method);
   }
   if (point.batch == kAsManyAsFit) {

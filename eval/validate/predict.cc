@@ -300,8 +300,8 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     c.use = Use::apart;
     c.why = group.why;
   }
-  if (c.use != Use::skipped && measures == UnitKind::time)
-    c.predicted *= c.point.value / *nanoseconds(c.point);  // in the point's unit
+  const std::optional<double> ns = nanoseconds(c.point);
+  if (c.use != Use::skipped && ns) c.predicted *= c.point.value / *ns;  // in the point's unit
   return c;
 }
 
