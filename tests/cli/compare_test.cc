@@ -222,7 +222,8 @@ TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
   while (killed < kills || completed == 0) {
     ASSERT_LT(completed, 50 * kills) << "no kill ever met a run";
     const bool resume = fs::exists(folder("a") + "/manifest.json");
-    const pid_t child = cli::start(std::string(kSmallCompare) + (resume ? "--resume --out " : "--out ") + folder("a"));
+    const pid_t child = cli::start(std::string(kSmallCompare) + (resume ? "--resume --out " : "--out ") + folder("a"),
+                                   folder("errors"));
     ASSERT_GT(child, 0);
     if (killed < kills) {
       std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
@@ -233,7 +234,7 @@ TEST_F(CompareProgram, KilledRunsAreResumedToTheSameBytes) {
       ++killed;
       continue;
     }
-    ASSERT_EQ(code, 0) << "after " << killed << " kills";
+    ASSERT_EQ(code, 0) << "after " << killed << " kills: " << read_bytes(folder("errors"));
     ASSERT_EQ(bytes("a", "samples.jsonl"), bytes("whole", "samples.jsonl")) << "after " << killed << " kills";
     ASSERT_EQ(bytes("a", "timings.jsonl"), bytes("whole", "timings.jsonl")) << "after " << killed << " kills";
     ++completed;
