@@ -138,8 +138,9 @@ struct Cost {
   // arguments, which large batches need, a page table's new slots (once in 16 tokens of a sequence), and what cuBLASLt
   // adds for products that it cuts. 1 of an operation that only copies.
   std::uint32_t kernels = 1;
-  // Of `kernels`: those that share its bytes and FLOPs, one behind the other: products, attention. The profile's fixed
-  // times of such kernels count for each. Each of the others takes the floor.
+  // Products and attention among `kernels`: they share the bytes and FLOPs and run one after the other. Each has the
+  // profile's fixed time of its kind, except that all products of a prefill have one together. The other kernels take
+  // the floor each.
   std::uint32_t heavy = 1;
   std::uint32_t tasks = 0;    // of a host operation: parts that threads can share it by; 0: any number
   std::uint32_t threads = 0;  // of a host operation: threads that it gets, at most; 0: all of its lane

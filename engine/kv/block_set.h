@@ -34,7 +34,7 @@ class BlockSet {
     }
     return sum;
   }
-  // Of a set that is not empty:
+  // first() and last(): the set must not be empty.
   std::uint32_t first() const {
     std::uint32_t at = 0;
     while (words_[at] == 0) ++at;

@@ -1,8 +1,8 @@
-// What a batch chooses where no tensor is computed: draws of a workload's score process, and the choices made of them.
+// Draws scores for a batch from a workload's score process where no tensors are computed, and chooses blocks by them.
 //
 // Sequences of equal length may share their draws. The rows of a layer ask one after the other, so the answers of a
 // drawn sequence's current layer and step are kept, and later rows get them without a new draw. An answer depends on
-// the question alone: keeping it changes time, never a figure.
+// the question alone: keeping it saves time and changes no figure.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ class BatchDraws {
   BatchDraws(ThreadPool& pool, const Workload& workload, const ModelShape& shape)
       : pool_(pool), shape_(shape), process_(workload, shape) {}
 
-  /// Of the sequences with the same `kinds` entry the first `drawn` are drawn, and the others share their draws in
-  /// turn. `drawn` = 0: all are drawn.
+  /// `kinds` [request]: requests with equal entries may share draws. The first `drawn` of each kind have draws of their
+  /// own; the others take these in turn. `drawn` = 0: all requests have their own.
   void share(std::span<const std::uint64_t> kinds, std::uint32_t drawn);
   /// Where a request's choices are drawn.
   ScorePlace place(std::uint32_t request, std::uint32_t layer, std::uint32_t step, By by);

@@ -42,7 +42,7 @@ struct EngineOptions {
   DType precision = DType::f32;
   // For devices that simulate shapes only, and only there: what heads would choose.
   std::shared_ptr<const Workload> workload = nullptr;
-  // Of sequences of equal length, how many have choices of their own (BatchDraws::share). 0: all.
+  // Sequences of each length that have choices of their own; the others share them (BatchDraws::share). 0: all.
   std::uint32_t drawn_sequences = 0;
   // Who is asked to be a cache rank on a peer device (engine/distributed); nullptr: a thread of this process.
   std::shared_ptr<Communicator> peer = nullptr;

@@ -216,8 +216,8 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
   if (!chosen.empty()) launch_chosen_fetch(ctx, chosen, fixed);
 }
 
-/// What copy_chosen() counts, from sets of blocks instead of pages. Of several KV heads' pages two are adjacent only
-/// where one head's last page and the next head's first are of the same slot (link_pieces.h).
+/// Adds to `cost` what copy_chosen() would, without going over the pages. With several KV heads two pages are adjacent
+/// only where one head's last page and the next head's first are in the same slot (link_pieces.h).
 void EngineOps::count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, Cost& cost) const {
   if (!w.index) return;
   const DigestIndex& index = *w.index;

@@ -100,7 +100,7 @@ class TaskAttention {
   /// For the bodies of one worker: its own where they run at the same time.
   ThreadPool& pool_of(std::uint32_t worker, const Crew& crew);
   typedef std::span<const std::uint32_t> Blocks;  // that a query head chose, in ascending order
-  /// What a task reads: runs of adjacent blocks, link pieces, tokens.
+  /// A task reads this many runs of adjacent blocks, pieces over the link, and tokens.
   struct Sizes {
     std::uint32_t runs = 0, pieces = 0;
     std::uint64_t tokens = 0;

@@ -46,14 +46,14 @@ void TaskAttention::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pull
   });
 }
 
-/// What spans_of() counts, from the set of blocks instead of pages. Two pages of a KV head are apart where there are
-/// several heads (link_pieces.h).
+/// The sizes that spans_of() would count, without going over the pages. With several KV heads no two pages of one head
+/// are adjacent (link_pieces.h).
 TaskAttention::Sizes TaskAttention::sizes_of(const Pulled& work, std::span<const Blocks> lists) {
   BlockSet set(work.blocks);
   for (const Blocks& blocks : lists) set.add(blocks);
   const std::uint32_t tokens = work.pages->index.tokens_of(set, work.blocks);
-  return {set.runs(), blocks_for(tokens) + (tokens % kPageTokens > 0 ? 1 : 0),
-          tokens};  // of a short page K, V are apart
+  const std::uint32_t short_page = tokens % kPageTokens > 0 ? 1 : 0;  // its K and V are apart
+  return {set.runs(), blocks_for(tokens) + short_page, tokens};
 }
 
 /// Pages that the task reads, each for the heads that chose it.

@@ -44,8 +44,7 @@ std::vector<std::string> target_notes(const Target& t) {
       "call TPOT. Launches are priced as captured graphs where the profile has a time for one, and prefill's attention "
       "at the rate that it has there. Level: machine, the hardware with the best kernels that were measured on it; "
       "`tandem validate` has the errors. A small model's own latency is mostly launches and kernel floors and says "
-      "nothing "
-      "about this table, nor this table about its accuracy.",
+      "nothing about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
   notes.emplace_back(kPrefillsElsewhere);
   const TargetRow* worst = nullptr;

@@ -9,7 +9,8 @@
 namespace tandem::eval {
 
 /// Decodes a few steps of up to two sequences of `options.context` and of a little less with two KV heads, and checks
-/// every pair of accesses. HazardError for a race. A method that refuses the shape is not checked: its row says why.
+/// every pair of accesses. HazardError for a race. A method that refuses two
+/// KV heads is checked with all of the model's.
 void check_schedule(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                     const TargetOptions& options, const std::string& method);
 

@@ -32,8 +32,7 @@ struct TargetOptions {
   std::uint32_t prefill_chunk = 2048;
   unsigned threads = 0;  // of this machine, for drawing choices
   bool checked = true;   // looks for races in the methods' schedules (check_schedule)
-  /// Of sequences of equal length, how many have their heads' choices drawn (BatchDraws); the others share them. 0:
-  /// all.
+  /// Sequences of each length whose heads' choices are drawn; the others share them (BatchDraws). 0: all.
   std::uint32_t drawn_sequences = kDrawnSequences;
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
@@ -54,7 +53,7 @@ struct TargetRow {
   double touched_bytes = 0;                            // of the context, per sequence and step (Cost::context)
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
   std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device
-  std::uint32_t drawn_sequences = 0;                   // whose choices were drawn; 0: all sequences'
+  std::uint32_t drawn_sequences = 0;                   // with choices of their own; 0: all
   /// Share of the tokens attended by which the batch may differ from one whose choices are all drawn: one standard
   /// error, of the side for which it is larger.
   double sampling_error = 0;

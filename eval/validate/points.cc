@@ -29,13 +29,13 @@ class PointReader {
     return text;
   }
 
-  /// Empty for what is absent, null or no text.
+  /// Empty where the field is absent or holds no text.
   std::string optional_text(const char* field) const {
     const auto found = json_.find(field);
     return found != json_.end() && found->is_string() ? found->get<std::string>() : "";
   }
 
-  /// Nothing for what is absent, null or a text, as sources describe some batches and contexts.
+  /// nullopt where the field is absent, null or a text: some sources give a batch or a context in words.
   std::optional<double> number(const char* field, double least, double most) const {
     const auto found = json_.find(field);
     if (found == json_.end() || found->is_null() || found->is_string()) return std::nullopt;

@@ -75,7 +75,7 @@ std::string with_interval(const Estimate& e, bool sign) {
   return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
 }
 
-/// Of validation points alone, or of all groups with a column that says which.
+/// Errors of validation points, or with `all` those of every group, and a column that names the group's points.
 Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   Table table;
   table.head = {"kind", "level", "n", "mean |error|, %", "bias, %", "worst, %"};
@@ -120,8 +120,7 @@ std::string serving_note(const std::vector<Comparison>& comparisons) {
   if (all == 0) return "";
   return fmt::format(
       "Serving times share their steps with prefill, so that a predicted step must not exceed them: of {} points {} do "
-      "so "
-      "by more than {:.0f} %.",
+      "so by more than {:.0f} %.",
       all, above == 0 ? "none" : fmt::format("{}", above), 100 * (kAboveServing - 1));
 }
 
@@ -178,9 +177,8 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
       text_of(kinds_table(groups, all), markdown) + "\n";
   text += note(
       "Error: predicted time over measured time, minus 1; above 0 the prediction is too slow. Calibration points have "
-      "fitted the cost model, but for products of 65 to 511 rows; validation points have not. Intervals: 95 %, "
-      "bootstrap "
-      "over points, as if points of one run were independent.",
+      "fitted the cost model, except products of 65 to 511 rows; validation points have not. Intervals: 95 %, "
+      "bootstrap over points, as if points of one run were independent.",
       markdown);
   for (const std::string& sentence : {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
     if (!sentence.empty()) text += "\n" + note(sentence, markdown);

@@ -9,8 +9,8 @@
     hardware/validation/fit.py --expect FOLDER/validation.json      then: the errors that the tests hold the model to
 
 Two numbers per kind of kernel: a fixed time, and the rate that long kernels reach. They minimise the mean relative error
-over the calibration groups of split.json. Kernels of a prefill have the fixed times of a decode step's. A device without calibration points gets the median of
-those that have some. Attention that may have been read from the L2 cache is left out: it says nothing about memory.
+over the calibration groups of split.json. Kernels of a prefill have the fixed times of a decode step's. A device
+without calibration points gets the median of those that have some. Attention that may have been read from the L2 cache is left out: it says nothing about memory.
 Products show no such effect: their points lie on one line from 33 MB to 1 GB.
 Standard library only.
 """
@@ -53,7 +53,9 @@ def matrix(point):
 
 
 def device_of(hardware, devices):
-    """The device with the longest name that stands in the text."""
+    """The device with the longest name that stands in the text, as device_in() of eval/validate/predict.cc says."""
+    if re.search(r"\b(40GB|NVL|Laptop|SUPER|Max-Q|MIG)\b", hardware):  # other memory or clocks than the plain device
+        return None
     found = [(len(name), key) for key, device in devices.items() for name in device["hardware"]
              if re.search(rf"\b{re.escape(name)}\b", hardware)]
     return max(found)[1] if found else None
