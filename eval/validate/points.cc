@@ -1,12 +1,13 @@
 #include "eval/validate/points.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -60,24 +61,48 @@ class PointReader {
   std::string where_;
 };
 
+/// The numbers, of at most 8 digits, that `text` begins with `form` for: each '#' of the form stands for one.
+std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std::string_view form) {
+  constexpr std::string_view kDigits = "0123456789";
+  std::vector<std::uint32_t> numbers;
+  for (const char c : form) {
+    if (c != '#') {
+      if (!text.starts_with(c)) return std::nullopt;
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::size_t digits = std::min(text.find_first_not_of(kDigits), text.size());
+    if (digits == 0 || digits > 8) return std::nullopt;
+    std::from_chars(text.data(), text.data() + digits, numbers.emplace_back());
+    text.remove_prefix(digits);
+  }
+  return numbers;
+}
+
+/// The same at the first place of the text that fits.
+std::optional<std::vector<std::uint32_t>> numbers_in(std::string_view text, std::string_view form) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (at > 0 && std::isdigit(static_cast<unsigned char>(text[at - 1]))) continue;
+    if (auto numbers = numbers_at(text.substr(at), form)) return numbers;
+  }
+  return std::nullopt;
+}
+
 /// Mean context of a text: "0 -> 512 while generating", "5 -> about 200", "prompt 128, output 128", "first 32 tokens",
 /// "32 tokens at offset 4000".
-std::optional<double> mean_context(const std::string& text) {
+std::optional<double> mean_context(std::string_view text) {
   struct Form {
-    std::regex pattern;
-    double first, second;  // their weights in the mean
+    const char* text;
+    double first, second;  // weights of its numbers
   };
-  static const std::array<Form, 4> forms = {
-      Form{std::regex(R"(^(\d{1,8}) -> (?:about )?(\d{1,8})(?!\d))"), 0.5, 0.5},
-      Form{std::regex(R"(^prompt (\d{1,8}), output (\d{1,8})(?!\d))"), 1, 0.5},
-      Form{std::regex(R"(^(\d{1,8}) tokens at offset (\d{1,8})(?!\d))"), 0.5, 1},
-      Form{std::regex(R"(^(first) (\d{1,8}) tokens)"), 0, 0.5},
-  };
-  for (const Form& form : forms) {
-    std::smatch found;
-    if (!std::regex_search(text, found, form.pattern)) continue;
-    const double first = form.first > 0 ? std::stod(found[1]) : 0;
-    return form.first * first + form.second * std::stod(found[2]);
+  static constexpr Form kForms[] = {{"# -> #", 0.5, 0.5},
+                                    {"# -> about #", 0.5, 0.5},
+                                    {"prompt #, output #", 1, 0.5},
+                                    {"# tokens at offset #", 0.5, 1},
+                                    {"first # tokens", 0.5, 0}};
+  for (const Form& form : kForms) {
+    if (const auto numbers = numbers_at(text, form.text))
+      return form.first * numbers->front() + form.second * numbers->back();
   }
   return std::nullopt;
 }
@@ -155,13 +180,11 @@ std::optional<double> nanoseconds(const MeasuredPoint& point) {
 }
 
 std::optional<HeadShape> head_shape(const MeasuredPoint& point) {
-  static const std::regex forms[] = {std::regex(R"((\d{1,5}) query heads, (\d{1,5}) KV heads?, head_dim (\d{1,5}))"),
-                                     std::regex(R"((\d{1,5})/(\d{1,5}) heads, d (\d{1,5}))")};
-  for (const std::regex& form : forms) {
-    std::smatch found;
-    if (!std::regex_search(point.model_shape, found, form)) continue;
-    const auto number = [&](int i) { return static_cast<std::uint32_t>(std::stoul(found[i])); };
-    const HeadShape shape{number(1), number(2), number(3)};
+  for (const char* form :
+       {"# query heads, # KV heads, head_dim #", "# query heads, # KV head, head_dim #", "#/# heads, d #"}) {
+    const auto numbers = numbers_in(point.model_shape, form);
+    if (!numbers) continue;
+    const HeadShape shape{numbers->at(0), numbers->at(1), numbers->at(2)};
     if (shape.kv_heads == 0 || shape.q_heads % shape.kv_heads != 0 || shape.head_dim == 0) return std::nullopt;
     return shape;
   }
@@ -169,10 +192,7 @@ std::optional<HeadShape> head_shape(const MeasuredPoint& point) {
 }
 
 std::optional<MatrixShape> matrix_shape(const MeasuredPoint& point) {
-  static const std::regex form(R"(N=(\d{1,7}) K=(\d{1,7}))");
-  std::smatch found;
-  if (std::regex_search(point.model_shape, found, form))
-    return MatrixShape{std::stoull(found[1]), std::stoull(found[2])};
+  if (const auto numbers = numbers_in(point.model_shape, "N=# K=#")) return MatrixShape{numbers->at(0), numbers->at(1)};
   const std::string preset = preset_of(point.model);
   if (preset.empty()) return std::nullopt;
   const ModelConfig c = preset_config(preset);
