@@ -204,13 +204,53 @@ void take_part(const Reader& reader, Json& profile, const char* group, const cha
     reader.fail(path, "is '{}'.{} There are: {}.", name, did_you_mean(name, names), join_names(names));
   own->erase("of");
   const Json part = shipped_json(folder, name);
-  Json& sources = profile["sources"];
+  if (!profile.contains("ranges")) profile["ranges"] = Json::object();
+  Json &sources = profile["sources"], &ranges = profile["ranges"];
   for (const auto& [key, value] : part.at(group).items()) {
     if (own->contains(key)) continue;
     (*own)[key] = value;
     const std::string field = std::string(group) + "." + key;
     if (sources.is_object()) sources[field] = part.at("sources").at(field);
+    if (ranges.is_object() && part.contains("ranges") && part["ranges"].contains(field))
+      ranges[field] = part["ranges"][field];
   }
+}
+
+/// A number of `range`, around the field's own value.
+void read_range(const Reader& reader, const Json& json, const std::string& path, double value, FieldRange& range) {
+  if (!json.is_object()) reader.fail(path, "is {}; it must be an object with low, high and why.", json_excerpt(json));
+  refuse_unknown(reader, json, path + ".", {"low", "high", "why"});
+  const auto number = [&](const char* key) {
+    const Json& end = reader.member(json, path + "." + key, key);
+    if (!end.is_number()) reader.fail(path + "." + key, "is {}; it must be a number.", json_excerpt(end));
+    return end.get<double>();
+  };
+  range = {number("low"), number("high"), reader.text(reader.member(json, path + ".why", "why"), path + ".why")};
+  if (!(range.low > 0 && range.low <= value && value <= range.high && std::isfinite(range.high)))
+    reader.fail(path, "is {} to {}; the low end lies above 0, and the number, {}, between the two.", range.low,
+                range.high, value);
+}
+
+/// What a range is around: of a curve a factor.
+double ranged_value(const std::vector<LinkPoint>& /*curve*/) {
+  return 1;
+}
+template <class Number>
+double ranged_value(Number number) {
+  return static_cast<double>(number);
+}
+
+void set_field(double& field, double value) {
+  field = value;
+}
+void set_field(Nanos& field, double value) {
+  field = std::llround(value);
+}
+void set_field(std::uint32_t& field, double value) {
+  field = static_cast<std::uint32_t>(std::lround(value));
+}
+void set_field(std::vector<LinkPoint>& field, double factor) {
+  for (LinkPoint& point : field) point.gbps *= factor;
 }
 
 }  // namespace
@@ -226,6 +266,7 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   profile.name = name;
   profile.title = reader.text(reader.member(json, "title", "title"), "title");
   std::map<std::string, std::vector<std::string>> fields;
+  std::map<std::string, double> values;
   const auto given = [&](const char* group, const char* key) {
     if (std::string_view(group) == "peer") return json.contains(group);
     return json.contains(group) && json[group].is_object() && json[group].contains(key);
@@ -236,8 +277,9 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
     fields[group].push_back(key);
     const std::string path = group + "." + key;
     reader.read(reader.member(object, path, key), path, value);
+    values[path] = ranged_value(value);
   });
-  std::vector<std::string> groups = {"name", "title", "peer", "sources"}, paths;
+  std::vector<std::string> groups = {"name", "title", "peer", "sources", "ranges"}, paths;
   for (const auto& [group, keys] : fields) {
     groups.push_back(group);
     refuse_unknown(reader, json[group], group + ".", keys);
@@ -254,14 +296,21 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
       reader.fail("sources." + path, "is missing: say where the number comes from, or \"assumed: why\".");
     }
   }
+  if (json.contains("ranges")) {
+    const Json& ranges = json["ranges"];
+    if (!ranges.is_object()) reader.fail("ranges", "must be an object: field -> low, high, why.");
+    refuse_unknown(reader, ranges, "ranges.", paths);
+    for (const auto& [path, range] : ranges.items())
+      read_range(reader, range, "ranges." + path, values.at(path), profile.ranges[path]);
+  }
   return profile;
 }
 
-std::string profile_to_json(const HardwareProfile& profile) {
-  Json json;
-  json["name"] = profile.name;
-  json["title"] = profile.title;
-  const auto given = [&](std::string_view group, std::string_view key) {
+namespace {
+
+/// Whether a profile's optional fields are there.
+auto fields_given(const HardwareProfile& profile) {
+  return [&profile](std::string_view group, std::string_view key) {
     if (group == "peer") return profile.peer.gbps > 0;
     if (key == "weights_efficiency") return profile.device.weights_efficiency > 0;
     if (key == "product_ns") return profile.device.product_ns > 0;
@@ -277,6 +326,26 @@ std::string profile_to_json(const HardwareProfile& profile) {
     if (key == "operation_ns") return profile.control.operation_ns > 0;
     return profile.host.select_efficiency < 1;
   };
+}
+
+}  // namespace
+
+HardwareProfile with_field(HardwareProfile profile, const std::string& field, double value) {
+  bool found = false;
+  visit_fields(profile, fields_given(profile), [&](const std::string& group, const std::string& key, auto& number) {
+    if (group + "." + key != field) return;
+    set_field(number, value);
+    found = true;
+  });
+  TANDEM_CHECK(found, "the profile '{}' has no field '{}'", profile.name, field);
+  return profile;
+}
+
+std::string profile_to_json(const HardwareProfile& profile) {
+  Json json;
+  json["name"] = profile.name;
+  json["title"] = profile.title;
+  const auto given = fields_given(profile);
   visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto& value) {
     json[group][key] = to_json(value);
   });
@@ -285,6 +354,8 @@ std::string profile_to_json(const HardwareProfile& profile) {
     const auto found = profile.sources.find(group + "." + key);
     if (found != profile.sources.end()) json["sources"][found->first] = found->second;
   });
+  for (const auto& [field, range] : profile.ranges)
+    json["ranges"][field] = {{"low", range.low}, {"high", range.high}, {"why", range.why}};
   return json_text(json, 2) + "\n";
 }
 
@@ -308,9 +379,12 @@ HardwareProfile profile_of_device(const std::string& device) {
   Json json = shipped_json(kProfiles, facts.at("like").get<std::string>());
   json["title"] = facts.at("title");
   json["device"] = {{"of", device}};
-  Json& sources = json["sources"];
-  for (auto source = sources.begin(); source != sources.end();)
-    source = source.key().starts_with("device.") ? sources.erase(source) : std::next(source);
+  for (const char* group : {"sources", "ranges"}) {
+    if (!json.contains(group)) continue;
+    Json& fields = json[group];
+    for (auto field = fields.begin(); field != fields.end();)
+      field = field.key().starts_with("device.") ? fields.erase(field) : std::next(field);
+  }
   return parse_profile(json_text(json), device, device);
 }
 

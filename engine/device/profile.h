@@ -20,6 +20,12 @@ struct LinkPoint {
   double gbps = 0;  // 10^9 bytes per second
 };
 
+/// Low and high of a number that was not measured on this machine. Of a curve: factors on all of its rates.
+struct FieldRange {
+  double low = 0, high = 0;
+  std::string why;
+};
+
 struct HardwareProfile {
   std::string name;   // file name without .json
   std::string title;  // for column heads, e.g. "A100-80G PCIe 4, EPYC 7V13 24 cores"
@@ -84,7 +90,12 @@ struct HardwareProfile {
 
   /// "device.hbm_gbps" -> where the number comes from. Every number has an entry.
   std::map<std::string, std::string> sources;
+  /// "host.dram_gbps" -> what the number may be. Every assumed or fitted number of a shipped profile has an entry.
+  std::map<std::string, FieldRange> ranges;
 };
+
+/// The profile with another number at `field` ("host.dram_gbps"), which it must have; of a curve, `value` is a factor.
+HardwareProfile with_field(HardwareProfile profile, const std::string& field, double value);
 
 /// `name_or_path`: a name from profile_names(), or a path (anything with a '/' or ending in .json). InputError with the
 /// nearest name when there is no such profile; InputError naming file, field and value when its content is wrong.
@@ -108,7 +119,7 @@ std::vector<DeviceFacts> device_facts();
 HardwareProfile profile_of_device(const std::string& device);
 
 /// Reads one profile from JSON text; `file` is for error sentences. A group "device" or "link" that has the field "of"
-/// takes what it does not say itself from that file of hardware/devices or hardware/links, sources included.
+/// takes what it does not say itself from that file of hardware/devices or hardware/links, sources and ranges included.
 HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file);
 
 /// The profile as JSON text that parse_profile reads back to the same numbers.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -78,6 +79,7 @@ class SimDevice final : public Device {
 
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
+    record({.form = SimCall::Form::bag});
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     const bool compete =
         std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
@@ -97,7 +99,10 @@ class SimDevice final : public Device {
         const LaneState& state = state_[lane_id];
         const auto free = [&state, this] { return state.last_record < 0 || scheduler_.ended(state.last_record); };
         while (left > 0 && !done[p] && (!waits || free())) {
-          if (waits && state.last_record >= 0) see(lane_id, state.last_record);
+          if (waits && state.last_record >= 0) {
+            record({.form = SimCall::Form::see, .lane = lane_id});
+            see(lane_id, state.last_record);
+          }
           const auto task = queue->pull(side);
           done[p] = !task;
           if (!task) break;
@@ -117,12 +122,14 @@ class SimDevice final : public Device {
 
   void begin_segment(const char* name) override {
     TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
+    record({.form = SimCall::Form::begin_segment, .name = name});
     segment_ = name;
     segment_launch_ = -1;
   }
 
   void end_segment() override {
     TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
+    record({.form = SimCall::Form::end_segment});
     segment_ = nullptr;
     segment_launch_ = -1;
   }
@@ -141,9 +148,68 @@ class SimDevice final : public Device {
   void end_step(std::uint32_t step, Event token) override {
     host_wait(token);
     trace_.end_step(step);
+    record({.form = SimCall::Form::end_step, .number = step});
+    if (step != kSetupStep && left_to_record_ > 0) --left_to_record_;
+  }
+
+  void start_recording(std::uint32_t steps) {
+    recorded_ = {{}, profile_, options_};
+    left_to_record_ = steps;
+    recorded_from_.clear();
+    for (const LaneState& state : state_) {
+      TANDEM_CHECK(state.drained == state.submitted, "calls are recorded from a drained device on");
+      recorded_from_.push_back(state.drained);
+    }
+  }
+  SimCalls take_recording() {
+    left_to_record_ = 0;
+    return std::move(recorded_);
+  }
+
+  /// What a recorded call did, done again.
+  void repeat(const SimCall& call) {
+    switch (call.form) {
+      case SimCall::Form::submit: {
+        Op op;
+        op.name = call.name;
+        op.kind = call.kind;
+        op.cause = call.cause;
+        op.layer = call.number;
+        op.cost = call.cost;
+        op.after = call.after;
+        const bool host = !is_device_side(lanes_[call.lane].kind);
+        submit_op(call.lane, std::move(op), call.taken ? woken_ : -1);
+        if (woken_ < 0 && host) woken_ = trace_.last_control();
+        break;
+      }
+      case SimCall::Form::bag:
+        woken_ = -1;
+        break;
+      case SimCall::Form::see: {
+        const std::int64_t last = state_[call.lane].last_record;
+        scheduler_.run_until(last);
+        see(call.lane, last);
+        break;
+      }
+      case SimCall::Form::begin_segment:
+        begin_segment(call.name);
+        break;
+      case SimCall::Form::end_segment:
+        end_segment();
+        break;
+      case SimCall::Form::host_wait:
+        host_wait(call.after.front());
+        break;
+      case SimCall::Form::end_step:
+        trace_.end_step(call.number);
+        break;
+      case SimCall::Form::drain:
+        break;  // replay() drains and keeps the trace
+    }
   }
 
   Trace drain() override {
+    record({.form = SimCall::Form::drain});
     trace_.wait_until(scheduler_.run_all());
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       const std::int64_t last = state_[i].last_record;
@@ -216,6 +282,16 @@ class SimDevice final : public Device {
       }
     }
     const Cost cost = context.settled_cost() ? context.cost() : op.cost;
+    if (left_to_record_ > 0)
+      record({.form = SimCall::Form::submit,
+              .kind = op.kind,
+              .cause = op.cause,
+              .taken = woken >= 0,
+              .lane = lane_id,
+              .name = op.name,
+              .number = op.layer,
+              .cost = cost,
+              .after = op.after});
     const bool settled = watched() && context.settled_access();
     if (settled) check_settled_inside(op.name, op.access, context.access(), names_);
 
@@ -241,6 +317,15 @@ class SimDevice final : public Device {
     }
     if (options_.record_schedule) schedule_.push_back(std::move(entry));
     return event;
+  }
+
+  void record(SimCall call) {
+    if (left_to_record_ == 0) return;
+    for (Event& event : call.after) {
+      const std::uint64_t from = recorded_from_[event.lane];
+      event = event.value > from ? Event{event.lane, event.value - from} : Event{};
+    }
+    recorded_.calls.push_back(std::move(call));
   }
 
   /// Whether accesses are looked at, now or later.
@@ -349,6 +434,7 @@ class SimDevice final : public Device {
 
   void wait_for(Event event) {
     check_event(event, "host wait");
+    record({.form = SimCall::Form::host_wait, .after = {event}});
     ScheduleOp entry;
     entry.form = ScheduleOp::Form::host_wait;
     entry.name = "host wait";
@@ -380,10 +466,24 @@ class SimDevice final : public Device {
   const char* segment_ = nullptr;
   std::int64_t segment_launch_ = -1;
   std::exception_ptr unreported_;
+  SimCalls recorded_;
+  std::vector<std::uint64_t> recorded_from_;  // by lane: operations before the record
+  std::uint32_t left_to_record_ = 0;          // decode steps
+  std::int64_t woken_ = -1;                   // in a bag that is repeated: who woke the host's workers
 };
 
-const SimDevice& as_sim(const Device& device) {
-  const auto* sim = dynamic_cast<const SimDevice*>(&device);
+/// Fixed times that the engine takes from the profile, as another profile has them.
+void take_fixed_times(SimCall& call, const LaneInfo& lane, const HardwareProfile& from, const HardwareProfile& to) {
+  if (call.form != SimCall::Form::submit || call.cost.work != Work::fixed || call.cost.fixed_ns == 0) return;
+  if (lane.kind == LaneKind::control && call.cost.fixed_ns == from.control.policy_ns)
+    call.cost.fixed_ns = to.control.policy_ns;
+  else if (lane.kind == LaneKind::device_compute && call.cost.fixed_ns == from.device.layer_ns)
+    call.cost.fixed_ns = to.device.layer_ns;
+}
+
+template <class Any>  // Device, or a constant one
+auto& as_sim(Any& device) {
+  auto* sim = dynamic_cast<std::conditional_t<std::is_const_v<Any>, const SimDevice, SimDevice>*>(&device);
   TANDEM_CHECK(sim != nullptr, "this device is not simulated");
   return *sim;
 }
@@ -392,6 +492,33 @@ const SimDevice& as_sim(const Device& device) {
 
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options) {
   return std::make_unique<SimDevice>(std::move(profile), std::move(options));
+}
+
+void record_calls(Device& device, std::uint32_t steps) {
+  as_sim(device).start_recording(steps);
+}
+
+SimCalls take_calls(Device& device) {
+  return as_sim(device).take_recording();
+}
+
+std::vector<StepMark> replay(const SimCalls& recorded, const HardwareProfile& profile) {
+  SimOptions options = recorded.options;
+  options.shapes_only = true;
+  options.checked = options.record_schedule = false;
+  SimDevice device(profile, options);
+  std::vector<StepMark> steps;
+  const auto keep = [&](const Trace& trace) { steps.insert(steps.end(), trace.steps.begin(), trace.steps.end()); };
+  for (SimCall call : recorded.calls) {
+    if (call.form == SimCall::Form::drain) {
+      keep(device.drain());
+      continue;
+    }
+    take_fixed_times(call, device.lanes()[call.lane], recorded.profile, profile);
+    device.repeat(call);
+  }
+  keep(device.drain());
+  return steps;
 }
 
 const std::vector<ScheduleOp>& recorded_schedule(const Device& device) {

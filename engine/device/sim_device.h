@@ -51,6 +51,36 @@ struct SimOptions {
 /// profile.device.memory_gb: allocate_device throws RunError beyond it.
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
 
+/// A call that a simulated device has had: what it was told, without bodies and accesses.
+struct SimCall {
+  enum class Form : std::uint8_t { submit, bag, see, begin_segment, end_segment, host_wait, end_step, drain };
+  Form form = Form::submit;
+  Kind kind = Kind::compute;
+  Cause cause = Cause::none;
+  bool taken = false;  // from a bag, by workers of the host that were awake
+  LaneId lane = 0;     // of a submission, or of `see`: the lane whose end the control thread notices
+  const char* name = "";
+  std::uint32_t number = 0;       // an operation's layer, a step's number
+  Cost cost = {};                 // as the body settled it
+  std::vector<Event> after = {};  // counted from the record's beginning
+};
+
+/// The calls of one decode, for replay().
+struct SimCalls {
+  std::vector<SimCall> calls;
+  HardwareProfile profile;  // of the device that had them
+  SimOptions options;
+};
+
+/// Records what `device` is told from now on, up to the end of `steps` decode steps. Every lane must be drained.
+void record_calls(Device& device, std::uint32_t steps);
+/// What was recorded; the record ends.
+SimCalls take_calls(Device& device);
+
+/// The windows of the recorded steps on another profile, the setup's among them. Decisions stay as they were: what was
+/// chosen, and who took which task of a bag. The times are those of a run there where times decide nothing.
+std::vector<StepMark> replay(const SimCalls& calls, const HardwareProfile& profile);
+
 /// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
 const std::vector<ScheduleOp>& recorded_schedule(const Device& device);
 

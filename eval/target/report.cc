@@ -25,11 +25,12 @@ Table target_table(const Target& t) {
   Table table;
   table.clock =
       fmt::format("simulated: {}, batch {} x {}, {}", t.model, t.batch, length_text(t.context), t.hardware_title);
-  const bool peers = std::any_of(t.rows.begin(), t.rows.end(), [](const TargetRow& r) { return r.peer_kv_bytes > 0; });
-  table.head = row_heads(peers);
+  RowColumns columns;
+  for (const TargetRow& r : t.rows) columns.add(r);
+  table.head = row_heads(columns);
   table.head.insert(table.head.begin(), "method");
   for (const TargetRow& r : t.rows) {
-    std::vector<std::string>& row = table.rows.emplace_back(row_cells(r, t.layers, t.batch, peers));
+    std::vector<std::string>& row = table.rows.emplace_back(row_cells(r, t.layers, t.batch, columns));
     row.insert(row.begin(), r.method);
   }
   return table;
@@ -46,6 +47,8 @@ std::vector<std::string> target_notes(const Target& t) {
       "`tandem validate` has the errors. A small model's own latency is mostly launches and kernel floors and says "
       "nothing about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};
+  if (std::ranges::any_of(t.rows, [](const TargetRow& r) { return r.step_high_ms > 0; }))
+    notes.emplace_back(kHowRangesAre);
   notes.emplace_back(kPrefillsElsewhere);
   const TargetRow* worst = nullptr;
   for (const TargetRow& r : t.rows)

@@ -50,7 +50,12 @@ std::string sampling_text(const TargetRow& row, const std::string& place) {
       100 * row.sampling_error, place, row.drawn_sequences);
 }
 
-std::vector<std::string> row_heads(bool peers) {
+void RowColumns::add(const TargetRow& row) {
+  ranges = ranges || !row.widest_range.empty();
+  peers = peers || row.peer_kv_bytes > 0;
+}
+
+std::vector<std::string> row_heads(const RowColumns& columns) {
   std::vector<std::string> heads = {"TTFT s",
                                     "step ms",
                                     "step\u00a0/ batch ms",
@@ -63,8 +68,17 @@ std::vector<std::string> row_heads(bool peers) {
                                     "attended on host",
                                     "KV GB, device",
                                     "KV GB, host"};
-  if (peers) heads.emplace_back("KV GB, peer");
+  if (columns.peers) heads.emplace_back("KV GB, peer");
+  if (columns.ranges) heads.emplace_back("range mostly from");
   return heads;
+}
+
+std::string step_text(const TargetRow& r) {
+  std::string text = fmt::format("{:.{}f}", r.step_ms, r.step_ms < 100 ? 2 : 1);
+  // As many digits as the ends of a range are worth.
+  const auto end = [](double ms) { return ms < 100 ? fmt::format("{:.2g}", ms) : fmt::format("{:.0f}", ms); };
+  if (r.step_high_ms > 0) text += fmt::format("\u00a0[{}\u2013{}]", end(r.step_low_ms), end(r.step_high_ms));
+  return text;
 }
 
 std::string why_absent(const TargetRow& row) {
@@ -73,9 +87,10 @@ std::string why_absent(const TargetRow& row) {
   return row.too_large ? "does not fit" : "refused";
 }
 
-std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std::uint32_t sequences, bool peers) {
+std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std::uint32_t sequences,
+                                   const RowColumns& columns) {
   if (const std::string absent = why_absent(r); !absent.empty()) {
-    std::vector<std::string> cells(row_heads(peers).size(), "-");
+    std::vector<std::string> cells(row_heads(columns).size(), "-");
     cells[1] = absent;
     return cells;
   }
@@ -83,7 +98,7 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
   const double idle_of_causes = std::accumulate(r.idle_ms_by_cause.begin(), r.idle_ms_by_cause.end(), 0.0);
   std::vector<std::string> cells = {
       fmt::format("{:.2f}", (r.prefill_ms + r.setup_ms + r.first_step_ms) * 1e-3),
-      fmt::format("{:.2f}", r.step_ms),
+      step_text(r),
       fmt::format("{:.3f}", r.step_ms / sequences),
       fmt::format("{:.0f}", 1e3 * sequences / r.step_ms),
       fmt::format("{:.3f}", r.idle_ms / layers),
@@ -96,7 +111,8 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
       fmt::format("{:.0f}", r.attended_host),
       gigabytes(r.device_kv_bytes),
       gigabytes(r.host_kv_bytes)};
-  if (peers) cells.push_back(gigabytes(r.peer_kv_bytes));
+  if (columns.peers) cells.push_back(gigabytes(r.peer_kv_bytes));
+  if (columns.ranges) cells.push_back(r.widest_range.empty() ? "-" : r.widest_range);
   return cells;
 }
 
@@ -119,6 +135,11 @@ void add_row(const TargetRow& r, nlohmann::ordered_json& json) {
   json["device_kv_bytes"] = r.device_kv_bytes;
   json["host_kv_bytes"] = r.host_kv_bytes;
   if (r.peer_kv_bytes > 0) json["peer_kv_bytes"] = r.peer_kv_bytes;
+  if (r.step_high_ms > 0) {
+    json["step_low_ms"] = r.step_low_ms;
+    json["step_high_ms"] = r.step_high_ms;
+    json["widest_range"] = r.widest_range;
+  }
   if (r.drawn_sequences > 0) {
     json["drawn_sequences"] = r.drawn_sequences;
     json["sampling_error"] = r.sampling_error;
@@ -151,6 +172,11 @@ TargetRow read_row(ObjectReader& reader) {
   r.device_kv_bytes = reader.integer<std::size_t>("device_kv_bytes");
   r.host_kv_bytes = reader.integer<std::size_t>("host_kv_bytes");
   if (reader.has("peer_kv_bytes")) r.peer_kv_bytes = reader.integer<std::size_t>("peer_kv_bytes");
+  if (reader.has("step_high_ms")) {  // since schema 10
+    r.step_low_ms = reader.number("step_low_ms", 0, r.step_ms);
+    r.step_high_ms = reader.number("step_high_ms", r.step_ms, kMostMs);
+    r.widest_range = reader.text("widest_range");
+  }
   if (reader.has("drawn_sequences")) {
     r.drawn_sequences = reader.integer<std::uint32_t>("drawn_sequences");
     r.sampling_error = reader.number("sampling_error", 0, 1);

@@ -23,10 +23,25 @@ inline constexpr const char* kAttendsEverything =
 /// That choices were drawn for some sequences, and the error that this leaves, which is largest in this row: sentences.
 std::string sampling_text(const TargetRow& row, const std::string& place);
 
-/// Columns of a row, without its method; with `peers`, of a peer's memory, too.
-std::vector<std::string> row_heads(bool peers);
+/// Columns that a table has where one of its rows needs them.
+struct RowColumns {
+  bool ranges = false, peers = false;  // what the step's range is due to; a peer's memory
+  void add(const TargetRow& row);
+};
+
+/// Columns of a row, without its method.
+std::vector<std::string> row_heads(const RowColumns& columns);
 /// As many; dashes and "does not fit", "too slow" or "refused" where it has no figures. `sequences` decode together.
-std::vector<std::string> row_cells(const TargetRow& row, std::uint32_t layers, std::uint32_t sequences, bool peers);
+std::vector<std::string> row_cells(const TargetRow& row, std::uint32_t layers, std::uint32_t sequences,
+                                   const RowColumns& columns);
+
+/// "294.7 [118–310]": the step with its range, in ms; the step alone where it has none.
+std::string step_text(const TargetRow& row);
+/// How ranges are to be read, as sentences.
+inline constexpr const char* kHowRangesAre =
+    "Brackets: what the step may be, given the low and high that the hardware profile states for its assumed and "
+    "fitted numbers: one number moved at a time, the changes added in quadrature. Methods on one machine share most of "
+    "these numbers, so that their order is surer than overlapping ranges suggest.";
 
 /// What stands in the place of a figure; empty: the row has figures.
 std::string why_absent(const TargetRow& row);

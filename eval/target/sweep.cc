@@ -40,6 +40,7 @@ TargetOptions target_of(const SweepOptions& options, const SweepPoint& point, st
   target.steps = options.steps;
   target.prefill_chunk = options.prefill_chunk;
   target.drawn_sequences = options.drawn_sequences;
+  target.ranges = true;
   target.threads = 1;
   target.interrupted = options.interrupted;
   return target;

@@ -226,6 +226,7 @@ std::string sweep_csv(const Sweep& s) {
     text += fmt::format(",idle_ms_{}", cause);
   }
   text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes";
+  text += ",step_low_ms,step_high_ms,widest_range";
   text += ",score,loss,loss_low,loss_high,loss_standing\n";
   for (const SweepPoint& p : s.points) {
     const TargetRow& r = p.row;
@@ -233,15 +234,19 @@ std::string sweep_csv(const Sweep& s) {
                         p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.sequences, p.context,
                         csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
     if (!r.refused.empty()) {
-      text += std::string(7 + kCauseCount + 6, ',') + answers_cells(s, p) + "\n";
+      text += std::string(7 + kCauseCount + 9, ',') + answers_cells(s, p) + "\n";
       continue;
     }
     text += fmt::format(",{:.6f},{:.6f},{:.3f},{:.6f},{:.6f},{:.6f},{:.6f}",
                         r.prefill_ms + r.setup_ms + r.first_step_ms, r.step_ms, p.tokens_per_second(), r.busy_ms,
                         r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers);
     for (const double ms : r.idle_ms_by_cause) text += fmt::format(",{:.6f}", ms);
-    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}{}\n", r.attended_device, r.attended_host, r.touched_bytes,
-                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes, answers_cells(s, p));
+    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}", r.attended_device, r.attended_host, r.touched_bytes,
+                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes);
+    text += r.step_high_ms > 0
+                ? fmt::format(",{:.6f},{:.6f},{}", r.step_low_ms, r.step_high_ms, csv_cell(r.widest_range))
+                : ",,,";
+    text += answers_cells(s, p) + "\n";
   }
   return text;
 }

@@ -2,8 +2,10 @@
 // context is asked for, batches are the columns; where there is one batch, too, machines are.
 #include <algorithm>
 #include <fmt/core.h>
+#include <map>
 #include <utility>
 
+#include "engine/common/error.h"
 #include "eval/report/table.h"
 #include "eval/target/row.h"
 #include "eval/target/sweep.h"
@@ -80,7 +82,7 @@ std::string no_break(std::string text) {
 }
 
 std::string step_cell(const SweepPoint& p, const Sweep& /*s*/) {
-  return fmt::format("{:.{}f}", p.row.step_ms, p.row.step_ms < 100 ? 2 : 1);
+  return step_text(p.row);
 }
 
 /// "256+" where --most ended it.
@@ -299,6 +301,24 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   notes.emplace_back(kPrefillsElsewhere);
 }
 
+/// "host.dram_gbps for hgca, scoutattention; ...", by the number of points.
+void add_ranges(const Sweep& s, std::vector<std::string>& notes) {
+  std::map<std::string, std::vector<std::string>> methods;  // by field
+  for (const SweepPoint& p : s.points) {
+    if (p.row.widest_range.empty()) continue;
+    std::vector<std::string>& names = methods[p.row.widest_range];
+    const std::string name = p.method.substr(0, p.method.find(':'));
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  if (methods.empty()) return;
+  std::vector<std::pair<std::string, std::vector<std::string>>> fields(methods.begin(), methods.end());
+  std::ranges::stable_sort(fields, [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::string text;
+  for (const auto& [field, names] : fields)
+    text += fmt::format("{}{} for {}", text.empty() ? "" : "; ", field, join_names(names));
+  notes.push_back(fmt::format("{} Most of the range is due to: {}.", kHowRangesAre, text));
+}
+
 void add_sampling(const Sweep& s, std::vector<std::string>& notes) {
   const SweepPoint* worst = nullptr;
   for (const SweepPoint& p : s.points)
@@ -327,16 +347,16 @@ void add_whole_contexts(const Sweep& s, std::vector<std::string>& notes) {
 std::string all_figures(const Sweep& s) {
   Table table;
   table.head = {"machine", "batch", "context", "method"};
-  const bool peers =
-      std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.row.peer_kv_bytes > 0; });
-  for (std::string& name : row_heads(peers)) table.head.push_back(std::move(name));
+  RowColumns columns;
+  for (const SweepPoint& p : s.points) columns.add(p.row);
+  for (std::string& name : row_heads(columns)) table.head.push_back(std::move(name));
   table.leading = 4;
   table.clock = fmt::format("simulated: {}", s.model);
   for (const SweepPoint& p : s.points) {
     std::vector<std::string>& row = table.rows.emplace_back();
     row = {p.hardware, p.batch == kAsManyAsFit ? "max: " + sequences_text(p, s) : std::to_string(p.batch),
            length_text(p.context), p.method};
-    for (std::string& cell : row_cells(p.row, s.layers, p.sequences, peers)) row.push_back(std::move(cell));
+    for (std::string& cell : row_cells(p.row, s.layers, p.sequences, columns)) row.push_back(std::move(cell));
   }
   return section("All figures", /*markdown=*/true) + shown(std::move(table), /*markdown=*/true);
 }
@@ -354,6 +374,7 @@ std::vector<SweepTable> sweep_tables(const Sweep& s) {
 std::vector<std::string> sweep_notes(const Sweep& s) {
   std::vector<std::string> notes;
   add_how_to_read(s, notes);
+  add_ranges(s, notes);
   add_sampling(s, notes);
   add_whole_contexts(s, notes);
   add_too_large(s, notes);

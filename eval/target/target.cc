@@ -10,6 +10,7 @@
 #include "engine/device/sim_device.h"
 #include "engine/runtime/engine.h"
 #include "eval/run/decoded.h"
+#include "eval/target/ranges.h"
 #include "eval/target/schedule_check.h"
 #include "methods/registry.h"
 
@@ -50,6 +51,13 @@ void fill_sampling(const DecodeResult& result, const TargetOptions& options, Tar
     for (const auto& [context, sequences] : alike) variance += sampling_variance(result.sequences, sequences, side);
     if (all > 0) row.sampling_error = std::max(row.sampling_error, std::sqrt(variance) / all);
   }
+}
+
+void fill_range(const SimCalls& calls, const HardwareProfile& hardware, TargetRow& row) {
+  const TimeRange range = range_of(hardware, [&](const HardwareProfile& h) { return replayed_step(calls, h); });
+  row.step_low_ms = row.step_ms * range.low;
+  row.step_high_ms = row.step_ms * range.high;
+  row.widest_range = range.widest;
 }
 
 void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
@@ -237,13 +245,17 @@ Target simulate(const Model& shape, const HardwareProfile& hardware, const Workl
   requests.reserve(prefixes.size());
   for (const auto& prefix : prefixes) requests.push_back({prefix.get(), options.steps});
   const std::vector<std::vector<std::int32_t>> forced(options.batch, std::vector<std::int32_t>(options.steps, 0));
+  const bool ranges = options.ranges && !hardware.ranges.empty();
   for (std::size_t m = 0; m < options.methods.size(); ++m) {
     TargetRow row;
     row.method = options.methods[m];
     try {
       const auto method = make_method(row.method);
+      if (ranges) record_calls(*device, std::min(options.steps, kRangeSteps));
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
+      const SimCalls calls = ranges ? take_calls(*device) : SimCalls{};
       fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
+      if (ranges) fill_range(calls, roomy, row);
       fill_sampling(result, options, row);
       if (options.look) options.look(result);
       if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())

@@ -34,6 +34,7 @@ struct TargetOptions {
   bool checked = true;   // looks for races in the methods' schedules (check_schedule)
   /// Sequences of each length whose heads' choices are drawn; the others share them (BatchDraws). 0: all.
   std::uint32_t drawn_sequences = kDrawnSequences;
+  bool ranges = false;  // of steps, by the ranges of the profile's numbers
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
   std::function<void(const DecodeResult& result)> look;                   // shows each method's decode
@@ -48,6 +49,10 @@ struct TargetRow {
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
   std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms
+  /// What the step may be, given what the profile's numbers may be (ranges.h); 0: not asked for, or they have no
+  /// ranges.
+  double step_low_ms = 0, step_high_ms = 0;
+  std::string widest_range;   // the profile's field to which most of that range is due; empty: none
   double layer0_idle_ms = 0;  // of idle_ms; a layer ahead has no layer before it there (ScoutAttention, InfiniGen)
   double attended_device = 0, attended_host = 0;       // tokens per sequence, KV head, layer and step
   double touched_bytes = 0;                            // of the context, per sequence and step (Cost::context)

@@ -66,6 +66,13 @@ double kernel_ns(const HardwareProfile& hardware, const Cost& cost) {
   return static_cast<double>(phases.fixed + phases.flow);
 }
 
+/// Of a rate, `amount` is what the time is for; else 0.
+void set_prediction(Comparison& c, double ns, const TimeRange& range, double amount) {
+  c.predicted = amount > 0 ? amount / ns : ns;
+  c.low = amount > 0 ? c.predicted / range.high : c.predicted * range.low;
+  c.high = amount > 0 ? c.predicted / range.low : c.predicted * range.high;
+}
+
 void skip(Comparison& c, std::string why) {
   c.use = Use::skipped;
   c.why = std::move(why);
@@ -106,7 +113,14 @@ Predictor::Predictor() : devices_(device_facts()), workload_(any_workload()) {
                       group.value("kind", ""), group.value("model", ""), group.at("why").get<std::string>()});
   const nlohmann::json engines = validation_file("engines.json");
   for (const auto& engine : engines.at("engines"))
-    engines_.push_back({engine.at("engine").get<std::string>(), engine.at("layer_ns").get<Nanos>()});
+    engines_.push_back({engine.at("engine").get<std::string>(),
+                        engine.at("layer_ns").get<Nanos>(),
+                        {engine.at("low_ns").get<double>(), engine.at("high_ns").get<double>(), "its points"}});
+}
+
+void Predictor::predict(Comparison& c, const HardwareProfile& hardware,
+                        const std::function<double(const HardwareProfile&)>& time, double bytes) {
+  set_prediction(c, time(hardware), range_of(hardware, time), bytes);
 }
 
 const HardwareProfile& Predictor::profile(const std::string& device) {
@@ -126,7 +140,7 @@ void Predictor::decode_attention(Comparison& c) {
   add_decode_attention(cost, batch * context * shape->kv_heads, kVectorBytes * shape->head_dim,
                        shape->q_heads / shape->kv_heads, shape->head_dim);
   c.what = batch == 1 ? "attention, batch 1" : "decode attention";
-  c.predicted = kernel_ns(profile(c.device), cost);
+  predict(c, profile(c.device), [&](const HardwareProfile& h) { return kernel_ns(h, cost); });
   if (static_cast<double>(cost.context) < 1e6 * device_in(devices_, c.point.hardware)->l2_mb) c.use = Use::in_cache;
 }
 
@@ -140,7 +154,7 @@ void Predictor::product(Comparison& c) {
   const std::uint64_t weights = 2 * shape->outputs * shape->inputs;
   add_product(cost, static_cast<std::uint64_t>(std::llround(*rows)), shape->outputs, shape->inputs, weights);
   c.what = decode ? "decode product" : "prefill product";
-  c.predicted = kernel_ns(profile(c.device), cost);
+  predict(c, profile(c.device), [&](const HardwareProfile& h) { return kernel_ns(h, cost); });
 }
 
 void Predictor::prefill_attention(Comparison& c) {
@@ -156,7 +170,7 @@ void Predictor::prefill_attention(Comparison& c) {
     add_prefill_attention(cost, before, rows, shape->q_heads, shape->head_dim,
                           (before + rows) * shape->kv_heads * 2 * kVectorBytes * shape->head_dim);
   c.what = "prefill attention";
-  c.predicted = kernel_ns(profile(c.device), cost);
+  predict(c, profile(c.device), [&](const HardwareProfile& h) { return kernel_ns(h, cost); });
 }
 
 void Predictor::transfer(Comparison& c) {
@@ -190,19 +204,20 @@ void Predictor::transfer(Comparison& c) {
   hardware.host.dram_gbps = 1e4;  // the link alone
   c.device = link->name;
   c.what = cost.gathered ? "zero-copy read" : back ? "copy to the host" : "copy to the device";
-  const double ns = kernel_ns(hardware, cost);
   if (c.point.unit.ends_with("per call")) c.use = Use::upper_bound;  // with the launch of a kernel, or more of them
-  c.predicted = rate ? static_cast<double>(bytes) / ns : ns;
+  predict(
+      c, hardware, [&](const HardwareProfile& h) { return kernel_ns(h, cost); }, rate ? static_cast<double>(bytes) : 0);
 }
 
 const Predictor::Step& Predictor::step(const std::string& device, const std::string& preset, std::uint32_t batch,
-                                       std::uint32_t context, Nanos layer_ns) {
-  const std::string key = fmt::format("{} {} {} {} {}", device, preset, batch, context, layer_ns);
+                                       std::uint32_t context, const EngineOverhead& engine, bool first) {
+  const std::string key = fmt::format("{} {} {} {} {} {}", device, preset, batch, context, engine.layer_ns, first);
   if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
   Step out;
   Model shape = load_shape(preset);
   HardwareProfile hardware = profile(device);
-  hardware.device.layer_ns = layer_ns;
+  hardware.device.layer_ns = engine.layer_ns;
+  if (engine.layer_ns > 0) hardware.ranges["device.layer_ns"] = engine.range;
   constexpr std::uint32_t kSteps = 3;
   shape.config.max_positions = std::max(shape.config.max_positions, context + kSteps);
   TargetOptions options;
@@ -212,9 +227,21 @@ const Predictor::Step& Predictor::step(const std::string& device, const std::str
   options.steps = kSteps;
   options.threads = 1;
   options.checked = false;  // the schedule of full is, in each sweep
+  options.ranges = !first;
+  const auto row_on = [&](const HardwareProfile& h) {
+    return simulate_target(shape, h, workload_, options).rows.at(0);
+  };
+  const auto first_token = [&](const HardwareProfile& h) {
+    const TargetRow row = row_on(h);
+    return row.prefill_ms + row.first_step_ms;
+  };
   try {
-    const TargetRow row = simulate_target(shape, hardware, workload_, options).rows.at(0);
-    out = {row.step_ms, row.prefill_ms + row.first_step_ms, row.refused};
+    const TargetRow row = row_on(hardware);
+    out.refused = row.refused;
+    if (row.refused.empty() && first)
+      out = {first_token(hardware), range_of(hardware, first_token), ""};
+    else if (row.refused.empty())
+      out = {row.step_ms, {row.step_low_ms / row.step_ms, row.step_high_ms / row.step_ms, row.widest_range}, ""};
   } catch (const InputError& e) {
     out.refused = e.what();
   }
@@ -234,19 +261,18 @@ void Predictor::whole_step(Comparison& c) {
   const auto batch = static_cast<std::uint32_t>(std::max(1LL, std::llround(*c.point.batch))),
              tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
   if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
-  Nanos layer_ns = 0;
   const auto engine = std::find_if(engines_.begin(), engines_.end(),
                                    [&](const EngineOverhead& e) { return c.point.engine.starts_with(e.engine); });
   c.level = engine == engines_.end() ? Level::machine : Level::published_engine;
-  if (engine != engines_.end()) layer_ns = engine->layer_ns;
-  const Step& predicted = step(c.device, preset, batch, tokens, layer_ns);
+  const Step& predicted =
+      step(c.device, preset, batch, tokens, engine == engines_.end() ? EngineOverhead{} : *engine, first);
   if (!predicted.refused.empty())
     return skip(c, predicted.refused.substr(0, predicted.refused.find_last_not_of('.') + 1));
   c.what = first ? "first token" : serving ? "serving step" : "decode step";
   c.layers = preset_config(preset).layers;
   if (serving) c.use = Use::upper_bound;
-  const double ms = first ? predicted.prefill_ms : predicted.step_ms;
-  c.predicted = unit_kind(c.point) == UnitKind::tokens_per_second ? 1e3 * batch / ms : ms * 1e6;
+  set_prediction(c, predicted.ms * 1e6, predicted.range,
+                 unit_kind(c.point) == UnitKind::tokens_per_second ? 1e9 * batch : 0);
 }
 
 Comparison Predictor::compare(const MeasuredPoint& point) {
@@ -301,7 +327,8 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     c.why = group.why;
   }
   const std::optional<double> ns = nanoseconds(c.point);
-  if (c.use != Use::skipped && ns) c.predicted *= c.point.value / *ns;  // in the point's unit
+  if (c.use != Use::skipped && ns)
+    for (double* value : {&c.predicted, &c.low, &c.high}) *value *= c.point.value / *ns;  // in the point's unit
   return c;
 }
 

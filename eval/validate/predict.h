@@ -1,7 +1,9 @@
 // Predictions of the cost model for measured points.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "engine/device/profile.h"
 #include "engine/device/types.h"
 #include "engine/runtime/workload.h"
+#include "eval/target/ranges.h"
 #include "eval/validate/points.h"
 
 namespace tandem::eval {
@@ -40,15 +43,20 @@ struct Comparison {
   Level level = Level::machine;
   bool calibrated = false;   // the point's group (hardware x engine) is one that the cost model was fitted to
   double predicted = 0;      // in the point's unit
+  double low = 0, high = 0;  // what the prediction may be, by the ranges of the profile's numbers; in that unit
   std::uint32_t layers = 0;  // of a decode step; else 0
   /// Relative error of the time: above 0 where the prediction is too slow, also where the unit is a rate.
   double error() const;
+  bool in_range() const { return low <= point.value && point.value <= high; }
+  /// How far the range's ends lie from its middle, on a log scale, as a share.
+  double half_width() const { return std::sqrt(high / low) - 1; }
 };
 
 /// Time that a published engine adds to each layer of a decode step, one number per engine.
 struct EngineOverhead {
-  std::string engine;  // the beginning of a point's engine
+  std::string engine;  // the beginning of a point's engine; empty: none
   Nanos layer_ns = 0;
+  FieldRange range = {};  // of layer_ns, by the engine's points
 };
 
 class Predictor {
@@ -59,7 +67,8 @@ class Predictor {
 
  private:
   struct Step {
-    double step_ms = 0, prefill_ms = 0;
+    double ms = 0;
+    TimeRange range;
     std::string refused;
   };
   const HardwareProfile& profile(const std::string& device);
@@ -68,8 +77,12 @@ class Predictor {
   void prefill_attention(Comparison& c);
   void transfer(Comparison& c);
   void whole_step(Comparison& c);
+  /// Sets what is predicted and its range. `time`: ns on a profile; `bytes`: of a rate, else 0.
+  void predict(Comparison& c, const HardwareProfile& hardware,
+               const std::function<double(const HardwareProfile&)>& time, double bytes = 0);
+  /// A decode step of full attention, or with `first` the time to the first token.
   const Step& step(const std::string& device, const std::string& preset, std::uint32_t batch, std::uint32_t context,
-                   Nanos layer_ns);
+                   const EngineOverhead& engine, bool first);
 
   std::vector<DeviceFacts> devices_;
   Workload workload_;

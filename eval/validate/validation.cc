@@ -32,6 +32,12 @@ const char* use_text(const Comparison& c) {
   return "";
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 Estimate mean_of(const std::vector<double>& values) {
   return {values.size(), mean(values), bootstrap_mean_interval(values), IntervalKind::bootstrap};
 }
@@ -39,7 +45,7 @@ Estimate mean_of(const std::vector<double>& values) {
 /// Groups of compared points, in the order in which kinds first occur.
 std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bool by_device) {
   std::vector<std::string> kinds;
-  std::map<std::tuple<std::size_t, std::string, std::string>, std::vector<double>> errors;
+  std::map<std::tuple<std::size_t, std::string, std::string>, std::vector<const Comparison*>> members;
   std::map<std::size_t, Level> levels;
   for (const Comparison& c : comparisons) {
     if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
@@ -47,17 +53,22 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
     const auto kind = static_cast<std::size_t>(found - kinds.begin());
     if (found == kinds.end()) kinds.push_back(c.what);
     levels[kind] = c.level;
-    errors[{kind, use_text(c), by_device ? c.device : ""}].push_back(c.error());
+    members[{kind, use_text(c), by_device ? c.device : ""}].push_back(&c);
   }
   std::vector<ErrorGroup> groups;
-  for (const auto& [key, own] : errors) {
+  for (const auto& [key, all] : members) {
     const auto& [kind, points, device] = key;
-    std::vector<double> absolute;
-    absolute.reserve(own.size());
-    for (const double error : own) absolute.push_back(std::abs(error));
+    std::vector<double> own, absolute, half_widths, in_range;
+    for (const Comparison* c : all) {
+      own.push_back(c->error());
+      absolute.push_back(std::abs(c->error()));
+      half_widths.push_back(c->half_width());
+      in_range.push_back(c->in_range() ? 1 : 0);
+    }
     const double worst =
         *std::max_element(own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
-    groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst});
+    groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst, mean(in_range),
+                      median(half_widths)});
   }
   return groups;
 }
@@ -78,12 +89,13 @@ std::string with_interval(const Estimate& e, bool sign) {
 /// Errors of validation points, or with `all` those of every group, and a column that names the group's points.
 Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   Table table;
-  table.head = {"kind", "level", "n", "mean |error|, %", "bias, %", "worst, %"};
+  table.head = {"kind", "level", "n", "mean |error|, %", "bias, %", "worst, %", "in range, %", "range, ± %"};
   if (all) table.head.insert(table.head.begin() + 2, "points");
   for (const ErrorGroup& g : groups) {
     if (!all && g.points != kValidation) continue;
     table.rows.push_back({g.what, to_string(g.level), fmt::format("{}", g.absolute.n), with_interval(g.absolute, false),
-                          with_interval(g.bias, true), signed_percent(g.worst)});
+                          with_interval(g.bias, true), signed_percent(g.worst), fmt::format("{:.0f}", 100 * g.in_range),
+                          fmt::format("{:.0f}", 100 * g.half_width)});
     if (all) table.rows.back().insert(table.rows.back().begin() + 2, g.points);
   }
   return table;
@@ -101,13 +113,30 @@ Table devices_table(const std::vector<ErrorGroup>& groups) {
 
 Table points_table(const std::vector<Comparison>& comparisons) {
   Table table;
-  table.head = {"point", "use", "measured", "predicted", "unit", "error, %"};
+  table.head = {"point", "use", "measured", "predicted", "range", "unit", "error, %"};
   for (const Comparison& c : comparisons) {
     if (c.use == Use::skipped) continue;
     table.rows.push_back({c.point.id, use_text(c), fmt::format("{:.4g}", c.point.value),
-                          fmt::format("{:.4g}", c.predicted), c.point.unit, signed_percent(c.error())});
+                          fmt::format("{:.4g}", c.predicted), fmt::format("{:.3g}\u2013{:.3g}", c.low, c.high),
+                          c.point.unit, signed_percent(c.error())});
   }
   return table;
+}
+
+std::string range_note(const std::vector<Comparison>& comparisons) {
+  std::vector<double> widths;
+  std::size_t held = 0;
+  for (const Comparison& c : comparisons) {
+    if (c.use != Use::compared) continue;
+    widths.push_back(c.half_width());
+    held += c.in_range() ? 1 : 0;
+  }
+  if (widths.empty()) return "";
+  return fmt::format(
+      "Ranges: of {} points, calibration and validation, {:.0f} % lie in the range of their prediction, whose median "
+      "half-width is {:.0f} %. A range moves one number of the hardware profile at a time between its low and its high "
+      "and adds the changes in quadrature.",
+      widths.size(), 100.0 * double(held) / double(widths.size()), 100 * median(widths));
 }
 
 std::string serving_note(const std::vector<Comparison>& comparisons) {
@@ -180,7 +209,8 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
       "fitted the cost model, except products of 65 to 511 rows; validation points have not. Intervals: 95 %, "
       "bootstrap over points, as if points of one run were independent.",
       markdown);
-  for (const std::string& sentence : {serving_note(validation.comparisons), skipped_note(validation.comparisons)})
+  for (const std::string& sentence :
+       {range_note(validation.comparisons), serving_note(validation.comparisons), skipped_note(validation.comparisons)})
     if (!sentence.empty()) text += "\n" + note(sentence, markdown);
   if (!all) text += "\n" + note("--every shows the other points' errors, too.", markdown);
   if (!every_point) return text;
@@ -207,7 +237,9 @@ std::string validation_json(const Validation& validation, const std::string& com
                               {"n", g.absolute.n},
                               {"absolute", estimate(g.absolute)},
                               {"bias", estimate(g.bias)},
-                              {"worst", g.worst}});
+                              {"worst", g.worst},
+                              {"in_range", g.in_range},
+                              {"half_width", g.half_width}});
   json["points"] = nlohmann::ordered_json::array();
   for (const Comparison& c : validation.comparisons) {
     nlohmann::ordered_json& point = json["points"].emplace_back();
@@ -225,6 +257,8 @@ std::string validation_json(const Validation& validation, const std::string& com
     point["model"] = c.point.model;
     point["measured"] = c.point.value;
     point["predicted"] = c.predicted;
+    point["low"] = c.low;
+    point["high"] = c.high;
     point["unit"] = c.point.unit;
     point["error"] = c.error();
     if (c.layers > 0) point["layers"] = c.layers;

@@ -17,6 +17,8 @@ struct ErrorGroup {
   std::string points;       // "calibration" (the cost model was fitted to them), "validation", "in L2 cache", "apart"
   Estimate absolute, bias;  // means, with 95 % bootstrap intervals
   double worst = 0;         // the error that is farthest from 0
+  double in_range = 0;      // share of the points that lie in their prediction's range
+  double half_width = 0;    // median of the ranges: how far an end lies from the middle, as a share
 };
 
 struct Validation {

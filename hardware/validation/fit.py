@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits what hardware/devices says of kernels to the calibration points, and writes it there.
+"""Fits what hardware/devices says of kernels to the calibration points, and writes it there with its ranges.
 
     hardware/validation/fit.py            after points.json or split.json has changed
     hardware/validation/fit.py --check    only says whether the files are what it would write
@@ -15,6 +15,7 @@ Products show no such effect: their points lie on one line from 33 MB to 1 GB.
 Standard library only.
 """
 import json
+import math
 import re
 import statistics
 import sys
@@ -28,6 +29,15 @@ LINEAR_NAMES = {"attn_pre_proj": "qkv", "attn_post_proj": "o", "mlp_up_proj": "g
 DECODE_ROWS = 64      # products of more rows may be limited by FLOPs
 PREFILL_ROWS = 512
 MOST = 0.97           # of the datasheet's rate
+# Fields that no point is of: low, high and why.
+BOUNDS = {
+    "select_efficiency": (0.4, 0.8, "this engine's kernel by instruction counts: 0.4 for mean digests, 0.6 to 0.7 for "
+                                    "others; 0.8 as a tuned scan"),
+    "launch_ns": (2000, 6400, "2.3 to 3 us on Linux, 6.4 us under WSL2 (launch in points.json)"),
+    "segment_launch_ns": (1900, 10000, "1.9 to 5.9 us with CUDA 13; 0.1 us more a kernel with CUDA 11.8 (launch in "
+                                       "points.json), 10 us for 80 kernels"),
+    "op_floor_ns": (1800, 2700, "smallest kernels take 1.8 to 2.7 us (op_floor in points.json)"),
+}
 
 
 def nanoseconds(point):
@@ -130,6 +140,59 @@ def fitted(device, samples):
     return out
 
 
+def spread_of(samples, devices, fits):
+    """{field: factor}: with this factor on the fixed time and on the rate, one at a time and in quadrature, 95 % of the
+    calibration points of a kind lie in their prediction's range."""
+    errors = {}
+    for key, fit in fits.items():
+        device = devices[key]["device"]
+        rates = {"attention": ("attention_ns", "attention_efficiency"), "product": ("product_ns", "weights_efficiency"),
+                 "prefill": ("product_ns", "gemm_tflops"), "prefill attention": ("attention_ns", "prefill_attention_tflops")}
+        for kind, (fixed, field) in rates.items():
+            if field in fit:
+                rate = device["hbm_gbps"] * fit[field][0] if field.endswith("efficiency") else 1e3 * fit[field][0]
+                start = fit[fixed][0] if fixed in fit else device[fixed]
+                for size, ns in samples[key][kind]:
+                    predicted = start + size / rate
+                    both = math.hypot(start / predicted, size / rate / predicted)
+                    errors.setdefault((fixed, field), []).append(abs(math.log(predicted / ns)) / both)
+    out = {}
+    for (fixed, field), own in errors.items():
+        factor = math.exp(statistics.quantiles(own, n=20)[-1])
+        out[field] = factor
+        if field.endswith("efficiency"):
+            out[fixed] = factor
+    return out
+
+
+def write_ranges(devices, fits, spread):
+    """Of a fitted field what its points leave open; of a median what the devices with points have."""
+    for key, device in devices.items():
+        device["ranges"] = {}
+
+        def put(field, low, high, why):
+            value = device["device"][field]
+            most = MOST if field.endswith("efficiency") else device["datasheet_tflops"] if "tflops" in field else math.inf
+            device["ranges"][f"device.{field}"] = {"low": min(value, rounded(field, low)),
+                                                   "high": max(value, rounded(field, min(high, most))), "why": why}
+
+        for field, factor in spread.items():
+            own = fits.get(key, {}).get(field)
+            if own:
+                value = device["device"][field]
+                put(field, value / factor, value * factor,
+                    f"{100 * (factor - 1):.0f} % on the fixed time and on the rate hold 95 % of the points of this kind")
+            else:
+                flops = device["datasheet_tflops"] if "tflops" in field else 1
+                shares = [fit[field][0] / (devices[name]["datasheet_tflops"] if "tflops" in field else 1)
+                          for name, fit in fits.items() if field in fit]
+                put(field, min(shares) * flops, max(shares) * flops, f"the lowest and highest of {len(shares)} devices with points")
+        put("stream_efficiency", *(device["ranges"]["device.attention_efficiency"][end] for end in ("low", "high")),
+            "as attention_efficiency")
+        for field, (low, high, why) in BOUNDS.items():
+            put(field, low, high, why)
+
+
 def rounded(field, value):
     return int(round(value, -2)) if field.endswith("_ns") else round(value, 3 if value < 1 else 0 if value >= 100 else 1)
 
@@ -166,7 +229,11 @@ def text_of(device):
              "segment_launch_ns", "op_floor_ns"]
     device["device"] = {field: device["device"][field] for field in order}
     device["sources"] = {f"device.{field}": device["sources"][f"device.{field}"] for field in order}
-    return json.dumps(device, indent=2) + "\n"
+    ranges = {f"device.{field}": device["ranges"][f"device.{field}"] for field in order if f"device.{field}" in device["ranges"]}
+    text = json.dumps(device | {"ranges": {field: field for field in ranges}}, indent=2)
+    for field, ends in ranges.items():  # a range is a line
+        text = text.replace(f'"{field}": "{field}"', f'"{field}": {json.dumps(ends)}')
+    return text + "\n"
 
 
 def step_ms(point, value):
@@ -181,9 +248,15 @@ def fit_engines(validation):
         name = next((n for n in names if point.get("engine", "").startswith(n)), None)
         if name and point["use"] == "calibration" and point["kind"] == "decode step":
             over[name].append(1e6 * (step_ms(point, point["measured"]) - step_ms(point, point["predicted"])) / point["layers"])
-    engines = [{"engine": name, "layer_ns": max(0, int(round(statistics.median(times), -2))),
-                "median_ns": int(round(statistics.median(times), -2)), "points": len(times)}
-               for name, times in over.items() if times]
+    ns = lambda time: max(0, int(round(time, -2)))
+    engines = []
+    for name, times in over.items():
+        if times:
+            times.sort()
+            out = len(times) // 10  # on each side
+            engines.append({"engine": name, "layer_ns": ns(statistics.median(times)), "low_ns": ns(times[out]),
+                            "high_ns": ns(times[-1 - out]), "median_ns": int(round(statistics.median(times), -2)),
+                            "points": len(times)})
     (HERE / "engines.json").write_text(json.dumps({"engines": engines}, indent=1) + "\n")
 
 
@@ -225,10 +298,12 @@ def main():
     devices = {path.stem: read(path) for path in sorted(DEVICES.glob("*.json"))}
     points = read(HERE / "points.json")["points"]
     groups = {tuple(group) for group in read(HERE / "split.json")["calibration"]}
-    fits = {key: fitted(devices[key], own) for key, own in samples_of(points, devices, groups).items()}
+    samples = samples_of(points, devices, groups)
+    fits = {key: fitted(devices[key], own) for key, own in samples.items()}
     if "--leave-out" in sys.argv[1:]:
         return leave_out(points, devices, fits)
     write_fields(devices, fits)
+    write_ranges(devices, fits, spread_of(samples, devices, fits))
     stale = [key for key, device in devices.items() if (DEVICES / f"{key}.json").read_text() != text_of(device)]
     if "--check" in sys.argv[1:]:
         if stale:

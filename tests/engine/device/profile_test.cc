@@ -75,6 +75,7 @@ TEST(Profile, SomeFieldsAreOptional) {
 
 TEST(Profile, WhatAnEngineTakesBesideItsKernelsIsOptional) {
   nlohmann::json json = good();
+  json.erase("ranges");
   for (const char* field : {"weights_efficiency", "product_ns", "attention_ns", "prefill_attention_tflops"}) {
     json["device"].erase(field);
     json["sources"].erase(std::string("device.") + field);
@@ -139,6 +140,7 @@ TEST(Profile, TheHostsMemoryIsOptional) {
 
 TEST(Profile, RatesOfContiguousAttentionAreOptionalEachForItself) {
   nlohmann::json pages = good();
+  pages.erase("ranges");
   for (const std::string key : {"attention_contiguous_efficiency", "attention_contiguous_gbps_per_thread"}) {
     pages["host"].erase(key);
     pages["sources"].erase("host." + key);
@@ -252,6 +254,48 @@ TEST(Profile, EveryDeviceMakesAMachine) {
     EXPECT_GT(device.l2_mb, 0) << device.name;
     EXPECT_FALSE(device.hardware.empty()) << device.name;
   }
+}
+
+TEST(Profile, EveryNumberThatNobodyMeasuredHasARange) {
+  std::vector<HardwareProfile> profiles;
+  for (const std::string& name : profile_names()) profiles.push_back(load_profile(name));
+  for (const DeviceFacts& device : device_facts()) profiles.push_back(profile_of_device(device.name));
+  for (const HardwareProfile& profile : profiles) {
+    for (const auto& [field, source] : profile.sources) {
+      const bool known = !source.starts_with("assumed") && !source.starts_with("derived") &&
+                         !source.starts_with("calibrated") && !source.starts_with("fitted");
+      EXPECT_TRUE(known || profile.ranges.contains(field)) << profile.name << ": " << field << ": " << source;
+    }
+  }
+}
+
+TEST(Profile, ARangeHoldsItsNumber) {
+  nlohmann::json json = good();
+  const auto with_range = [&](const nlohmann::json& range) {
+    json["ranges"] = {{"host.dram_gbps", range}};
+    return error_of(json);
+  };
+  json["host"]["dram_gbps"] = 57;
+  EXPECT_EQ(with_range({{"low", 40}, {"high", 60}, {"why", "a guess"}}), "no InputError");
+  EXPECT_THAT(with_range({{"low", 58}, {"high", 60}, {"why", "a guess"}}), HasSubstr("is 58 to 60"));
+  EXPECT_THAT(with_range({{"low", 40}, {"high", 56}, {"why", "a guess"}}), HasSubstr("between the two"));
+  EXPECT_THAT(with_range({{"low", 40}, {"high", 60}}), HasSubstr("'ranges.host.dram_gbps.why' is missing"));
+  EXPECT_THAT(with_range({{"low", "40"}, {"high", 60}, {"why", "a guess"}}), HasSubstr("must be a number"));
+  EXPECT_THAT(with_range(40), HasSubstr("must be an object"));
+  json["ranges"] = {{"host.dram", {{"low", 40}, {"high", 60}, {"why", "a guess"}}}};
+  EXPECT_THAT(error_of(json), HasSubstr("ranges.host.dram"));
+}
+
+TEST(Profile, OneFieldChangesAlone) {
+  const HardwareProfile profile = load_profile("fluxion-a100");
+  HardwareProfile other = with_field(profile, "handoff.device_to_host_ns", 2500.4);
+  EXPECT_EQ(other.handoff.device_to_host_ns, 2500);
+  other.handoff.device_to_host_ns = profile.handoff.device_to_host_ns;
+  EXPECT_EQ(profile_to_json(other), profile_to_json(profile));
+  const HardwareProfile slower = with_field(profile, "link.h2d_curve", 0.5);
+  for (std::size_t i = 0; i < profile.link.h2d_curve.size(); ++i)
+    EXPECT_EQ(slower.link.h2d_curve[i].gbps, profile.link.h2d_curve[i].gbps / 2);
+  EXPECT_THROW(with_field(profile, "host.dram", 1), LogicError);
 }
 
 TEST(Profile, LinkCurvesAreCheckedPointByPoint) {
