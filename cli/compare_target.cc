@@ -42,6 +42,7 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   plan.options.context = context;
   plan.options.steps = kSteps;
   plan.options.threads = session.threads;
+  plan.options.ranges = true;
   plan.options.interrupted = [] { return interrupted(); };
   eval::check_target(plan.shape, plan.hardware, plan.options);
   if (arguments.workload == "recorded") return plan;

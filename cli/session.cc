@@ -191,6 +191,7 @@ Session open_session(const SessionOptions& options, bool quiet, bool with_tokeni
     HardwareProfile profile = load_profile(options.hardware);
     session.engine.policy_ns = profile.control.policy_ns;
     session.engine.layer_ns = profile.device.layer_ns;
+    session.engine.control_layer_ns = profile.control.layer_ns;
     const std::string content = profile_to_json(profile);
     session.hardware_hash =
         fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));

@@ -24,6 +24,7 @@
 #include "eval/report/run_files.h"
 #include "eval/report/table.h"
 #include "eval/target/equal_shape.h"
+#include "eval/target/level.h"
 #include "eval/target/sweep.h"
 #include "methods/registry.h"
 
@@ -41,6 +42,7 @@ Examples:
   tandem simulate --equal touched-bytes=0.05 --context 32K    every method's budget set to equal bytes
   tandem simulate --hw all --context 32K --batch max --tpot 50 --steps 16    who serves most within 50 ms a token
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
+  tandem simulate --batch 1 --context 32K --level this-engine    with what this engine's control thread takes
   tandem simulate --context 16K,32K --batch max --accuracy runs/mine --lose 2
       the fastest that loses at most 2 points in that run of compare or eval at 16K and 32K
 
@@ -63,6 +65,7 @@ struct SimulateArguments {
   std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K", batches = "16", methods;
   std::string workload = "published", out;
   std::string equal;  // empty: methods as they are given
+  std::string level = "machine";
   std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
   std::string sample = std::to_string(eval::kDrawnSequences);
   std::optional<double> tpot_ms, lose;
@@ -92,6 +95,7 @@ std::vector<std::uint32_t> parse_batches(const std::string& text) {
 eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o;
   o.hardware = load_profiles(a.hardware, "--hw");
+  o.level = eval::load_level(a.level);
   o.contexts = parse_lengths(a.contexts, "--context");
   for (const std::uint32_t context : o.contexts)
     if (context < 2) throw_input_error("--context is {}: give at least 2 tokens.", context);
@@ -138,11 +142,11 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
 std::string command_of(const SimulateArguments& a, const std::vector<std::string>& methods,
                        const std::optional<eval::EqualBytes>& equal) {
   return fmt::format(
-      "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --workload {} --steps {} "
+      "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --level {} --workload {} --steps {} "
       "--prefill-chunk {} --most {} --sample {}{}{}",
       shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
       equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), shell_word(a.batches),
-      shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.sample,
+      shell_word(a.level), shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.sample,
       a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
       a.accuracy.empty() ? ""
                          : fmt::format(" --accuracy {} --lose {}", shell_word(a.accuracy), a.lose.value_or(kLose)));
@@ -325,6 +329,12 @@ void add_simulate(Command app) {
   command.option("--equal", arguments->equal,
                  "Set every method's budget to equal bytes: touched-bytes=SHARES or device-bytes=SHARES of what full "
                  "comes to, such as touched-bytes=0.05,0.1; at one context");
+  command
+      .option("--level", arguments->level,
+              fmt::format("What runs on the machine: {}. machine: the best kernels that were measured on it; "
+                          "this-engine: also its control thread; others: a published engine, by one time per layer",
+                          fmt::join(eval::level_names(), ", ")))
+      .show_default();
   command
       .option("--workload", arguments->workload,
               "What heads choose: published, or a file: one of hardware/workloads, or a target.json of compare --as")

@@ -66,6 +66,7 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("control", "submit_ns", p.control.submit_ns);
   visit("control", "policy_ns", p.control.policy_ns);
   if (given("control", "operation_ns")) visit("control", "operation_ns", p.control.operation_ns);
+  if (given("control", "layer_ns")) visit("control", "layer_ns", p.control.layer_ns);
 }
 
 /// What some machine could have, small boards and the next decade's servers included: what lies outside is a number in
@@ -240,17 +241,21 @@ double ranged_value(Number number) {
   return static_cast<double>(number);
 }
 
-void set_field(double& field, double value) {
-  field = value;
+/// `share` of the way from a number to another, on a log scale.
+double on_the_way(double from, double to, double share) {
+  return share == 1 ? to : from * std::pow(to / from, share);
 }
-void set_field(Nanos& field, double value) {
-  field = std::llround(value);
+void move_field(double& field, double end, double share) {
+  field = on_the_way(field, end, share);
 }
-void set_field(std::uint32_t& field, double value) {
-  field = static_cast<std::uint32_t>(std::lround(value));
+void move_field(Nanos& field, double end, double share) {
+  field = std::llround(on_the_way(double(field), end, share));
 }
-void set_field(std::vector<LinkPoint>& field, double factor) {
-  for (LinkPoint& point : field) point.gbps *= factor;
+void move_field(std::uint32_t& field, double end, double share) {
+  field = static_cast<std::uint32_t>(std::lround(on_the_way(field, end, share)));
+}
+void move_field(std::vector<LinkPoint>& field, double factor, double share) {
+  for (LinkPoint& point : field) point.gbps *= on_the_way(1, factor, share);
 }
 
 }  // namespace
@@ -316,7 +321,7 @@ auto fields_given(const HardwareProfile& profile) {
     if (key == "product_ns") return profile.device.product_ns > 0;
     if (key == "attention_ns") return profile.device.attention_ns > 0;
     if (key == "prefill_attention_tflops") return profile.device.prefill_attention_tflops > 0;
-    if (key == "layer_ns") return profile.device.layer_ns > 0;
+    if (key == "layer_ns") return (group == "device" ? profile.device.layer_ns : profile.control.layer_ns) > 0;
     if (key == "memory_gb") return profile.host.memory_gb > 0;
     if (key == "h2d_gather_curve") return !profile.link.h2d_gather_curve.empty();
     if (key == "transfer_ns") return profile.link.transfer_ns > 0;
@@ -330,11 +335,11 @@ auto fields_given(const HardwareProfile& profile) {
 
 }  // namespace
 
-HardwareProfile with_field(HardwareProfile profile, const std::string& field, double value) {
+HardwareProfile with_field(HardwareProfile profile, const std::string& field, double end, double share) {
   bool found = false;
   visit_fields(profile, fields_given(profile), [&](const std::string& group, const std::string& key, auto& number) {
     if (group + "." + key != field) return;
-    set_field(number, value);
+    move_field(number, end, share);
     found = true;
   });
   TANDEM_CHECK(found, "the profile '{}' has no field '{}'", profile.name, field);

@@ -86,6 +86,7 @@ struct HardwareProfile {
     Nanos submit_ns = 0;     // control time of handing one operation to host workers
     Nanos policy_ns = 0;     // control time of one policy hook of a method, for whoever submits it as Work::fixed
     Nanos operation_ns = 0;  // optional: of one operation that is launched outside a graph, beside its launches
+    Nanos layer_ns = 0;      // optional: of a decode layer, what an engine's own code takes beside all these
   } control;
 
   /// "device.hbm_gbps" -> where the number comes from. Every number has an entry.
@@ -94,8 +95,9 @@ struct HardwareProfile {
   std::map<std::string, FieldRange> ranges;
 };
 
-/// The profile with another number at `field` ("host.dram_gbps"), which it must have; of a curve, `value` is a factor.
-HardwareProfile with_field(HardwareProfile profile, const std::string& field, double value);
+/// The profile with its number at `field` ("host.dram_gbps"), which it must have, moved to `end`, or `share` of the way
+/// there on a log scale. Of a curve, `end` is a factor.
+HardwareProfile with_field(HardwareProfile profile, const std::string& field, double end, double share = 1);
 
 /// `name_or_path`: a name from profile_names(), or a path (anything with a '/' or ending in .json). InputError with the
 /// nearest name when there is no such profile; InputError naming file, field and value when its content is wrong.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -153,7 +154,7 @@ class SimDevice final : public Device {
   }
 
   void start_recording(std::uint32_t steps) {
-    recorded_ = {{}, profile_, options_};
+    recorded_ = {{}, options_};
     left_to_record_ = steps;
     recorded_from_.clear();
     for (const LaneState& state : state_) {
@@ -472,13 +473,13 @@ class SimDevice final : public Device {
   std::int64_t woken_ = -1;                   // in a bag that is repeated: who woke the host's workers
 };
 
-/// Fixed times that the engine takes from the profile, as another profile has them.
-void take_fixed_times(SimCall& call, const LaneInfo& lane, const HardwareProfile& from, const HardwareProfile& to) {
-  if (call.form != SimCall::Form::submit || call.cost.work != Work::fixed || call.cost.fixed_ns == 0) return;
-  if (lane.kind == LaneKind::control && call.cost.fixed_ns == from.control.policy_ns)
-    call.cost.fixed_ns = to.control.policy_ns;
-  else if (lane.kind == LaneKind::device_compute && call.cost.fixed_ns == from.device.layer_ns)
-    call.cost.fixed_ns = to.device.layer_ns;
+/// A fixed time that the engine takes from the profile, as another profile has it.
+void take_fixed_time(SimCall& call, const HardwareProfile& profile) {
+  if (call.form != SimCall::Form::submit || call.cost.work != Work::fixed) return;
+  const std::string_view name = call.name;
+  if (name == kPolicy) call.cost.fixed_ns = profile.control.policy_ns;
+  if (name == kFramework) call.cost.fixed_ns = profile.device.layer_ns;
+  if (name == kEngineCode) call.cost.fixed_ns = profile.control.layer_ns;
 }
 
 template <class Any>  // Device, or a constant one
@@ -514,7 +515,7 @@ std::vector<StepMark> replay(const SimCalls& recorded, const HardwareProfile& pr
       keep(device.drain());
       continue;
     }
-    take_fixed_times(call, device.lanes()[call.lane], recorded.profile, profile);
+    take_fixed_time(call, profile);
     device.repeat(call);
   }
   keep(device.drain());

@@ -68,7 +68,6 @@ struct SimCall {
 /// The calls of one decode, for replay().
 struct SimCalls {
   std::vector<SimCall> calls;
-  HardwareProfile profile;  // of the device that had them
   SimOptions options;
 };
 

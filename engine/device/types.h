@@ -205,4 +205,7 @@ struct Op {
   static constexpr std::uint32_t kNoLayer = std::numeric_limits<std::uint32_t>::max();
 };
 
+/// Names of operations whose fixed time is a number of the hardware profile.
+inline constexpr const char *kPolicy = "plan attention", *kFramework = "framework", *kEngineCode = "engine code";
+
 }  // namespace tandem

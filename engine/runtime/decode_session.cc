@@ -75,10 +75,10 @@ std::vector<SequenceState*> DecodeSession::batch() {
   return rows;
 }
 
-void DecodeSession::policy_time(const char* name, std::uint32_t layer) {
+void DecodeSession::policy_time(std::uint32_t layer) {
   if (engine_.policy_ns == 0) return;
   Op op;
-  op.name = name;
+  op.name = kPolicy;
   op.kind = Kind::control;
   op.cause = Cause::scheduler;
   op.layer = layer;
@@ -88,11 +88,21 @@ void DecodeSession::policy_time(const char* name, std::uint32_t layer) {
 }
 
 /// What a slower framework than this engine does around a layer: the device has nothing else meanwhile, and it counts
-/// as busy, as it does for who measures such a framework.
+/// as busy, as it does for who measures such a framework. And what the control thread's own code takes.
 void DecodeSession::framework_time(std::uint32_t layer) {
+  if (engine_.control_layer_ns > 0) {
+    Op code;
+    code.name = kEngineCode;
+    code.kind = Kind::control;
+    code.cause = Cause::launch;
+    code.layer = layer;
+    code.cost.work = Work::fixed;
+    code.cost.fixed_ns = engine_.control_layer_ns;
+    device_.submit(device_.lane(LaneKind::control), std::move(code));
+  }
   if (engine_.layer_ns == 0) return;
   Op op;
-  op.name = "framework";
+  op.name = kFramework;
   op.layer = layer;
   op.cost.work = Work::fixed;
   op.cost.fixed_ns = engine_.layer_ns;
@@ -230,7 +240,7 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
     kv_.set_filled(context.batch[row]->id, context.layer, {block, block + 1}, Tier::device, query);
   }
   attention_.begin_layer(query);
-  policy_time("plan attention", context.layer);
+  policy_time(context.layer);
   attention_.run(context, method_.plan_attend(context, ops_));
   const Event last =
       forward_.finish_layer(Forward::Phase::decode, context.layer, static_cast<std::uint32_t>(positions.size()));

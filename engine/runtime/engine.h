@@ -34,6 +34,7 @@ struct EngineOptions {
   bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
+  Nanos control_layer_ns = 0;         // the same of the control thread
   // That scores of single tokens take on a GPU: 128 MB, and not a multiple of the context. Where all rows have more,
   // some rows come after the others.
   std::size_t score_floats = std::size_t{32} << 20;

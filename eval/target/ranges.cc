@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "engine/common/error.h"
 
@@ -20,8 +22,14 @@ double replayed_step(const SimCalls& calls, const HardwareProfile& profile) {
 }
 
 TimeRange range_of(const HardwareProfile& profile, const std::function<double(const HardwareProfile&)>& time) {
+  constexpr double kNothing = 1e-3;  // a change that is none
+  struct Ends {
+    std::string field;
+    double slower, faster;
+  };
   const double nominal = time(profile);
   double up = 0, down = 0, most = 0;  // squares of logs; a log
+  std::vector<Ends> moving;           // fields that change the time at one end at least
   TimeRange range;
   for (const auto& [field, ends] : profile.ranges) {
     const double low = std::log(time(with_field(profile, field, ends.low)) / nominal),
@@ -29,13 +37,21 @@ TimeRange range_of(const HardwareProfile& profile, const std::function<double(co
     const double longer = std::max({low, high, 0.0}), shorter = std::max({-low, -high, 0.0});
     up += longer * longer;
     down += shorter * shorter;
+    if (std::max(longer, shorter) > kNothing)
+      moving.push_back(low > high ? Ends{field, ends.low, ends.high} : Ends{field, ends.high, ends.low});
     if (std::max(longer, shorter) > most) {
       most = std::max(longer, shorter);
       range.widest = field;
     }
   }
-  range.low = std::exp(-std::sqrt(down));
-  range.high = std::exp(std::sqrt(up));
+  const auto together = [&](double Ends::*end) {
+    HardwareProfile moved = profile;
+    for (const Ends& ends : moving)
+      moved = with_field(std::move(moved), ends.field, ends.*end, 1 / std::sqrt(double(moving.size())));
+    return time(moved) / nominal;
+  };
+  range.low = std::min(std::exp(-std::sqrt(down)), together(&Ends::faster));
+  range.high = std::max(std::exp(std::sqrt(up)), together(&Ends::slower));
   return range;
 }
 

@@ -10,7 +10,7 @@
 namespace tandem::eval {
 
 /// Steps of a decode from which its range comes, the first included.
-inline constexpr std::uint32_t kRangeSteps = 6;
+inline constexpr std::uint32_t kRangeSteps = 4;
 
 /// Factors on a time.
 struct TimeRange {
@@ -19,7 +19,9 @@ struct TimeRange {
 };
 
 /// The range of `time` on this profile: moves one number of profile.ranges at a time to its low and its high, and adds
-/// the changes in quadrature on a log scale, longer and shorter times apart, as if the numbers were independent.
+/// the changes in quadrature on a log scale, longer and shorter times apart, as if the numbers were independent. Where
+/// two limits are equally slow neither alone makes a time shorter: so all n numbers that matter also move together,
+/// each 1/sqrt(n) of its way, which in a product of powers never is more than the quadrature.
 TimeRange range_of(const HardwareProfile& profile, const std::function<double(const HardwareProfile&)>& time);
 
 /// Mean window of the recorded steps after the first, ns, on this profile.

@@ -23,8 +23,8 @@ std::string other_specs(const Target& t) {
 
 Table target_table(const Target& t) {
   Table table;
-  table.clock =
-      fmt::format("simulated: {}, batch {} x {}, {}", t.model, t.batch, length_text(t.context), t.hardware_title);
+  table.clock = fmt::format("simulated: {}, batch {} x {}, {}, level machine", t.model, t.batch, length_text(t.context),
+                            t.hardware_title);
   RowColumns columns;
   for (const TargetRow& r : t.rows) columns.add(r);
   table.head = row_heads(columns);
@@ -43,7 +43,7 @@ std::vector<std::string> target_notes(const Target& t) {
       "choose is drawn from the workload {} ({}). TTFT is of the batch, all of whose prompts are prefilled before it "
       "decodes. Step: mean window of the steps after the first; step / batch is what papers that divide by the batch "
       "call TPOT. Launches are priced as captured graphs where the profile has a time for one, and prefill's attention "
-      "at the rate that it has there. Level: machine, the hardware with the best kernels that were measured on it; "
+      "at the rate that it has there. Level machine: the hardware with the best kernels that were measured on it; "
       "`tandem validate` has the errors. A small model's own latency is mostly launches and kernel floors and says "
       "nothing about this table, nor this table about its accuracy.",
       t.steps, length_text(t.context), t.prefill_chunk, t.workload.name, t.workload.source)};

@@ -75,8 +75,7 @@ std::vector<std::string> row_heads(const RowColumns& columns) {
 
 std::string step_text(const TargetRow& r) {
   std::string text = fmt::format("{:.{}f}", r.step_ms, r.step_ms < 100 ? 2 : 1);
-  // As many digits as the ends of a range are worth.
-  const auto end = [](double ms) { return ms < 100 ? fmt::format("{:.2g}", ms) : fmt::format("{:.0f}", ms); };
+  const auto end = [](double ms) { return ms < 1000 ? fmt::format("{:.3g}", ms) : fmt::format("{:.0f}", ms); };
   if (r.step_high_ms > 0) text += fmt::format("\u00a0[{}\u2013{}]", end(r.step_low_ms), end(r.step_high_ms));
   return text;
 }

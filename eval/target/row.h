@@ -40,7 +40,9 @@ std::string step_text(const TargetRow& row);
 /// How ranges are to be read, as sentences.
 inline constexpr const char* kHowRangesAre =
     "Brackets: what the step may be, given the low and high that the hardware profile states for its assumed and "
-    "fitted numbers: one number moved at a time, the changes added in quadrature. Methods on one machine share most of "
+    "fitted numbers: one number moved at a time, the changes added in quadrature (or all of them a part of their way, "
+    "where that changes "
+    "more). Methods on one machine share most of "
     "these numbers, so that their order is surer than overlapping ranges suggest.";
 
 /// What stands in the place of a figure; empty: the row has figures.

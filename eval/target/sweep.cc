@@ -105,9 +105,17 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
 }
 
 void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options,
-                  const HardwareProfile& hardware, SweepPoint& point) {
+                  const HardwareProfile& machine, SweepPoint& point) {
   point.lossless = is_lossless(point.method, shape);
   point.sequences = point.batch;  // 0 where not even one fits
+  HardwareProfile hardware;
+  try {
+    hardware = at_level(machine, options.level, point.method);
+  } catch (const InputError& e) {
+    point.row.method = point.method;
+    point.row.refused = e.what();
+    return;
+  }
   if (std::string problem = what_of_weights_is_too_large(shape, hardware); !problem.empty()) {
     point.row.method = point.method;
     point.row.too_large = true;

@@ -13,6 +13,7 @@
 #include "engine/runtime/workload.h"
 #include "eval/report/table.h"
 #include "eval/target/answers.h"
+#include "eval/target/level.h"
 #include "eval/target/target.h"
 
 namespace tandem::eval {
@@ -30,6 +31,7 @@ struct SweepOptions {
   std::uint32_t steps = 64;             // decode steps, at least 2
   std::uint32_t prefill_chunk = 2048;
   std::uint32_t drawn_sequences = kDrawnSequences;  // of a point; 0: all (TargetOptions)
+  Level level;
   std::optional<Answers> answers;  // what a run says that the methods lose: for tables, it changes no point
   unsigned threads = 0;            // points at a time, one thread each; 0: as many as this process may use
   std::function<bool()> interrupted;

@@ -33,6 +33,7 @@ Json settings_json(const Sweep& s, const std::string& program) {
   json["layers"] = s.layers;
   json["positions"] = s.positions;
   json["shape"] = s.shape;
+  json["level"] = s.options.level.name;
   json["steps"] = s.options.steps;
   json["prefill_chunk"] = s.options.prefill_chunk;
   json["drawn_sequences"] = s.options.drawn_sequences;
@@ -176,6 +177,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   if (s.layers == 0) reader.fail("layers", "1 or more");
   s.positions = reader.integer<std::uint32_t>("positions");
   s.shape = reader.text("shape");
+  if (reader.has("level")) s.options.level = load_level(reader.text("level"));  // older: machine
   s.options.steps = reader.integer<std::uint32_t>("steps");
   if (s.options.steps < 2) reader.fail("steps", "2 or more");
   s.options.prefill_chunk = reader.integer<std::uint32_t>("prefill_chunk");

@@ -48,21 +48,24 @@ std::vector<Group> groups_of(const Sweep& s) {
   std::vector<Group> groups;
   if (columns_of(o) == Axis::machine) {
     Group& all = groups.emplace_back();
-    all.clock = fmt::format("simulated: {}, {} x {}", s.model, batch_text(o.batches[0], o), length_text(o.contexts[0]));
+    all.clock = fmt::format("simulated: {}, {} x {}, level {}", s.model, batch_text(o.batches[0], o),
+                            length_text(o.contexts[0]), o.level.name);
     for (const HardwareProfile& h : o.hardware) all.columns.push_back({h.name, {h.name, o.batches[0], o.contexts[0]}});
     return groups;
   }
   for (const HardwareProfile& h : o.hardware) {
     if (columns_of(o) == Axis::batch) {
       Group& group = groups.emplace_back();
-      group.clock = fmt::format("simulated: {}, contexts of {}, {}", s.model, length_text(o.contexts[0]), h.title);
+      group.clock = fmt::format("simulated: {}, contexts of {}, {}, level {}", s.model, length_text(o.contexts[0]),
+                                h.title, o.level.name);
       for (const std::uint32_t batch : o.batches)
         group.columns.push_back({batch_text(batch, o), {h.name, batch, o.contexts[0]}});
       continue;
     }
     for (const std::uint32_t batch : o.batches) {
       Group& group = groups.emplace_back();
-      group.clock = fmt::format("simulated: {}, {}, {}", s.model, batch_text(batch, o), h.title);
+      group.clock =
+          fmt::format("simulated: {}, {}, {}, level {}", s.model, batch_text(batch, o), h.title, o.level.name);
       for (const std::uint32_t context : o.contexts)
         group.columns.push_back({length_text(context), {h.name, batch, context}});
     }
@@ -169,7 +172,7 @@ void add_by_answers(const Sweep& s, std::uint32_t context, const std::vector<con
 SweepTable fastest(const Sweep& s) {
   constexpr std::size_t kShown = 3;
   Table table;
-  table.clock = fmt::format("simulated: {}", s.model);
+  table.clock = fmt::format("simulated: {}, level {}", s.model, s.options.level.name);
   table.leading = 3;
   table.head = {"machine", "batch", "context", "fastest, tokens/s"};
   if (s.options.answers) {
@@ -294,10 +297,10 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
         "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its "
         "own; "
         "with --accuracy their figures choose here.");
-  notes.emplace_back(
-      "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's attention "
-      "at the rate that it has there. Level: machine, the hardware with the best kernels that were measured on it; "
-      "`tandem validate` has the errors.");
+  notes.push_back(fmt::format(
+      "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's "
+      "attention at the rate that it has there. Level {}: {}; `tandem validate` has the errors.",
+      o.level.name, o.level.meaning));
   notes.emplace_back(kPrefillsElsewhere);
 }
 
@@ -351,7 +354,7 @@ std::string all_figures(const Sweep& s) {
   for (const SweepPoint& p : s.points) columns.add(p.row);
   for (std::string& name : row_heads(columns)) table.head.push_back(std::move(name));
   table.leading = 4;
-  table.clock = fmt::format("simulated: {}", s.model);
+  table.clock = fmt::format("simulated: {}, level {}", s.model, s.options.level.name);
   for (const SweepPoint& p : s.points) {
     std::vector<std::string>& row = table.rows.emplace_back();
     row = {p.hardware, p.batch == kAsManyAsFit ? "max: " + sequences_text(p, s) : std::to_string(p.batch),

@@ -135,6 +135,7 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   engine.prefill_chunk = options.prefill_chunk;
   engine.policy_ns = hardware.control.policy_ns;
   engine.layer_ns = hardware.device.layer_ns;
+  engine.control_layer_ns = hardware.control.layer_ns;
   engine.precision = DType::bf16;
   engine.workload = std::make_shared<const Workload>(workload);
   engine.drawn_sequences = options.drawn_sequences;

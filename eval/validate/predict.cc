@@ -80,10 +80,6 @@ void skip(Comparison& c, std::string why) {
 
 }  // namespace
 
-const char* to_string(Level level) {
-  return level == Level::machine ? "machine" : "a published engine";
-}
-
 double Comparison::error() const {
   return unit_kind(point) == UnitKind::time ? predicted / point.value - 1 : point.value / predicted - 1;
 }
@@ -111,11 +107,7 @@ Predictor::Predictor() : devices_(device_facts()), workload_(any_workload()) {
   for (const auto& group : split.at("apart"))
     apart_.push_back({group.at("hardware").get<std::string>(), group.at("engine").get<std::string>(),
                       group.value("kind", ""), group.value("model", ""), group.at("why").get<std::string>()});
-  const nlohmann::json engines = validation_file("engines.json");
-  for (const auto& engine : engines.at("engines"))
-    engines_.push_back({engine.at("engine").get<std::string>(),
-                        engine.at("layer_ns").get<Nanos>(),
-                        {engine.at("low_ns").get<double>(), engine.at("high_ns").get<double>(), "its points"}});
+  engines_ = published_engines();
 }
 
 void Predictor::predict(Comparison& c, const HardwareProfile& hardware,
@@ -210,14 +202,14 @@ void Predictor::transfer(Comparison& c) {
 }
 
 const Predictor::Step& Predictor::step(const std::string& device, const std::string& preset, std::uint32_t batch,
-                                       std::uint32_t context, const EngineOverhead& engine, bool first) {
-  const std::string key = fmt::format("{} {} {} {} {} {}", device, preset, batch, context, engine.layer_ns, first);
+                                       std::uint32_t context, const LayerTime& engine, bool first) {
+  const std::string key = fmt::format("{} {} {} {} {} {}", device, preset, batch, context, engine.ns, first);
   if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
   Step out;
   Model shape = load_shape(preset);
   HardwareProfile hardware = profile(device);
-  hardware.device.layer_ns = engine.layer_ns;
-  if (engine.layer_ns > 0) hardware.ranges["device.layer_ns"] = engine.range;
+  hardware.device.layer_ns = engine.ns;
+  if (engine.ns > 0) hardware.ranges["device.layer_ns"] = engine.range;
   constexpr std::uint32_t kSteps = 3;
   shape.config.max_positions = std::max(shape.config.max_positions, context + kSteps);
   TargetOptions options;
@@ -262,10 +254,10 @@ void Predictor::whole_step(Comparison& c) {
              tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
   if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
   const auto engine = std::find_if(engines_.begin(), engines_.end(),
-                                   [&](const EngineOverhead& e) { return c.point.engine.starts_with(e.engine); });
-  c.level = engine == engines_.end() ? Level::machine : Level::published_engine;
+                                   [&](const PublishedEngine& e) { return c.point.engine.starts_with(e.engine); });
+  c.published_engine = engine != engines_.end();
   const Step& predicted =
-      step(c.device, preset, batch, tokens, engine == engines_.end() ? EngineOverhead{} : *engine, first);
+      step(c.device, preset, batch, tokens, engine == engines_.end() ? LayerTime{} : engine->layer, first);
   if (!predicted.refused.empty())
     return skip(c, predicted.refused.substr(0, predicted.refused.find_last_not_of('.') + 1));
   c.what = first ? "first token" : serving ? "serving step" : "decode step";

@@ -13,17 +13,11 @@
 #include "engine/device/profile.h"
 #include "engine/device/types.h"
 #include "engine/runtime/workload.h"
+#include "eval/target/level.h"
 #include "eval/target/ranges.h"
 #include "eval/validate/points.h"
 
 namespace tandem::eval {
-
-/// The levels of a time, which are never pooled.
-enum class Level : std::uint8_t {
-  machine,           // the hardware with the best kernels that were measured on it
-  published_engine,  // another engine, by one declared overhead per layer (hardware/validation/engines.json)
-};
-const char* to_string(Level level);  // "machine", "a published engine"
 
 /// The use of a comparison. Errors by kind are those of `compared`; points in the cache have a row of their own.
 enum class Use : std::uint8_t {
@@ -37,26 +31,20 @@ enum class Use : std::uint8_t {
 struct Comparison {
   MeasuredPoint point;
   Use use = Use::skipped;
-  std::string why;     // of a point that is skipped or apart, a sentence without its end
-  std::string device;  // of hardware/devices, or a link of hardware/links
-  std::string what;    // kind of figure: "decode attention", "attention, batch 1", "decode product", ...
-  Level level = Level::machine;
-  bool calibrated = false;   // the point's group (hardware x engine) is one that the cost model was fitted to
-  double predicted = 0;      // in the point's unit
-  double low = 0, high = 0;  // what the prediction may be, by the ranges of the profile's numbers; in that unit
-  std::uint32_t layers = 0;  // of a decode step; else 0
+  std::string why;                // of a point that is skipped or apart, a sentence without its end
+  std::string device;             // of hardware/devices, or a link of hardware/links
+  std::string what;               // kind of figure: "decode attention", "attention, batch 1", "decode product", ...
+  bool published_engine = false;  // the point's level; else machine (level.h)
+  bool calibrated = false;        // the point's group (hardware x engine) is one that the cost model was fitted to
+  double predicted = 0;           // in the point's unit
+  double low = 0, high = 0;       // what the prediction may be, by the ranges of the profile's numbers; in that unit
+  std::uint32_t layers = 0;       // of a decode step; else 0
+  const char* level() const { return published_engine ? "a published engine" : "machine"; }
   /// Relative error of the time: above 0 where the prediction is too slow, also where the unit is a rate.
   double error() const;
   bool in_range() const { return low <= point.value && point.value <= high; }
   /// How far the range's ends lie from its middle, on a log scale, as a share.
   double half_width() const { return std::sqrt(high / low) - 1; }
-};
-
-/// Time that a published engine adds to each layer of a decode step, one number per engine.
-struct EngineOverhead {
-  std::string engine;  // the beginning of a point's engine; empty: none
-  Nanos layer_ns = 0;
-  FieldRange range = {};  // of layer_ns, by the engine's points
 };
 
 class Predictor {
@@ -82,12 +70,12 @@ class Predictor {
                const std::function<double(const HardwareProfile&)>& time, double bytes = 0);
   /// A decode step of full attention, or with `first` the time to the first token.
   const Step& step(const std::string& device, const std::string& preset, std::uint32_t batch, std::uint32_t context,
-                   const EngineOverhead& engine, bool first);
+                   const LayerTime& engine, bool first);
 
   std::vector<DeviceFacts> devices_;
   Workload workload_;
   std::vector<std::pair<std::string, std::string>> calibration_;  // hardware, engine
-  std::vector<EngineOverhead> engines_;
+  std::vector<PublishedEngine> engines_;
   struct Apart {
     std::string hardware, engine, kind, model, why;  // beginnings of names; empty: any
   };

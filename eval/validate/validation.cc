@@ -46,13 +46,13 @@ Estimate mean_of(const std::vector<double>& values) {
 std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bool by_device) {
   std::vector<std::string> kinds;
   std::map<std::tuple<std::size_t, std::string, std::string>, std::vector<const Comparison*>> members;
-  std::map<std::size_t, Level> levels;
+  std::map<std::size_t, const char*> levels;
   for (const Comparison& c : comparisons) {
     if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
     const auto found = std::find(kinds.begin(), kinds.end(), c.what);
     const auto kind = static_cast<std::size_t>(found - kinds.begin());
     if (found == kinds.end()) kinds.push_back(c.what);
-    levels[kind] = c.level;
+    levels[kind] = c.level();
     members[{kind, use_text(c), by_device ? c.device : ""}].push_back(&c);
   }
   std::vector<ErrorGroup> groups;
@@ -93,7 +93,7 @@ Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   if (all) table.head.insert(table.head.begin() + 2, "points");
   for (const ErrorGroup& g : groups) {
     if (!all && g.points != kValidation) continue;
-    table.rows.push_back({g.what, to_string(g.level), fmt::format("{}", g.absolute.n), with_interval(g.absolute, false),
+    table.rows.push_back({g.what, g.level, fmt::format("{}", g.absolute.n), with_interval(g.absolute, false),
                           with_interval(g.bias, true), signed_percent(g.worst), fmt::format("{:.0f}", 100 * g.in_range),
                           fmt::format("{:.0f}", 100 * g.half_width)});
     if (all) table.rows.back().insert(table.rows.back().begin() + 2, g.points);
@@ -232,7 +232,7 @@ std::string validation_json(const Validation& validation, const std::string& com
   for (const ErrorGroup& g : validation.by_device())
     json["errors"].push_back({{"kind", g.what},
                               {"device", g.device},
-                              {"level", to_string(g.level)},
+                              {"level", g.level},
                               {"points", g.points},
                               {"n", g.absolute.n},
                               {"absolute", estimate(g.absolute)},
@@ -250,7 +250,7 @@ std::string validation_json(const Validation& validation, const std::string& com
       continue;
     }
     point["kind"] = c.what;
-    point["level"] = to_string(c.level);
+    point["level"] = c.level();
     point["device"] = c.device;
     point["hardware"] = c.point.hardware;
     point["engine"] = c.point.engine;

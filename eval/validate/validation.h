@@ -13,7 +13,7 @@ namespace tandem::eval {
 /// Errors of points of one kind, relative to what was measured; above 0: predicted as too slow.
 struct ErrorGroup {
   std::string what, device;  // device empty: all
-  Level level = Level::machine;
+  const char* level = "machine";
   std::string points;       // "calibration" (the cost model was fitted to them), "validation", "in L2 cache", "apart"
   Estimate absolute, bias;  // means, with 95 % bootstrap intervals
   double worst = 0;         // the error that is farthest from 0

@@ -58,6 +58,7 @@ class FieldWriter {
   void note(const std::string& field, const T& before, const T& value, const std::string& from,
             const std::string& source, double spread = -1) {
     result_.profile.sources[field] = source;
+    result_.profile.ranges.erase(field);  // measured now
     result_.fields.push_back({field, text_of(before), text_of(value), from, spread});
   }
   std::string measured_source(const MeasuredValue& from) const;

@@ -259,7 +259,7 @@ TEST_F(CompareProgram, AChangedProfileOrClockIsNotResumed) {
   ASSERT_EQ(cli::run(simulated).code, 0);
   EXPECT_EQ(cli::run(simulated + " --resume").code, 0);
   std::string text = read_bytes(profile);
-  text.replace(text.find("\"submit_ns\": ") + 13, 1, "9");
+  text.replace(text.find("\"submit_ns\": ") + 13, 1, "3");
   write_bytes(profile, text);
   const cli::Outcome changed = cli::run(simulated + " --resume");
   EXPECT_EQ(changed.code, 2);

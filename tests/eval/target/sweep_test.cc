@@ -31,6 +31,7 @@ TEST(Sweep, EveryPointIsASimulationOfItsOwn) {
         alone.batch = batch;
         alone.context = context;
         alone.steps = options.steps;
+        alone.ranges = true;
         const Target expected = simulate_target(load_shape(kShape), hardware, a_workload(), alone);
         for (const TargetRow& row : expected.rows) {
           const SweepPoint& point = sweep.points[at++];
