@@ -153,6 +153,7 @@ std::string latency_note(const Summary& s, const std::string& label, const Laten
       text += fmt::format(" Times of {} in smaller batches are left out here and below.",
                           l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
   }
+  if (s.manifest.model == kEmbeddedModel) return text + " " + kOwnSteps;
   const auto launch = l.idle_ms_by_cause.find("launch");
   const std::optional<double> share =
       launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);
