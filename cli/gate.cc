@@ -74,7 +74,8 @@ void gate(const GateArguments& arguments) {
   options.any_machine = arguments.any_machine;
   options.subset = arguments.subset;
   if (arguments.as != kNoShape) {
-    options.shape = {arguments.as, arguments.hardware, arguments.batch, parse_one_length(arguments.context, "--context")};
+    options.shape = {arguments.as, arguments.hardware, arguments.batch,
+                     parse_one_length(arguments.context, "--context")};
     if (arguments.batch < 1 || arguments.batch > 256)
       throw_input_error("--batch is {}: give 1 to 256.", arguments.batch);
     load_shape(arguments.as);

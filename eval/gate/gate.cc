@@ -303,8 +303,8 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
       judge_stored(*before, *now, margin, pairs, gate);
     } else {
       gate.notes.push_back(why +
-                           ": this program predicts the steps of methods whose options differ. A schedule that became "
-                           "slower between the runs' programs does not show.");
+                           ". This program predicted the methods whose options differ; a schedule that became slower "
+                           "between the runs' programs does not show.");
       judge_predicted(at, margin, pairs, gate);
     }
   }
@@ -312,8 +312,8 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
                                   now = stored_target(run.path(), gate.run);
   if (!before && !now) return;
   if (!before || !now) {
-    gate.notes.push_back(fmt::format("Only the {} has a target.json (--as), which was not compared.",
-                                     before ? "baseline" : "run"));
+    gate.notes.push_back(
+        fmt::format("Only the {} has a target.json (--as), which was not compared.", before ? "baseline" : "run"));
   } else if (const std::string difference = shape_difference(*before, *now); !difference.empty()) {
     gate.notes.push_back(fmt::format("The runs' target.json (--as) were not compared: {}.", difference));
   } else {

@@ -58,7 +58,7 @@ struct Gate {
   std::uint64_t samples = 0;  // of each method in both runs
   std::vector<MethodVerdict> methods;
   std::vector<PredictedSteps> predictions;  // TimeVerdict::shape is one of them
-  std::vector<std::string> notes;  // sentences: what differs between the runs and was compared all the same
+  std::vector<std::string> notes;           // sentences: what differs between the runs and was compared all the same
 };
 
 /// `noise`: further runs of the baseline's program, of which the clock is measured; the largest change among them

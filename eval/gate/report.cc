@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/gate/gate.h"
+#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -289,7 +290,7 @@ std::string gate_text(const Gate& gate, bool markdown) {
   out += note("Baseline " + origin(gate.baseline_path, gate.baseline), markdown);
   out += note("Run " + origin(gate.run_path, gate.run), markdown) + "\n";
   out += text_of(table_of(gate, markdown), markdown) + labels_note(names_of(gate), markdown);
-  if (!gate.run.clock.empty() && gate.run.model == kEmbeddedModel) out += note(kOwnSteps, markdown);
+  if (!gate.run.clock.empty() && is_embedded(gate.run)) out += note(kOwnSteps, markdown);
   if (!markdown) out += "\n";
   for (const std::string& failure : failures) out += note("FAILED: " + failure, markdown);
   for (const std::string& doubt : doubts) out += note("Cannot tell: " + doubt, markdown);

@@ -76,11 +76,6 @@ std::string length_text(std::uint32_t length);
 /// on.
 std::string about_text(std::uint64_t count, std::uint64_t most);
 
-/// What the latency of the embedded model shows, and where KV shows.
-inline constexpr const char* kOwnSteps =
-    "The embedded model's own steps are launches and hand-offs, not KV: what a method's budget is worth shows in steps "
-    "predicted at a large shape (`compare --as`, `tandem gate`).";
-
 /// The sections on latency, idle time and bytes; empty where no sample has a timing.
 std::string latency_report(const Summary& summary, bool markdown);
 

@@ -63,10 +63,10 @@ class Predictor {
     std::string refused;
   };
   const HardwareProfile& profile(const std::string& device);
-  void decode_attention(Comparison& c);
+  void decode_attention(Comparison& c, const DeviceFacts& device);
   void product(Comparison& c);
   void prefill_attention(Comparison& c);
-  void transfer(Comparison& c);
+  void transfer(Comparison& c, const DeviceFacts* device);
   void whole_step(Comparison& c);
   const Step& step(const std::string& device, const std::string& preset, std::uint32_t batch, std::uint32_t context,
                    Nanos layer_ns);
