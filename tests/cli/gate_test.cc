@@ -48,9 +48,7 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
   const cli::Outcome back = cli::run(gate("c", "a"));
   EXPECT_EQ(back.code, 1) << back.text;
   EXPECT_THAT(back.text, AllOf(HasSubstr("predicted step at llama-3.1-8b, 12 x 32K, h100"), HasSubstr("rose by +")));
-  const cli::Outcome nowhere = cli::run(gate("c", "a") + "--as none");
-  EXPECT_EQ(nowhere.code, 0) << nowhere.text;
-  EXPECT_THAT(nowhere.text, Not(HasSubstr("predicted step")));
+  EXPECT_THAT(cli::run(gate("c", "a") + "--as none").text, Not(HasSubstr("predicted step at")));
   EXPECT_EQ(cli::run(gate("a", "c") + "--methods full --out " + folder("gate.md")).code, 0);
   EXPECT_THAT(read_bytes(folder("gate.md")), AllOf(StartsWith("# Gate\n"), HasSubstr("| full | ")));
   EXPECT_THAT(cli::run(gate("a", "b") + "--out " + folder("gate.md")).text, HasSubstr("--force replaces it"));
