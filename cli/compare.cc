@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/compare_target.h"
 #include "cli/eval_run.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
@@ -21,6 +22,7 @@
 #include "eval/equal/equal.h"
 #include "eval/equal/measure.h"
 #include "eval/fluxion/head_errors.h"
+#include "eval/gate/prediction.h"
 #include "eval/report/run_files.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
@@ -141,6 +143,16 @@ void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed
   folder.output().write_by(name, [&](const std::filesystem::path& file) { write_perfetto(trace, file); });
 }
 
+/// What tandem gate compares beside the run's own times: steps where KV is most of the work.
+void write_prediction(eval::RunFolder& folder, bool quiet) {
+  std::vector<eval::PredictedMethod> methods;
+  for (const eval::MethodEntry& method : folder.manifest().methods) methods.push_back(eval::as_typed(method));
+  Progress progress("predicting for gate", Progress::standard(quiet));
+  folder.write(eval::kPredictionFile,
+               eval::prediction_json(eval::predict_steps({}, methods, [] { return interrupted(); })));
+  progress.finish();
+}
+
 /// Everything that follows from the samples: files, and text on stdout.
 void report_on(const CompareCommand& command, const Session& session, const std::optional<TargetPlan>& target,
                const std::optional<eval::Equal>& equal, eval::RunFolder& folder) {
@@ -170,6 +182,7 @@ void report_on(const CompareCommand& command, const Session& session, const std:
     folder.write("report.md", eval::report_text(summary, /*markdown=*/true) + more);
     print("{}", eval::target_text(predicted, /*markdown=*/false));
   }
+  if (command.run.shard.empty()) write_prediction(folder, command.run.quiet);
   check_stdout();
   const bool plotted = draw(eval::kPlot, folder.path(), "plot", !command.run.no_plot);
   const bool curves =

@@ -6,8 +6,12 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/parse.h"
 #include "engine/common/error.h"
+#include "engine/device/profile.h"
+#include "engine/model/model.h"
 #include "eval/report/line_file.h"
 #include "methods/options.h"
 
@@ -21,6 +25,7 @@ Examples:
   tandem compare --no-plot --out run                   the same command, with the program to judge
   tandem gate --baseline baseline --run run            exit code 0: as good; 1: not; 2: cannot be compared
   tandem gate --baseline baseline --run run --methods full,quest --latency-margin 0 --same-tokens --out gate.md
+  tandem gate --baseline baseline --run run --as qwen3-14b --hw h200 --context 64K      predicted steps elsewhere
   tandem gate --baseline runs/a --run runs/c --noise runs/b      real times: how far two runs of one program differ
 
 A method of the baseline is compared with the run's of the same label, on the baseline's samples.
@@ -33,14 +38,22 @@ A method of the baseline is compared with the run's of the same label, on the ba
     "  times     TPOT and TTFT. Virtual time is exact: at each length, more than the margin fails. Measured times fail "
     "where the 95 % interval of the mean ratio lies above the margin, which --noise raises to what was seen. Batches "
     "that have other samples in the other run are left out.\n"
+    "  steps     predicted where KV is most of the work (--as, --hw, --batch, --context), as exact as virtual time. "
+    "`tandem compare` stores them in predicted.json, so that a slower schedule shows; where a run has none, this "
+    "program predicts the methods whose options differ.\n"
     "  tokens    where both runs claim to be the same computation, samples with other tokens are counted.\n"
     R"(Runs of another protocol, model, tokenizer, seed, batch, hardware profile or machine are refused: docs/gate.md.)";
+
+constexpr const char* kNoShape = "none";
 
 struct GateArguments {
   std::string baseline, run, methods, out;
   std::vector<std::string> noise;
   double accuracy_margin = 3, alpha = 0.05;
   std::optional<double> latency_margin;
+  std::string as = eval::GateShape().model, hardware = eval::GateShape().hardware, context = "32K";
+  std::uint32_t batch = eval::GateShape().batch;
+  bool shaped = false;  // --hw, --batch or --context is given
   bool strict = false, same_tokens = false, any_machine = false, subset = false, force = false;
 };
 
@@ -60,6 +73,17 @@ void gate(const GateArguments& arguments) {
   options.same_tokens = arguments.same_tokens;
   options.any_machine = arguments.any_machine;
   options.subset = arguments.subset;
+  if (arguments.as != kNoShape) {
+    options.shape = {arguments.as, arguments.hardware, arguments.batch,
+                     parse_one_length(arguments.context, "--context")};
+    if (arguments.batch < 1 || arguments.batch > 256)
+      throw_input_error("--batch is {}: give 1 to 256.", arguments.batch);
+    load_shape(arguments.as);
+    load_profile(arguments.hardware);
+  } else if (arguments.shaped) {
+    throw_input_error("--as none predicts nothing: leave --hw, --batch and --context away.");
+  }
+  options.interrupted = [] { return interrupted(); };
   check_ending(arguments.out, {".json", ".md"});
   check_new_file(arguments.out, arguments.force);
   std::error_code not_there;
@@ -103,6 +127,13 @@ void add_gate(Command app) {
   command
       .option("--alpha", arguments->alpha, "Chance that a run as accurate as the baseline fails, all methods together")
       .show_default();
+  command
+      .option("--as", arguments->as,
+              "Shape at which steps are predicted (a preset of `tandem info`, or a model folder); none: nowhere")
+      .show_default();
+  command.option("--hw", arguments->hardware, "Hardware profile of predicted steps").show_default();
+  command.option("--batch", arguments->batch, "Sequences of predicted steps").show_default();
+  command.option("--context", arguments->context, "Prompt tokens of each of these").show_default();
   command.flag("--strict", arguments->strict, "Where the samples cannot tell, fail");
   command.flag("--same-tokens", arguments->same_tokens, "Where a sample has other tokens, fail");
   command.flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
@@ -110,7 +141,10 @@ void add_gate(Command app) {
   command.option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
   command.flag("--force", arguments->force, "Replace that file");
   command.footer(kGateFooter);
-  command.callback([arguments] { gate(*arguments); });
+  command.callback([arguments, command] {
+    arguments->shaped = command.given("--hw") || command.given("--batch") || command.given("--context");
+    gate(*arguments);
+  });
 }
 
 }  // namespace tandem::cli

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/ranges.h>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -17,6 +18,8 @@
 #include "engine/common/error.h"
 #include "engine/common/printable.h"
 #include "eval/report/line_file.h"
+#include "eval/report/links.h"
+#include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
 
 namespace tandem::cli {
@@ -61,6 +64,35 @@ inline void check_new_file(const std::string& file, bool force, std::span<const 
     throw_input_error("--out: '{}' is a file of the run in that folder: name another.", file);
   if (there && !force) throw_input_error("--out: '{}' exists already; --force replaces it.", file);
   eval::check_writable(out, "--out");
+}
+
+/// Files of a report in the folder of --out: the one that makes the folder the command's, those that follow from it,
+/// and what error sentences call them: "sweep".
+struct ReportFiles {
+  std::string_view own;
+  std::span<const std::string_view> derived;
+  std::string_view what;
+};
+
+/// Makes the folder of --out, or looks at what is there, before anything slow: nobody else writes there meanwhile. The
+/// command's own file lets other files stay, and `check` is told whether it is there. InputError.
+inline eval::OutputFolder open_report_folder(const std::string& out, const ReportFiles& files,
+                                             const std::function<void(bool there)>& check) {
+  const std::filesystem::path found = eval::normalised(out);
+  std::error_code ignored;
+  if (std::filesystem::exists(found, ignored) && !std::filesystem::is_directory(found, ignored))
+    throw_input_error("--out: '{}' is a file: name a folder.", out);
+  eval::OutputFolder folder = eval::OutputFolder::make(found);
+  const bool there = folder.has(std::string(files.own));
+  check(there);
+  const eval::FileSet own = {{}, {}, [&](std::string_view name) {
+                               return name == files.own || std::find(files.derived.begin(), files.derived.end(),
+                                                                     name) != files.derived.end();
+                             }};
+  if (!there && !folder.is_free(own))
+    throw_input_error("--out: '{}' has files that are no {}'s: name another folder.", out, files.what);
+  eval::refuse_links(folder.path());
+  return folder;
 }
 
 /// ".md" of "Gate.MD"; empty where a name has none.

@@ -18,7 +18,6 @@
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
-#include "eval/report/links.h"
 #include "eval/report/markdown.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
@@ -190,9 +189,8 @@ std::string equal_section(const std::optional<eval::Equal>& equal, bool markdown
 }
 
 /// What a sweep's folder holds beside sweep.json, and is made from that.
-constexpr const char* kDerived[] = {"report.md", "sweep.csv", "plot.png", "plot.svg", eval::kEqualFile};
+constexpr std::string_view kDerived[] = {"report.md", "sweep.csv", "plot.png", "plot.svg", eval::kEqualFile};
 
-/// Makes the folder of --out, or looks at what is there, before anything slow. Nobody else writes there meanwhile.
 eval::OutputFolder open_folder(const SimulateArguments& a) {
   if (a.resume && a.force) throw_input_error("--resume goes on with what --force would replace: give one of them.");
   if (a.out.empty()) {
@@ -201,32 +199,23 @@ eval::OutputFolder open_folder(const SimulateArguments& a) {
     return {};
   }
   const fs::path found = eval::normalised(a.out);
+  const auto lacks = [&] { throw_input_error("--resume: there is no sweep.json in '{}'.", a.out); };
   std::error_code ignored;
-  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
-    throw_input_error("--out: '{}' is a file: name a folder.", a.out);
-  if (a.resume && !fs::exists(found, ignored)) throw_input_error("--resume: there is no sweep.json in '{}'.", a.out);
-  eval::OutputFolder folder = eval::OutputFolder::make(found);
-  const bool there = folder.has(eval::kSweepFile);
-  if (a.resume && !there) throw_input_error("--resume: there is no sweep.json in '{}'.", a.out);
-  if (there && !a.resume && !a.force)
-    throw_input_error("--out: '{}' has a sweep already; --resume goes on with it, --force replaces it.", a.out);
-  if (there && a.force && !eval::is_part_of_run(found / eval::kSweepFile))
-    throw_input_error("--out: the sweep.json in '{}' is damaged, or no sweep's: name another folder.", a.out);
-  const eval::FileSet files = {{}, {}, [](std::string_view name) {
-                                 return name == eval::kSweepFile ||
-                                        std::find(std::begin(kDerived), std::end(kDerived), name) != std::end(kDerived);
-                               }};
-  if (!there && !folder.is_free(files))
-    throw_input_error("--out: '{}' has files that are no sweep's: name another folder.", a.out);
-  eval::refuse_links(folder.path());
-  return folder;
+  if (a.resume && !fs::exists(found, ignored)) lacks();
+  return open_report_folder(a.out, {eval::kSweepFile, kDerived, "sweep"}, [&](bool there) {
+    if (a.resume && !there) lacks();
+    if (there && !a.resume && !a.force)
+      throw_input_error("--out: '{}' has a sweep already; --resume goes on with it, --force replaces it.", a.out);
+    if (there && a.force && !eval::is_part_of_run(found / eval::kSweepFile))
+      throw_input_error("--out: the sweep.json in '{}' is damaged, or no sweep's: name another folder.", a.out);
+  });
 }
 
 /// What a sweep goes on with. Whatever else of the folder is a sweep's is of an earlier one.
 void write_so_far(const eval::OutputFolder& folder, const eval::Sweep& sweep, const std::string& command,
                   const std::optional<eval::Equal>& equal) {
   folder.write(eval::kSweepFile, eval::sweep_json(sweep, command, program_text()));
-  for (const char* name : kDerived) folder.remove(name);
+  for (const std::string_view name : kDerived) folder.remove(std::string(name));
   if (equal) folder.write(eval::kEqualFile, eval::equal_json(*equal));
 }
 

@@ -12,7 +12,6 @@
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
-#include "eval/report/links.h"
 #include "eval/report/markdown.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
@@ -40,6 +39,7 @@ declared overhead per layer for that engine.
 hardware/validation/README.md explains the file's fields.)";
 
 constexpr const char* kFile = "validation.json";
+constexpr std::string_view kReport[] = {"report.md", "report.html", "plot.png", "plot.svg"};
 
 struct ValidateArguments {
   std::string points, out;
@@ -51,21 +51,9 @@ eval::OutputFolder open_folder(const ValidateArguments& a) {
     if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
     return {};
   }
-  const fs::path found = eval::normalised(a.out);
-  std::error_code ignored;
-  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
-    throw_input_error("--out: '{}' is a file: name a folder.", a.out);
-  eval::OutputFolder folder = eval::OutputFolder::make(found);
-  const bool there = folder.has(kFile);
-  if (there && !a.force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", a.out);
-  const eval::FileSet files = {{}, {}, [](std::string_view name) {
-                                 return name == kFile || name == "report.md" || name == "report.html" ||
-                                        name == "plot.png" || name == "plot.svg";
-                               }};
-  if (!there && !folder.is_free(files))
-    throw_input_error("--out: '{}' has files that are no validation's: name another folder.", a.out);
-  eval::refuse_links(folder.path());
-  return folder;
+  return open_report_folder(a.out, {kFile, kReport, "validation"}, [&](bool there) {
+    if (there && !a.force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", a.out);
+  });
 }
 
 void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, const eval::Validation& validation) {

@@ -79,6 +79,18 @@ std::vector<std::string> default_prediction(std::uint32_t longest_context) {
                     &MethodInfo::for_simulated_shapes);
 }
 
+std::string spec_for_shapes(std::string_view text) {
+  const MethodSpec spec = parse_method_spec(text);
+  const MethodInfo& info = find_method(spec.name);
+  std::string out = spec.name;
+  for (const auto& [name, value] : spec.options) {
+    const std::string option = fmt::format("{}={}", name, value);
+    const bool trained = option == info.for_embedded_model && !info.for_simulated_shapes.empty();
+    out += (out == spec.name ? ":" : ",") + (trained ? info.for_simulated_shapes : option);
+  }
+  return out;
+}
+
 std::string hint_for_embedded(std::string_view text) {
   const MethodSpec spec = parse_method_spec(text);
   const MethodInfo& info = find_method(spec.name);

@@ -83,6 +83,10 @@ inline constexpr std::uint32_t kShortContext = 2048;
 /// so many tokens: with published budgets, or those at short contexts, and with what simulated shapes ask for.
 std::vector<std::string> default_prediction(std::uint32_t longest_context);
 
+/// A spec as a shape alone can be simulated with it: MethodInfo::for_simulated_shapes in place of
+/// MethodInfo::for_embedded_model. InputError as find_method().
+std::string spec_for_shapes(std::string_view spec);
+
 /// What a spec leaves to its defaults though something has been trained for the embedded model, as a sentence that says
 /// what to give instead; empty where there is nothing. InputError as find_method().
 std::string hint_for_embedded(std::string_view spec);

@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "eval/gate/comparable.h"
+#include "eval/gate/prediction.h"
 #include "eval/gate/samples.h"
 #include "eval/gate/times.h"
 #include "eval/report/manifest_difference.h"
@@ -220,6 +221,106 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
   return margins;
 }
 
+/// A method of the baseline, and the run's that is judged by it.
+struct Pairing {
+  const MethodEntry *before, *now;
+  MethodVerdict* verdict;
+};
+
+constexpr const char* kStep = "predicted step";
+
+void judge_step(const TargetRow* before, const TargetRow* now, const std::string& shape, double margin,
+                const Pairing& pair, Gate& gate) {
+  const auto why = [](const TargetRow* row) { return row == nullptr ? "there is no prediction of it" : row->refused; };
+  const std::string there = why(before), here = why(now);
+  if (!there.empty()) {
+    const std::string also = here.empty() ? "; the run has a step there" : "";
+    gate.notes.push_back(fmt::format("{} has no predicted step at {}: {}{}.", pair.before->label, shape,
+                                     there.substr(0, there.find_last_not_of('.') + 1), also));
+    return;
+  }
+  TimeVerdict time;
+  if (here.empty()) {
+    time = judge_exact(before->step_ms, now->step_ms, margin);
+  } else {
+    time.verdict = Verdict::failed;
+    time.margin = margin;
+    time.remark = here.substr(0, here.find_last_not_of('.') + 1);
+  }
+  time.what = kStep;
+  time.shape = shape;
+  pair.verdict->verdict = std::max(pair.verdict->verdict, time.verdict);
+  pair.verdict->times.push_back(std::move(time));
+}
+
+void judge_stored(const Prediction& before, const Prediction& now, double margin, const std::vector<Pairing>& pairs,
+                  Gate& gate) {
+  const std::string shape = shape_text(before.target);
+  for (const PredictedSteps& steps : gate.predictions)
+    if (steps.shape == shape) return;  // compare --as predicted the gate's shape
+  gate.predictions.push_back({shape, /*stored=*/true});
+  for (const Pairing& pair : pairs)
+    judge_step(before.row_of(pair.before->label), now.row_of(pair.now->label), shape, margin, pair, gate);
+}
+
+/// By this program, of the methods whose options differ: of the others it predicts the same step twice.
+void judge_predicted(const GateShape& at, double margin, const std::vector<Pairing>& pairs, Gate& gate) {
+  std::vector<Pairing> changed;
+  std::vector<PredictedMethod> before, now;
+  for (const Pairing& pair : pairs) {
+    const PredictedMethod there = spelled_out(*pair.before), here = spelled_out(*pair.now);
+    if (there.spec == here.spec) continue;
+    changed.push_back(pair);
+    before.push_back(there);
+    now.push_back(here);
+  }
+  if (changed.empty()) return;
+  const Prediction first = predict_steps(at, before, gate.options.interrupted),
+                   second = predict_steps(at, now, gate.options.interrupted);
+  const std::string shape = shape_text(first.target);
+  gate.predictions.push_back({shape, /*stored=*/false});
+  for (const Pairing& pair : changed)
+    judge_step(first.row_of(pair.before->label), second.row_of(pair.now->label), shape, margin, pair, gate);
+}
+
+/// Why what the runs stored cannot be judged at this shape; empty: it can.
+std::string why_not_stored(const std::optional<Prediction>& before, const std::optional<Prediction>& now,
+                           const GateShape& at) {
+  if (!before && !now) return fmt::format("Neither run has a {}", kPredictionFile);
+  if (!before || !now) return fmt::format("The {} has no {}", before ? "run" : "baseline", kPredictionFile);
+  if (const std::string difference = shape_difference(*before, *now); !difference.empty())
+    return fmt::format("The steps that the runs stored were not compared, since {}", difference);
+  if (!is_at(*before, at)) return fmt::format("The runs stored steps at {}", shape_text(before->target));
+  return "";
+}
+
+void judge_predictions(const RunFolder& baseline, const RunFolder& run, const std::vector<Pairing>& pairs, Gate& gate) {
+  const double margin = gate.options.latency_margin.value_or(kExactMargin);
+  if (gate.options.shape) {
+    const GateShape& at = *gate.options.shape;
+    const std::optional<Prediction> before = stored_prediction(baseline.path()), now = stored_prediction(run.path());
+    if (const std::string why = why_not_stored(before, now, at); why.empty()) {
+      judge_stored(*before, *now, margin, pairs, gate);
+    } else {
+      gate.notes.push_back(why +
+                           ". This program predicted the methods whose options differ; a schedule that became slower "
+                           "between the runs' programs does not show.");
+      judge_predicted(at, margin, pairs, gate);
+    }
+  }
+  const std::optional<Prediction> before = stored_target(baseline.path(), gate.baseline),
+                                  now = stored_target(run.path(), gate.run);
+  if (!before && !now) return;
+  if (!before || !now) {
+    gate.notes.push_back(
+        fmt::format("Only the {} has a target.json (--as), which was not compared.", before ? "baseline" : "run"));
+  } else if (const std::string difference = shape_difference(*before, *now); !difference.empty()) {
+    gate.notes.push_back(fmt::format("The runs' target.json (--as) were not compared: {}.", difference));
+  } else {
+    judge_stored(*before, *now, margin, pairs, gate);
+  }
+}
+
 }  // namespace
 
 Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const std::vector<RunFolder>& noise,
@@ -251,6 +352,8 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
   const double margin = options.latency_margin.value_or(simulated ? kExactMargin : kMeasuredMargin);
   const Terms terms{options, options.alpha / static_cast<double>(wanted.size()), timed, simulated,
                     measured_margins(baseline, wanted, noise, margin)};
+  std::vector<Pairing> pairs;
+  gate.methods.reserve(wanted.size());
   for (const MethodEntry* before : wanted) {
     MethodVerdict& method = gate.methods.emplace_back();
     method.label = before->label;
@@ -262,9 +365,11 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
       gate.samples = method.accuracy.change.difference.n;
       if (std::string difference = options_difference(*before, *now); !difference.empty())
         gate.notes.push_back(std::move(difference));
+      pairs.push_back({before, now, &method});
     }
-    gate.verdict = std::max(gate.verdict, method.verdict);
   }
+  judge_predictions(baseline_folder, run_folder, pairs, gate);
+  for (const MethodVerdict& method : gate.methods) gate.verdict = std::max(gate.verdict, method.verdict);
   if (options.strict && gate.verdict == Verdict::cannot_tell) gate.verdict = Verdict::failed;
   note_overlap(gate);
   return gate;

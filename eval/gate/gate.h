@@ -1,10 +1,12 @@
 // Whether a run is as good as a baseline run: accuracy, times and tokens of the same samples, method by method.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "eval/gate/prediction.h"
 #include "eval/gate/rules.h"
 #include "eval/report/run_folder.h"
 
@@ -19,12 +21,20 @@ struct GateOptions {
   bool same_tokens = false;              // so does a sample with other tokens
   bool any_machine = false;              // measured times of two machines are compared
   bool subset = false;                   // the run may lack samples of the baseline
+  std::optional<GateShape> shape;        // where predicted steps are judged; none: only at a shape that both stored
+  std::function<bool()> interrupted;     // while this program predicts
 };
 
 /// Virtual time has no jitter, but where rounding changes a token or a chosen block, a method's work changes a little.
 inline constexpr double kExactMargin = 0.01;
 /// Between two runs of one program a machine's clock rates and placement of memory move times by a few per cent.
 inline constexpr double kMeasuredMargin = 0.05;
+
+/// Predicted steps of both runs at one shape.
+struct PredictedSteps {
+  std::string shape;    // "llama-3.1-8b, 12 x 32K, h100"
+  bool stored = false;  // each run's own program predicted it; else this program did both
+};
 
 /// What was decided about one of the baseline's methods.
 struct MethodVerdict {
@@ -34,7 +44,7 @@ struct MethodVerdict {
   std::string worst_task;                       // that lost most, where accuracy fails
   std::optional<LatencySummary> before, after;  // of the samples of both; none where no times were taken
   bool idle_compared = false;                   // their idle times are of the same steps
-  std::vector<TimeVerdict> times;               // of each length where the clock is simulated
+  std::vector<TimeVerdict> times;               // of each length where the clock is simulated; then predicted ones
   bool tokens_compared = false;                 // both claim to be the same computation
   bool by_tokens = false;          // accuracy passes since all tokens are the same; the samples are too few else
   std::uint64_t other_tokens = 0;  // samples
@@ -47,13 +57,15 @@ struct Gate {
   Manifest baseline, run;
   std::uint64_t samples = 0;  // of each method in both runs
   std::vector<MethodVerdict> methods;
-  std::vector<std::string> notes;  // sentences: what differs between the runs and was compared all the same
+  std::vector<PredictedSteps> predictions;  // TimeVerdict::shape is one of them
+  std::vector<std::string> notes;           // sentences: what differs between the runs and was compared all the same
 };
 
 /// `noise`: further runs of the baseline's program, of which the clock is measured; the largest change among them
 /// becomes the margin of times where it is above options.latency_margin. InputError for runs that cannot be compared
 /// (comparable.h), that lack samples of the baseline (unless options.subset) or share none, that are unfinished, and
-/// for methods that the baseline does not have.
+/// for methods that the baseline does not have. Predicted steps (prediction.h) are the runs' own where both have them
+/// at one shape; else this program predicts the methods whose options differ.
 Gate judge(const RunFolder& baseline, const RunFolder& run, const std::vector<RunFolder>& noise,
            const GateOptions& options);
 

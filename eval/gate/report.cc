@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/gate/gate.h"
+#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -38,6 +39,7 @@ Summary names_of(const Gate& gate) {
 }
 
 std::string at_length(const TimeVerdict& time) {
+  if (!time.shape.empty()) return " at " + time.shape;
   return time.length == 0 ? "" : " at " + length_text(time.length);
 }
 
@@ -54,12 +56,23 @@ std::string accuracy_failure(const MethodVerdict& m) {
 }
 
 std::string time_failure(const MethodVerdict& m, const TimeVerdict& time) {
+  if (!time.shape.empty() && !time.change)
+    return fmt::format("{}: the run has no {}{}, and the baseline has one: {}.", m.label, time.what, at_length(time),
+                       time.remark);
   // Measured: of each sample's ratio, where the table has the ratio of the means.
   std::string from = " in the geometric mean of the samples' ratios";
   if (time.before_ms && time.after_ms)
     from = fmt::format(", from {:.4g} to {:.4g} ms", *time.before_ms, *time.after_ms);
   return fmt::format("{}: {}{} rose by {}{}; the margin is {:.3g} %{}.", m.label, time.what, at_length(time),
                      percent(time), from, 100 * time.margin, time.remark.empty() ? "" : "; " + time.remark);
+}
+
+/// A predicted step in both runs; "-" where it was not compared.
+std::string step_text(const MethodVerdict& m, const std::string& shape) {
+  for (const TimeVerdict& time : m.times)
+    if (time.shape == shape && time.before_ms && time.after_ms)
+      return fmt::format("{:.4g} → {:.4g} {}", *time.before_ms, *time.after_ms, percent(time));
+  return "-";
 }
 
 std::string tpot_text(const MethodVerdict& m) {
@@ -76,6 +89,8 @@ Table table_of(const Gate& gate, bool markdown) {
   t.head = {"method", "accuracy %", "difference, points [95\u00a0%]"};
   const bool timed = !gate.run.clock.empty();
   if (timed) t.head.push_back("TPOT ms, " + gate.run.clock);
+  for (const PredictedSteps& steps : gate.predictions)
+    t.head.push_back(fmt::format("step ms, predicted: {}", steps.shape));
   t.head.emplace_back("verdict");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const MethodVerdict& m = gate.methods[i];
@@ -84,6 +99,7 @@ Table table_of(const Gate& gate, bool markdown) {
     row.push_back(there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-");
     row.push_back(there ? points(m.accuracy.change.difference) : "-");
     if (timed) row.push_back(tpot_text(m));
+    for (const PredictedSteps& steps : gate.predictions) row.push_back(step_text(m, steps.shape));
     row.emplace_back(to_string(m.verdict));
     t.rows.push_back(std::move(row));
   }
@@ -194,12 +210,13 @@ nlohmann::ordered_json json_of(const Manifest& m, const std::string& path) {
 nlohmann::ordered_json json_of(const TimeVerdict& time) {
   nlohmann::ordered_json json = {{"what", time.what}};
   if (time.length != 0) json["length"] = time.length;
+  if (!time.shape.empty()) json["shape"] = time.shape;
   json["verdict"] = to_string(time.verdict);
   if (time.before_ms && time.after_ms) {
     json["baseline_ms"] = *time.before_ms;
     json["run_ms"] = *time.after_ms;
   }
-  if (time.verdict == Verdict::cannot_tell && !time.remark.empty()) {
+  if (!time.change && !time.remark.empty()) {
     json["remark"] = time.remark;
   } else {
     json["change"] = json_or_null(time.change);
@@ -273,6 +290,7 @@ std::string gate_text(const Gate& gate, bool markdown) {
   out += note("Baseline " + origin(gate.baseline_path, gate.baseline), markdown);
   out += note("Run " + origin(gate.run_path, gate.run), markdown) + "\n";
   out += text_of(table_of(gate, markdown), markdown) + labels_note(names_of(gate), markdown);
+  if (!gate.run.clock.empty() && is_embedded(gate.run)) out += note(kOwnSteps, markdown);
   if (!markdown) out += "\n";
   for (const std::string& failure : failures) out += note("FAILED: " + failure, markdown);
   for (const std::string& doubt : doubts) out += note("Cannot tell: " + doubt, markdown);
@@ -290,6 +308,9 @@ std::string gate_json(const Gate& gate) {
   json["accuracy_margin"] = gate.options.accuracy_margin;
   json["alpha"] = gate.options.alpha;
   json["strict"] = gate.options.strict;
+  json["predictions"] = nlohmann::ordered_json::array();
+  for (const PredictedSteps& steps : gate.predictions)
+    json["predictions"].push_back({{"shape", steps.shape}, {"by", steps.stored ? "each run" : "this program"}});
   json["methods"] = nlohmann::ordered_json::array();
   for (const MethodVerdict& m : gate.methods) json["methods"].push_back(json_of(m));
   json["failures"] = failures_of(gate);

@@ -40,6 +40,7 @@ struct TimeVerdict {
   Verdict verdict = Verdict::passed;
   std::string what;                           // "TPOT"
   std::uint32_t length = 0;                   // 0: all lengths
+  std::string shape;                          // of a predicted step: where; empty: the run's own model
   std::optional<double> before_ms, after_ms;  // of virtual time
   std::optional<double> change;               // 0.1: the run takes 10 % longer; none where there is nothing to compare
   std::optional<Interval> interval;           // of `change`, 95 %, where the clock is measured and samples suffice

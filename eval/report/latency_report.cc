@@ -5,6 +5,7 @@
 #include "engine/common/printable.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
+#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -153,6 +154,7 @@ std::string latency_note(const Summary& s, const std::string& label, const Laten
       text += fmt::format(" Times of {} in smaller batches are left out here and below.",
                           l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
   }
+  if (is_embedded(s.manifest)) text += std::string(" ") + kOwnSteps;
   const auto launch = l.idle_ms_by_cause.find("launch");
   const std::optional<double> share =
       launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);

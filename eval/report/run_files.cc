@@ -30,6 +30,7 @@ constexpr const char* kOwnFiles[] = {"samples.jsonl",
                                      "plot.png",
                                      "plot.svg",
                                      "target.json",
+                                     "predicted.json",
                                      "equal.json",
                                      "equal.png",
                                      "equal.svg",
@@ -104,8 +105,9 @@ bool holds_run(const fs::path& folder) {
 
 bool is_part_of_run(const fs::path& file) {
   // What tables are made from; not the tables, which can be made again.
-  constexpr std::string_view kParts[] = {"manifest.json", "samples.jsonl", "windows.jsonl", "timings.jsonl",
-                                         "errors.jsonl",  "target.json",   "equal.json",    "sweep.json"};
+  constexpr std::string_view kParts[] = {"manifest.json",  "samples.jsonl", "windows.jsonl",
+                                         "timings.jsonl",  "errors.jsonl",  "target.json",
+                                         "predicted.json", "equal.json",    "sweep.json"};
   const std::string name = file.filename().string();
   if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return false;
   if (name != "sweep.json") return holds_run(file.parent_path());

@@ -73,6 +73,14 @@ void set_prediction(Comparison& c, double ns, const TimeRange& range, double amo
   c.high = amount > 0 ? c.predicted / range.low : c.predicted * range.high;
 }
 
+/// Some machine with this link of hardware/links.
+HardwareProfile profile_with_link(const char* link) {
+  const std::string file = data_path("hardware/profiles/b200.json").string();
+  nlohmann::json json = parse_json(read_file(file), file);
+  json["link"] = {{"of", link}};
+  return parse_profile(json_text(json), link, file);
+}
+
 void skip(Comparison& c, std::string why) {
   c.use = Use::skipped;
   c.why = std::move(why);
@@ -120,7 +128,7 @@ const HardwareProfile& Predictor::profile(const std::string& device) {
   return found != profiles_.end() ? found->second : profiles_.emplace(device, profile_of_device(device)).first->second;
 }
 
-void Predictor::decode_attention(Comparison& c) {
+void Predictor::decode_attention(Comparison& c, const DeviceFacts& device) {
   const std::optional<HeadShape> shape = head_shape(c.point);
   if (!shape || !c.point.batch || !c.point.context) return skip(c, "its heads, batch or context are not given");
   const auto batch = static_cast<std::uint64_t>(std::llround(*c.point.batch)),
@@ -133,7 +141,7 @@ void Predictor::decode_attention(Comparison& c) {
                        shape->q_heads / shape->kv_heads, shape->head_dim);
   c.what = batch == 1 ? "attention, batch 1" : "decode attention";
   predict(c, profile(c.device), [&](const HardwareProfile& h) { return kernel_ns(h, cost); });
-  if (static_cast<double>(cost.context) < 1e6 * device_in(devices_, c.point.hardware)->l2_mb) c.use = Use::in_cache;
+  if (static_cast<double>(cost.context) < 1e6 * device.l2_mb) c.use = Use::in_cache;
 }
 
 void Predictor::product(Comparison& c) {
@@ -165,12 +173,15 @@ void Predictor::prefill_attention(Comparison& c) {
   predict(c, profile(c.device), [&](const HardwareProfile& h) { return kernel_ns(h, cost); });
 }
 
-void Predictor::transfer(Comparison& c) {
+void Predictor::transfer(Comparison& c, const DeviceFacts* device) {
   struct Link {
-    const char *text, *name, *profile;  // a profile that has it
+    const char *text, *name;
   };
-  static constexpr Link kLinks[] = {
-      {"PCIe 4", "pcie4-x16", "l40s"}, {"PCIe 5", "pcie5-x16", "b200"}, {"NVLink-C2C", "nvlink-c2c", "gh200"}};
+  static constexpr Link kLinks[] = {{"GB200", "nvlink-c2c-gb"},
+                                    {"GB300", "nvlink-c2c-gb"},
+                                    {"PCIe 4", "pcie4-x16"},
+                                    {"PCIe 5", "pcie5-x16"},
+                                    {"NVLink-C2C", "nvlink-c2c"}};
   const auto* link = std::find_if(std::begin(kLinks), std::end(kLinks),
                                   [&](const Link& l) { return c.point.hardware.find(l.text) != std::string::npos; });
   if (link == std::end(kLinks)) return skip(c, "its link's generation is not given");
@@ -190,15 +201,18 @@ void Predictor::transfer(Comparison& c) {
   cost.pieces = static_cast<std::uint32_t>(pieces);
   cost.gathered = c.point.submission == "zero_copy" && !back;
   // A GPU's own profile may have a rate of its own: Hopper's kernels read the host more slowly than Blackwell's.
-  const DeviceFacts* device = device_in(devices_, c.point.hardware);
   const bool own = device != nullptr && device->link == link->name;
-  HardwareProfile hardware = own ? profile(device->name) : load_profile(link->profile);
+  HardwareProfile hardware = own ? profile(device->name) : profile_with_link(link->name);
   hardware.host.dram_gbps = 1e4;  // the link alone
   c.device = link->name;
   c.what = cost.gathered ? "zero-copy read" : back ? "copy to the host" : "copy to the device";
   if (c.point.unit.ends_with("per call")) c.use = Use::upper_bound;  // with the launch of a kernel, or more of them
-  predict(
-      c, hardware, [&](const HardwareProfile& h) { return kernel_ns(h, cost); }, rate ? static_cast<double>(bytes) : 0);
+  // A call for each piece: they overlap with the copies before them, so that the slower of the two counts.
+  const double calls = c.point.submission == "dma_loop" ? pieces : 0;
+  const auto time = [&](const HardwareProfile& h) {
+    return std::max(kernel_ns(h, cost), calls * static_cast<double>(h.device.launch_ns));
+  };
+  predict(c, hardware, time, rate ? static_cast<double>(bytes) : 0);
 }
 
 const Predictor::Step& Predictor::step(const std::string& device, const std::string& preset, std::uint32_t batch,
@@ -305,10 +319,10 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
   c.use = Use::compared;
   c.calibrated = std::find(calibration_.begin(), calibration_.end(), std::pair(point.hardware, point.engine)) !=
                  calibration_.end();
-  if (point.kind == "decode_attention_kernel") decode_attention(c);
+  if (point.kind == "decode_attention_kernel") decode_attention(c, *device);
   if (point.kind == "gemm_kernel" || point.kind == "linear_op") product(c);
   if (point.kind == "prefill_attention_kernel") prefill_attention(c);
-  if (transfers) transfer(c);
+  if (transfers) transfer(c, device);
   if (point.kind == "decode_end_to_end" || point.kind == "serving_end_to_end" || point.kind == "first_token")
     whole_step(c);
   for (const Apart& group : apart_) {

@@ -60,10 +60,10 @@ class Predictor {
     std::string refused;
   };
   const HardwareProfile& profile(const std::string& device);
-  void decode_attention(Comparison& c);
+  void decode_attention(Comparison& c, const DeviceFacts& device);
   void product(Comparison& c);
   void prefill_attention(Comparison& c);
-  void transfer(Comparison& c);
+  void transfer(Comparison& c, const DeviceFacts* device);
   void whole_step(Comparison& c);
   /// Sets what is predicted and its range. `time`: ns on a profile; `bytes`: of a rate, else 0.
   void predict(Comparison& c, const HardwareProfile& hardware,

@@ -33,7 +33,8 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
   const cli::Outcome same = cli::run(gate("a", "b") + "--same-tokens --latency-margin 0 --accuracy-margin 20");
   EXPECT_EQ(same.code, 0) << same.text;
   EXPECT_THAT(same.text, AllOf(HasSubstr("+0.0 ["), HasSubstr("Passed: no method loses more than 20 points"),
-                               HasSubstr("simulated for"), Not(HasSubstr("FAILED")), Not(HasSubstr("Note"))));
+                               HasSubstr("simulated for"), HasSubstr("step ms, predicted:"), Not(HasSubstr("FAILED")),
+                               Not(HasSubstr("Note"))));
   const cli::Outcome few = cli::run(gate("a", "b") + "--strict");
   EXPECT_EQ(few.code, 0) << "20 samples alone could not tell";
   EXPECT_THAT(few.text, HasSubstr("all samples have the baseline's tokens"));
@@ -44,6 +45,10 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
                                 HasSubstr("budget is 240 in the baseline and 16 in the run")));
   EXPECT_THAT(read_bytes(folder("gate.json")), HasSubstr("\"verdict\": \"failed\""));
   EXPECT_THAT(cli::run(gate("a", "c"), cli::kOnlyErrors).text, HasSubstr("is not as good as"));
+  const cli::Outcome back = cli::run(gate("c", "a"));
+  EXPECT_EQ(back.code, 1) << back.text;
+  EXPECT_THAT(back.text, AllOf(HasSubstr("predicted step at llama-3.1-8b, 12 x 32K, h100"), HasSubstr("rose by +")));
+  EXPECT_THAT(cli::run(gate("c", "a") + "--as none").text, Not(HasSubstr("predicted step at")));
   EXPECT_EQ(cli::run(gate("a", "c") + "--methods full --out " + folder("gate.md")).code, 0);
   EXPECT_THAT(read_bytes(folder("gate.md")), AllOf(StartsWith("# Gate\n"), HasSubstr("| full | ")));
   EXPECT_THAT(cli::run(gate("a", "b") + "--out " + folder("gate.md")).text, HasSubstr("--force replaces it"));
@@ -67,6 +72,9 @@ TEST_F(GateProgram, RefusesWhatCannotBeCompared) {
   refused(gate("a", "link"), "the same folder");
   refused(gate("a", "b") + "--methods fulll", "Did you mean 'full'?");
   refused(gate("a", "b") + "--noise " + folder("a"), "--noise is for times that a real clock took");
+  refused(gate("a", "b") + "--as llama-3.1-9b", "llama-3.1-9b");
+  refused(gate("a", "b") + "--as none --batch 2", "--as none predicts nothing");
+  refused(gate("a", "b") + "--batch 0", "--batch is 0");
   refused(gate("a", "a") + "--alpha 2", "--alpha is 2");
   refused(gate("a", "a") + "--alpha ''", "--alpha is ''");
   refused(gate("a", "a") + "--alpha nan", "--alpha is 'nan'");

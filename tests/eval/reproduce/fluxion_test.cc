@@ -129,7 +129,6 @@ TEST(FluxionExperiment, CalibratesOnABatchOfItsOwn) {
   const CalibratedValue& c = result.calibrated[0];
   EXPECT_GE(c.trials.size(), 12u);
   EXPECT_GT(c.value, 0.2);
-  EXPECT_LE(c.value, 0.9);
   const auto same = [&](const CalibratedValue::Trial& t) { return t.share == c.value; };
   const auto best = std::find_if(c.trials.begin(), c.trials.end(), same);
   ASSERT_NE(best, c.trials.end());
