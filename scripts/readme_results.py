@@ -56,7 +56,9 @@ def target_row(method, target):
     cause = max(causes, key=causes.get) if causes else "-"
     ttft = (method["prefill_ms"] + method["setup_ms"] + method["first_step_ms"]) * 1e-3
     step = method["step_ms"]
-    return [method["method"], f"{ttft:.1f}", f"{step:.1f}", f"{1e3 * target['batch'] / step:,.0f}",
+    end = lambda ms: f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
+    ends = f" [{end(method['step_low_ms'])}–{end(method['step_high_ms'])}]" if "step_high_ms" in method else ""
+    return [method["method"], f"{ttft:.1f}", f"{step:.1f}{ends}", f"{1e3 * target['batch'] / step:,.0f}",
             f"{method['idle_ms'] / target['layers']:.2f}", share(method["idle_ms"] / step), cause,
             f"{method['attended_device']:,.0f}", f"{method['attended_host']:,.0f}", gigabytes(method["device_kv_bytes"]),
             gigabytes(method["host_kv_bytes"])]
@@ -96,7 +98,9 @@ RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, em
        [accuracy_row(method) for method in summary["methods"]])}
 
 A decode step of {shape}, {target['clock']}{too_large}. Methods have their published budgets here (quest, tova, \
-scoutattention and asyncspade 2,048 tokens). {choices(target)} So rows of the two tables are not pairs.
+scoutattention and asyncspade 2,048 tokens). {choices(target)} So rows of the two tables are not pairs. Brackets: what \
+the step may be, given the low and high of every number of the hardware profile that was assumed or fitted \
+([how](docs/simulate.md#how-sure-a-time-is)).
 
 {table(["method", "TTFT of the batch, s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
         "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}

@@ -41,11 +41,23 @@ def panels_of(sweep):
             for (hardware, part), lines in columns.items()]
 
 
-def draw_lines(axes, name, lines, methods, value):
+def rate_range(point):
+    """(lowest, highest) tokens per second, by the range of the step; None without one."""
+    if not point.get("step_high_ms"):
+        return None
+    rate = tokens_per_second(point)
+    return rate * point["step_ms"] / point["step_high_ms"], rate * point["step_ms"] / point["step_low_ms"]
+
+
+def draw_lines(axes, name, lines, methods, value, ends=None):
     for i, method in enumerate(methods):
         line = sorted(lines.get(method, []), key=lambda entry: entry[0])
-        if line:
-            axes.plot([x for x, _ in line], [value(p) for _, p in line], **line_style(i))
+        if not line:
+            continue
+        drawn, = axes.plot([x for x, _ in line], [value(p) for _, p in line], **line_style(i))
+        for x, p in line:
+            if ends and ends(p):
+                axes.plot([x, x], ends(p), color=drawn.get_color(), linewidth=0.8, alpha=0.6)
     ticks = sorted({x for line in lines.values() for x, _ in line})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(t) if name == "batch" else length_name(t) for t in ticks])
@@ -59,21 +71,21 @@ def draw_panels(sweep, methods, folder):
     figure, panels = plt.subplots(2, len(columns), figsize=(3.4 * len(columns) + 0.6, 6.4), sharey="row", sharex="col",
                                   squeeze=False, constrained_layout=True)
     for (title, name, lines), (rate, idle) in zip(columns, panels.T):
-        draw_lines(rate, name, lines, methods, tokens_per_second)
+        draw_lines(rate, name, lines, methods, tokens_per_second, rate_range)
         draw_lines(idle, name, lines, methods, lambda p: 100 * p["idle_ms"] / p["step_ms"])
         if any(lines.values()):
             rate.set_yscale("log")
+            rate.yaxis.set_major_formatter(lambda value, _: rate_text(value))
         rate.set_title(wrapped(title, 40), fontsize=9, loc="left")
         idle.set_ylim(0, 100)
         idle.set_xlabel(name, loc="left")
-    panels[0][0].set_ylabel(f"tokens/s, simulated, {sweep['model']}")
+    panels[0][0].set_ylabel(f"tokens/s (bars: range), simulated, {sweep['model']}")
     panels[1][0].set_ylabel("device idle, % of a decode step")
     line_legend(figure, methods)
     save(figure, folder, "plot", bbox_inches="tight")
 
 
-def cell_text(point):
-    rate = tokens_per_second(point)
+def rate_text(rate):
     return f"{rate:.1f}" if rate < 9.95 else f"{rate:,.0f}"
 
 
@@ -92,11 +104,14 @@ def draw_map(axes, sweep, methods, machines):
             text, colour = "\u2013", "#999999"
             if "refused" not in point:
                 shares[y][x] = tokens_per_second(point) / fastest[machine]
-                text, colour = cell_text(point), "black" if shares[y][x] > 0.6 else "white"
+                text, colour = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.6 else "white"
                 if point["batch"] == "max":
                     more = "+" if point["sequences"] >= sweep["most_sequences"] else ""
                     text += f"\n({point['sequences']}{more})"
-            axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+            ends = rate_range(point) if "refused" not in point else None
+            axes.text(x, y - (0.17 if ends else 0), text, ha="center", va="center", fontsize=7.5, color=colour)
+            if ends:
+                axes.text(x, y + 0.25, "\u2013".join(map(rate_text, ends)), ha="center", va="center", fontsize=5.5, color=colour)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axes.set_xticks(range(len(machines)), [wrapped(m, 14) for m in machines], fontsize=8)
     axes.xaxis.tick_top()
@@ -115,7 +130,7 @@ def draw_machines(sweep, methods, machines, folder):
     name = batch_name(batch, sweep)
     sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} x {context}"
     absent = "does not fit, too slow, refused or not simulated" if batch == "max" else "does not fit, refused or not simulated"
-    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; \u2013: {absent}", 100), loc="left")
+    axes.set_xlabel(wrapped(f"tokens/s and their range, simulated, {sweep['model']}, {sequences}; \u2013: {absent}", 100), loc="left")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
     bar.set_ticklabels(["0 %", "50 %", "100 %"])
     bar.set_label("of the machine's fastest method")
