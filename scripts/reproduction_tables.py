@@ -26,6 +26,15 @@ def value(quantity, number):
     return f"{number:.2f}×" if quantity == "speed_up" else f"{number:.2f} ms"
 
 
+def ours(cell):
+    """What came out, with its range."""
+    text = value(cell["quantity"], cell["ours"])
+    if "low" not in cell:
+        return text
+    unit = 100 if cell["quantity"].endswith(("_ratio", "_share")) else 1
+    return f"{text} [{unit * cell['low']:.3g}–{unit * cell['high']:.3g}]"
+
+
 def error(cell, number):
     if number is None:
         return "-"
@@ -118,7 +127,7 @@ class Fluxion(Document):
         text = ("| cell | published | ours | error | " + ("null model | its error | " if null else "") + "which |\n"
                 "|---|---:|---:|---:|" + ("---:|---:|" if null else "") + "---|\n")
         for c in chosen:
-            text += f"| {c['name']} | {value(c['quantity'], c['published'])} | {value(c['quantity'], c['ours'])} | {error(c, c['ours'])} | "
+            text += f"| {c['name']} | {value(c['quantity'], c['published'])} | {ours(c)} | {error(c, c['ours'])} | "
             if null:
                 number = c.get("null_model")
                 text += f"{value(c['quantity'], number)} | {error(c, number)} | " if number else "| | "
@@ -226,7 +235,7 @@ class Scout(Document):
         for c in self.data["cells"]:
             idle = " idle" if c["quantity"] == "idle_ratio" else ""
             text += (f"| {c['name']} | {c['figure']} | {value(c['quantity'], c['published'])}{idle} | "
-                     f"{value(c['quantity'], c['ours'])}{idle} | {error(c, c['ours'])} | {which(c)} |\n")
+                     f"{ours(c)}{idle} | {error(c, c['ours'])} | {which(c)} |\n")
         return text
 
     def orders(self):

@@ -503,23 +503,22 @@ SimCalls take_calls(Device& device) {
   return as_sim(device).take_recording();
 }
 
-std::vector<StepMark> replay(const SimCalls& recorded, const HardwareProfile& profile) {
+std::vector<Trace> replay(const SimCalls& recorded, const HardwareProfile& profile) {
   SimOptions options = recorded.options;
   options.shapes_only = true;
   options.checked = options.record_schedule = false;
   SimDevice device(profile, options);
-  std::vector<StepMark> steps;
-  const auto keep = [&](const Trace& trace) { steps.insert(steps.end(), trace.steps.begin(), trace.steps.end()); };
+  std::vector<Trace> traces;
   for (SimCall call : recorded.calls) {
     if (call.form == SimCall::Form::drain) {
-      keep(device.drain());
+      traces.push_back(device.drain());
       continue;
     }
     take_fixed_time(call, profile);
     device.repeat(call);
   }
-  keep(device.drain());
-  return steps;
+  traces.push_back(device.drain());
+  return traces;
 }
 
 const std::vector<ScheduleOp>& recorded_schedule(const Device& device) {

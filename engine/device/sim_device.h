@@ -76,9 +76,9 @@ void record_calls(Device& device, std::uint32_t steps);
 /// What was recorded; the record ends.
 SimCalls take_calls(Device& device);
 
-/// The windows of the recorded steps on another profile, the setup's among them. Decisions stay as they were: what was
+/// The traces of the recorded steps on another profile, one for each drain. Decisions stay as they were: what was
 /// chosen, and who took which task of a bag. The times are those of a run there where times decide nothing.
-std::vector<StepMark> replay(const SimCalls& calls, const HardwareProfile& profile);
+std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile);
 
 /// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
 const std::vector<ScheduleOp>& recorded_schedule(const Device& device);

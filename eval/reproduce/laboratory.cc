@@ -42,7 +42,7 @@ Laboratory::Laboratory(const Experiment& experiment, const ReproduceOptions& opt
 RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values) {
   const HardwareProfile hardware = machine(values);
   const Model& shape = shapes_.at(model_of(run));
-  RunOutcome outcome{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}};
+  RunOutcome outcome{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}, {}};
   Place place{outcome, shape, hardware, run.context, run.steps, {}, true};
   if (run.as_many_as_fit) {
     Place alone = place;
@@ -65,6 +65,7 @@ RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values) {
     outcome.step_ms.push_back(results.back().row.step_ms);
   }
   average(results, outcome);
+  outcome.calls = std::move(results.front().calls);
   one_more(run.name);
   return outcome;
 }
@@ -72,7 +73,7 @@ RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values) {
 double Laboratory::step_of(const ExperimentRun& run, const Values& values, std::uint32_t seed) {
   const HardwareProfile hardware = machine(values);
   const Model& shape = shapes_.at(model_of(run));
-  const RunOutcome named{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}};
+  const RunOutcome named{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}, {}};
   const std::vector<std::uint32_t> contexts = mixed_lengths(run.mixed, run.batch, seed);
   const std::uint32_t longest = *std::max_element(contexts.begin(), contexts.end());
   const TargetRow row = simulate({named, shape, hardware, longest, run.steps, contexts, false}, run.batch).row;
@@ -102,6 +103,8 @@ HardwareProfile Laboratory::machine(const Values& values) const {
     if (p.kind == FreeKind::cpu_efficiency) {  // one share for all that the CPU reads
       hardware.host.attention_efficiency = hardware.host.select_efficiency = std::min(value, 1.0);
       hardware.host.attention_contiguous_efficiency = 0;
+      for (const char* field : {"attention_efficiency", "select_efficiency", "attention_contiguous_efficiency"})
+        hardware.ranges.erase(std::string("host.") + field);
     }
     if (p.kind == FreeKind::layer_overhead) hardware.device.layer_ns = static_cast<Nanos>(std::llround(value * 1e6));
   }
@@ -165,7 +168,21 @@ Laboratory::Simulated Laboratory::simulate(const Place& place, std::uint32_t bat
   target.interrupted = options_.interrupted;
   Simulated out;
   target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, place.hardware); };
+  if (place.checked && !place.hardware.ranges.empty())
+    target.calls = [&](SimCalls calls) { out.calls = std::move(calls); };
   out.row = simulate_target(place.shape, place.hardware, workload_, target).rows.at(0);
+  return out;
+}
+
+RunOutcome Laboratory::replayed(const RunOutcome& outcome, const HardwareProfile& hardware) const {
+  RunOutcome out{outcome.name, outcome.method, outcome.batch, outcome.layers, {}, {}, {}, {}};
+  std::vector<StepIdle> steps;
+  for (const Trace& trace : replay(outcome.calls, hardware)) {
+    if (steps.empty()) out.tasks = task_times(trace, hardware);
+    for (StepIdle& step : account_idle(trace).steps) steps.push_back(std::move(step));
+  }
+  fill_times(steps, out.row);
+  out.step_ms = {out.row.step_ms};
   return out;
 }
 

@@ -24,6 +24,10 @@ class Laboratory {
 
   /// All seeds of a run; where one is refused, so is the outcome.
   RunOutcome run(const ExperimentRun& run, const Values& values);
+  /// What an outcome's first seed takes on another profile, decisions as they were.
+  RunOutcome replayed(const RunOutcome& outcome, const HardwareProfile& hardware) const;
+  /// The profile with what was fitted of the machine, which then has no range.
+  HardwareProfile machine(const Values& values) const;
   /// Step time of `run` on the batch of a seed that it does not have itself. InputError where it is refused.
   double step_of(const ExperimentRun& run, const Values& values, std::uint32_t seed);
 
@@ -40,11 +44,11 @@ class Laboratory {
   struct Simulated {
     TargetRow row;
     TaskTimes tasks;
+    SimCalls calls;
   };
 
   void one_more(const std::string& name);
   const std::string& model_of(const ExperimentRun& run) const;
-  HardwareProfile machine(const Values& values) const;
   std::string filled_in(const ExperimentRun& run, const Values& values);
   double beta_for(double tokens, const ExperimentRun& run, std::uint32_t window);
   Simulated simulate(const Place& place, std::uint32_t batch);

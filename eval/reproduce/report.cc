@@ -30,6 +30,17 @@ std::string value_text(const Cell& cell, double value) {
   return "";
 }
 
+/// "13.83 ms idle [11.9–16.2]": what came out, and its range.
+std::string ours_text(const CellOutcome& c) {
+  std::string text = figure_text(c.ours, [&](double value) { return value_text(c.cell, value); });
+  if (!c.range) return text;
+  const double unit = c.cell.by_difference() || c.cell.quantity == Quantity::predictor_share ||
+                              c.cell.quantity == Quantity::idle_ratio || c.cell.quantity == Quantity::selection_share
+                          ? 100
+                          : 1;
+  return text + fmt::format("\u00a0[{:.3g}\u2013{:.3g}]", unit * c.range->low, unit * c.range->high);
+}
+
 std::string error_text(const CellOutcome& c) {
   if (!c.fits) return "does not fit";
   if (!c.ours) return "-";
@@ -96,6 +107,15 @@ std::string counted(const Reproduction& r) {
         "Where there is a null model, which simulates nothing: {} of its cells are as near. None of its gains has to "
         "be one.\n",
         cells.null_model.text());
+  Count held;
+  for (const CellOutcome& c : r.cells)
+    if (c.range && !c.cell.source && !c.cell.derived) held.add(c.in_range());
+  if (held.all > 0)
+    text += fmt::format(
+        "{} predicted cells have a range that holds what is published. Ranges (in brackets) are of the machine's "
+        "numbers, "
+        "but those that were fitted; what is chosen, and who takes which task, stays as it is.\n",
+        held.text());
   const OrderCounts orders(r);
   if (orders.predicted.all > 0) text += fmt::format("{} predicted orders hold.\n", orders.predicted.text());
   if (orders.source.all > 0)
@@ -199,9 +219,8 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   if (null_model) cells.head.emplace_back("null model");
   cells.clock = fmt::format("{}, {}", r.clock, fmt::join(models_of(r), " and "));
   for (const CellOutcome& c : r.cells) {
-    cells.rows.push_back({c.cell.name, c.cell.figure, value_text(c.cell, c.cell.published),
-                          figure_text(c.ours, [&](double value) { return value_text(c.cell, value); }), error_text(c),
-                          verdict(c)});
+    cells.rows.push_back(
+        {c.cell.name, c.cell.figure, value_text(c.cell, c.cell.published), ours_text(c), error_text(c), verdict(c)});
     if (!null_model) continue;
     cells.rows.back().push_back(c.cell.null_model > 0
                                     ? fmt::format("{}, {:+.0f}\u00a0%", value_text(c.cell, c.cell.null_model),
@@ -308,6 +327,11 @@ std::string reproduction_json(const Reproduction& r) {
                                 {"quantity", kQuantityNames[static_cast<std::size_t>(c.cell.quantity)]},
                                 {"published", c.cell.published}};
     item["ours"] = json_or_null(c.ours);
+    if (c.range) {
+      item["low"] = c.range->low;
+      item["high"] = c.range->high;
+      item["widest_range"] = c.widest;
+    }
     item["fitted"] = c.fitted;
     if (c.cell.source) item["source_of_the_workload"] = true;
     item["aim"] = c.cell.aim;

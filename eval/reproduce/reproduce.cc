@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
 #include "eval/reproduce/laboratory.h"
+#include "eval/target/ranges.h"
 
 namespace tandem::eval {
 namespace {
@@ -145,6 +146,35 @@ double speed_up(const RunOutcome& run, const RunOutcome& over) {
   return percentile(ratios, 0.5);
 }
 
+/// The runs that a cell is of, and its value.
+struct CellRuns {
+  const RunOutcome* run;
+  const RunOutcome* over;  // of a speed-up; else nullptr
+};
+
+std::optional<double> value_of(const Cell& cell, const RunOutcome& run, const RunOutcome* over) {
+  return over != nullptr ? speed_up(run, *over) : measure(cell.quantity, run);
+}
+
+bool is_share(Quantity quantity) {
+  return quantity == Quantity::idle_ratio || quantity == Quantity::selection_share ||
+         quantity == Quantity::predictor_share;
+}
+
+void add_range(CellOutcome& c, const CellRuns& runs, const Laboratory& laboratory, const HardwareProfile& machine) {
+  if (c.fitted || !c.ours || *c.ours <= 0 || machine.ranges.empty()) return;
+  constexpr double kLeast = 1e-9;  // a share that has become nothing
+  const TimeRange range = range_of(machine, [&](const HardwareProfile& hardware) {
+    const RunOutcome run = laboratory.replayed(*runs.run, hardware);
+    std::optional<RunOutcome> over;
+    if (runs.over != nullptr) over = laboratory.replayed(*runs.over, hardware);
+    return std::max(value_of(c.cell, run, over ? &*over : nullptr).value_or(0), kLeast);
+  });
+  const double most = is_share(c.cell.quantity) ? 1 : HUGE_VAL;
+  c.range = Interval{*c.ours * range.low, std::min(*c.ours * range.high, most)};
+  c.widest = range.widest;
+}
+
 }  // namespace
 
 OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutcome*>& known) {
@@ -236,17 +266,25 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   std::map<std::string, const RunOutcome*> known;
   for (const RunOutcome& outcome : result.runs)
     if (outcome.row.refused.empty()) known[outcome.name] = &outcome;
+  std::vector<CellRuns> cell_runs;  // by cell of the result
   for (const Cell& cell : experiment.cells) {
     if (!wanted(cell.figure) && !experiment.fitted(cell)) continue;
-    CellOutcome outcome{cell, experiment.fitted(cell), known.contains(cell.run), {}};
-    if (cell.quantity == Quantity::speed_up) {
-      outcome.fits = outcome.fits && known.contains(cell.over);
-      if (outcome.fits) outcome.ours = speed_up(*known.at(cell.run), *known.at(cell.over));
-    } else if (outcome.fits) {
-      outcome.ours = measure(cell.quantity, *known.at(cell.run));
+    CellOutcome outcome{cell, experiment.fitted(cell), known.contains(cell.run), {}, {}, {}};
+    const bool compares = cell.quantity == Quantity::speed_up;
+    outcome.fits = outcome.fits && (!compares || known.contains(cell.over));
+    CellRuns of{nullptr, nullptr};
+    if (outcome.fits) {
+      of = {known.at(cell.run), compares ? known.at(cell.over) : nullptr};
+      outcome.ours = value_of(cell, *of.run, of.over);
     }
     result.cells.push_back(std::move(outcome));
+    cell_runs.push_back(of);
   }
+  const HardwareProfile machine = laboratory.machine(values);
+  pool.parallel_for(cell_runs.size(), [&](std::size_t i) {
+    if (options.interrupted && options.interrupted()) throw Interrupted();
+    if (cell_runs[i].run != nullptr) add_range(result.cells[i], cell_runs[i], laboratory, machine);
+  });
   for (const Order& order : experiment.orders)
     if (wanted(order.figure)) result.orders.push_back(judge(order, known));
   return result;

@@ -43,15 +43,20 @@ struct RunOutcome {
   TargetRow row;                // refused: does not fit; of mixed lengths the means over the seeds
   std::vector<double> step_ms;  // by seed; of one length a single one
   TaskTimes tasks;
+  SimCalls calls;  // of the first seed, for ranges
   double tokens_per_second() const { return 1e3 * batch / row.step_ms; }
 };
 
 struct CellOutcome {
   Cell cell;
-  bool fitted = false, fits = false;    // fits: all of its runs do
-  std::optional<double> ours;           // none where a run does not fit, or has no time that it is a share of
+  bool fitted = false, fits = false;  // fits: all of its runs do
+  std::optional<double> ours;         // none where a run does not fit, or has no time that it is a share of
+  /// What `ours` may be, by the ranges of the machine's numbers but those that were fitted; none of a fitted cell.
+  std::optional<Interval> range;
+  std::string widest;                   // the number that moves it most; empty: none does
   double error_of(double value) const;  // value - published if by_difference(), else value / published - 1
   bool within_aim() const;
+  bool in_range() const { return range && range->low <= cell.published && cell.published <= range->high; }
   bool below_most() const { return ours && *ours <= cell.at_most; }
 };
 

@@ -12,10 +12,12 @@ namespace tandem::eval {
 double replayed_step(const SimCalls& calls, const HardwareProfile& profile) {
   Nanos sum = 0;
   std::uint32_t later = 0;
-  for (const StepMark& step : replay(calls, profile)) {
-    if (step.step == Device::kSetupStep || step.step == 0) continue;
-    sum += step.end - step.begin;
-    ++later;
+  for (const Trace& trace : replay(calls, profile)) {
+    for (const StepMark& step : trace.steps) {
+      if (step.step == Device::kSetupStep || step.step == 0) continue;
+      sum += step.end - step.begin;
+      ++later;
+    }
   }
   TANDEM_CHECK(later > 0 && sum > 0, "{} recorded steps after the first", later);
   return double(sum) / later;

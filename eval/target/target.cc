@@ -20,6 +20,7 @@ namespace {
 // Memory that is left for what is no weight and no KV: activations, scores, averages; the host's programs.
 constexpr double kReserved = 0.05;
 constexpr double kRoomyGb = 1e9;  // more than any batch takes
+constexpr double kMs = 1e-6;      // of a nanosecond
 
 /// Variance of what sequences of equal length attend together, beside the same if all of them were drawn: a drawn one
 /// counts as often as others share its draws.
@@ -61,32 +62,14 @@ void fill_range(const SimCalls& calls, const HardwareProfile& hardware, TargetRo
 }
 
 void fill_row(const DecodeResult& result, Nanos prefill, TargetRow& row) {
-  constexpr double kMs = 1e-6;
   row.prefill_ms = double(prefill) * kMs;
+  fill_times(result.idle.steps, row);
   std::uint64_t later = 0, touched = 0;
-  Nanos step = 0, busy = 0, idle = 0, layer0 = 0;
-  CauseTimes by_cause{};
   for (const StepIdle& s : result.idle.steps) {
-    if (s.step == Device::kSetupStep) {
-      row.setup_ms = double(s.window) * kMs;
-    } else if (s.step == 0) {
-      row.first_step_ms = double(s.window) * kMs;
-    } else {
-      ++later;
-      step += s.window;
-      busy += s.busy;
-      idle += s.idle;
-      touched += s.cost.touched;
-      for (std::size_t c = 0; c < s.by_cause.size(); ++c) by_cause[c] += s.by_cause[c];
-      for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
-    }
+    if (s.step == Device::kSetupStep || s.step == 0) continue;
+    ++later;
+    touched += s.cost.touched;
   }
-  TANDEM_CHECK(later > 0 && step > 0, "{} steps after the first took {} ns", later, step);
-  row.step_ms = double(step) * kMs / double(later);
-  row.busy_ms = double(busy) * kMs / double(later);
-  row.idle_ms = double(idle) * kMs / double(later);
-  for (std::size_t c = 0; c < by_cause.size(); ++c) row.idle_ms_by_cause[c] = double(by_cause[c]) * kMs / double(later);
-  row.layer0_idle_ms = double(layer0) * kMs / double(later);
   row.touched_bytes = double(touched) / (double(later) * double(result.sequences.size()));
   for (const DecodedSequence& s : result.sequences) {
     const double steps = double(s.steps.size()) * double(result.sequences.size());
@@ -154,6 +137,32 @@ Target simulate(const Model& shape, const HardwareProfile& hardware, const Workl
                 const TargetOptions& options, bool checked);
 
 }  // namespace
+
+void fill_times(const std::vector<StepIdle>& steps, TargetRow& row) {
+  std::uint64_t later = 0;
+  Nanos step = 0, busy = 0, idle = 0, layer0 = 0;
+  CauseTimes by_cause{};
+  for (const StepIdle& s : steps) {
+    if (s.step == Device::kSetupStep) {
+      row.setup_ms = double(s.window) * kMs;
+    } else if (s.step == 0) {
+      row.first_step_ms = double(s.window) * kMs;
+    } else {
+      ++later;
+      step += s.window;
+      busy += s.busy;
+      idle += s.idle;
+      for (std::size_t c = 0; c < s.by_cause.size(); ++c) by_cause[c] += s.by_cause[c];
+      for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
+    }
+  }
+  TANDEM_CHECK(later > 0 && step > 0, "{} steps after the first took {} ns", later, step);
+  row.step_ms = double(step) * kMs / double(later);
+  row.busy_ms = double(busy) * kMs / double(later);
+  row.idle_ms = double(idle) * kMs / double(later);
+  for (std::size_t c = 0; c < by_cause.size(); ++c) row.idle_ms_by_cause[c] = double(by_cause[c]) * kMs / double(later);
+  row.layer0_idle_ms = double(layer0) * kMs / double(later);
+}
 
 double device_kv_room(const Model& shape, const HardwareProfile& hardware) {
   return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
@@ -246,19 +255,20 @@ Target simulate(const Model& shape, const HardwareProfile& hardware, const Workl
   requests.reserve(prefixes.size());
   for (const auto& prefix : prefixes) requests.push_back({prefix.get(), options.steps});
   const std::vector<std::vector<std::int32_t>> forced(options.batch, std::vector<std::int32_t>(options.steps, 0));
-  const bool ranges = options.ranges && !hardware.ranges.empty();
+  const bool ranges = options.ranges && !hardware.ranges.empty(), records = ranges || options.calls;
   for (std::size_t m = 0; m < options.methods.size(); ++m) {
     TargetRow row;
     row.method = options.methods[m];
     try {
       const auto method = make_method(row.method);
-      if (ranges) record_calls(*device, std::min(options.steps, kRangeSteps));
+      if (records) record_calls(*device, options.calls ? options.steps : std::min(options.steps, kRangeSteps));
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
-      const SimCalls calls = ranges ? take_calls(*device) : SimCalls{};
+      SimCalls calls = records ? take_calls(*device) : SimCalls{};
       fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
       if (ranges) fill_range(calls, roomy, row);
       fill_sampling(result, options, row);
       if (options.look) options.look(result);
+      if (options.calls) options.calls(std::move(calls));
       if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())
         row = refused_row(row.method, std::move(why), /*too_large=*/true);
     } catch (const Interrupted&) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/device/profile.h"
+#include "engine/device/sim_device.h"
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/workload.h"
@@ -38,6 +39,7 @@ struct TargetOptions {
   std::function<bool()> interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
   std::function<void(const DecodeResult& result)> look;                   // shows each method's decode
+  std::function<void(SimCalls calls)> calls;  // takes what each method's decode told the device, for replays
 };
 
 struct TargetRow {
@@ -96,6 +98,9 @@ double host_kv_room(const HardwareProfile& hardware);
 /// How many sequences fit that take as much as the one of `one` does, at most `most`; 0: not even that.
 std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const TargetRow& one,
                                  std::uint32_t most);
+
+/// The row's times of setup and steps, from what was accounted of them.
+void fill_times(const std::vector<StepIdle>& steps, TargetRow& row);
 
 /// check_target's errors; a method that does not fit is a row that says so.
 Target simulate_target(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
