@@ -67,7 +67,8 @@ device-bytes what is kept on the device. Shares are of what full comes to; sever
 that no option of theirs can set take part as they are (docs/equal_bytes.md).
 
 The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
-timings.jsonl, summary.json, report.md and plot.png. docs/reading_results.md explains idle causes, columns and fields.)";
+timings.jsonl, summary.json, predicted.json (each method's step at a large shape, for tandem gate), report.md and
+plot.png. docs/reading_results.md explains idle causes, columns and fields.)";
 
 struct CompareCommand {
   SessionOptions session;

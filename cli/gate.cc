@@ -119,7 +119,7 @@ void add_gate(Command app) {
               "Points of accuracy, the loss that must be excluded for a method to pass without a doubt")
       .show_default();
   command.option("--latency-margin", arguments->latency_margin,
-                 fmt::format("Per cent that TPOT and TTFT may rise [simulated: {}; measured: {}]",
+                 fmt::format("Per cent that TPOT, TTFT and predicted steps may rise [simulated: {}; measured: {}]",
                              100 * eval::kExactMargin, 100 * eval::kMeasuredMargin));
   command
       .option("--noise", arguments->noise, "Run folder of the baseline's program again, measured; may be given again")

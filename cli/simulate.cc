@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/run.h"
 #include "cli/say.h"
 #include "cli/session.h"
 #include "cli/workload.h"

@@ -263,8 +263,9 @@ void judge_stored(const Prediction& before, const Prediction& now, double margin
     judge_step(before.row_of(pair.before->label), now.row_of(pair.now->label), shape, margin, pair, gate);
 }
 
-/// By this program, of the methods whose options differ: of the others it predicts the same step twice.
-void judge_predicted(const GateShape& at, double margin, const std::vector<Pairing>& pairs, Gate& gate) {
+/// By this program, of the methods whose options differ: of the others it would predict the same step twice. False
+/// where there are none.
+bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairing>& pairs, Gate& gate) {
   std::vector<Pairing> changed;
   std::vector<PredictedMethod> before, now;
   for (const Pairing& pair : pairs) {
@@ -274,13 +275,14 @@ void judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
     before.push_back(there);
     now.push_back(here);
   }
-  if (changed.empty()) return;
+  if (changed.empty()) return false;
   const Prediction first = predict_steps(at, before, gate.options.interrupted),
                    second = predict_steps(at, now, gate.options.interrupted);
   const std::string shape = shape_text(first.target);
   gate.predictions.push_back({shape, /*stored=*/false});
   for (const Pairing& pair : changed)
     judge_step(first.row_of(pair.before->label), second.row_of(pair.now->label), shape, margin, pair, gate);
+  return true;
 }
 
 /// Why what the runs stored cannot be judged at this shape; empty: it can.
@@ -302,10 +304,14 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
     if (const std::string why = why_not_stored(before, now, at); why.empty()) {
       judge_stored(*before, *now, margin, pairs, gate);
     } else {
-      gate.notes.push_back(why +
-                           ". This program predicted the methods whose options differ; a schedule that became slower "
-                           "between the runs' programs does not show.");
-      judge_predicted(at, margin, pairs, gate);
+      const bool predicted = judge_predicted(at, margin, pairs, gate);
+      if (predicted || before || now)
+        gate.notes.push_back(
+            fmt::format("{}. {}", why,
+                        predicted ? "This program predicted the methods whose options differ; a schedule that became "
+                                    "slower between the runs' programs does not show."
+                                  : "No method's options differ, so that this program would predict equal steps: none "
+                                    "were compared."));
     }
   }
   const std::optional<Prediction> before = stored_target(baseline.path(), gate.baseline),

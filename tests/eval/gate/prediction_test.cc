@@ -15,7 +15,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 const GateShape kSmall{"llama-3.2-1b", "h100", 1, 1024};
