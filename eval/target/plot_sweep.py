@@ -79,7 +79,7 @@ def draw_panels(sweep, methods, folder):
         rate.set_title(wrapped(title, 40), fontsize=9, loc="left")
         idle.set_ylim(0, 100)
         idle.set_xlabel(name, loc="left")
-    panels[0][0].set_ylabel(f"tokens/s (bars: range), simulated, {sweep['model']}")
+    panels[0][0].set_ylabel(f"tokens/s, simulated (bars: range), {sweep['model']}")
     panels[1][0].set_ylabel("device idle, % of a decode step")
     line_legend(figure, methods)
     save(figure, folder, "plot", bbox_inches="tight")
@@ -130,7 +130,7 @@ def draw_machines(sweep, methods, machines, folder):
     name = batch_name(batch, sweep)
     sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} x {context}"
     absent = "does not fit, too slow, refused or not simulated" if batch == "max" else "does not fit, refused or not simulated"
-    axes.set_xlabel(wrapped(f"tokens/s and their range, simulated, {sweep['model']}, {sequences}; \u2013: {absent}", 100), loc="left")
+    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; below: their range; \u2013: {absent}", 100), loc="left")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
     bar.set_ticklabels(["0 %", "50 %", "100 %"])
     bar.set_label("of the machine's fastest method")

@@ -148,6 +148,10 @@ TEST(Reproduce, FitsOneCellAndPredictsTheOthers) {
   const auto rate = [&](std::size_t run) { return 1e3 * result.runs[run].batch / result.runs[run].row.step_ms; };
   EXPECT_DOUBLE_EQ(result.cells[1].ours.value(), rate(1) / rate(0));
   EXPECT_EQ(result.cells[1].within_aim(), std::abs(*result.cells[1].ours / 2 - 1) <= 0.25);
+  EXPECT_FALSE(result.cells[0].range) << "a fitted cell is what it was fitted to";
+  ASSERT_TRUE(result.cells[1].range);
+  EXPECT_LT(result.cells[1].range->low, *result.cells[1].ours);
+  EXPECT_GT(result.cells[1].range->high, *result.cells[1].ours);
   EXPECT_EQ(result.runs[2].batch, 4u);  // of a room for many more
   ASSERT_EQ(result.orders.size(), 3u);
   EXPECT_TRUE(result.orders[0].holds);
