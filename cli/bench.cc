@@ -41,7 +41,8 @@ the median round, the least and the most. Below it is where the time of all roun
 and FLOPs that the operations declare. The first round warms up and is not counted. Several methods decode behind the
 same prefill and take turns round by round; the speed-up is over the first. Trust a figure when least and most lie close
 together: other work on the machine shows there. The last lines have the time of loading and the memory of this process,
-weights and KV included.)";
+weights and KV included. --out is written anew after every measured round of a method, so that a run that is ended
+leaves what was finished, marked as unfinished.)";
 
 constexpr const char* kPrefillFooter = R"(
 Examples:
@@ -56,14 +57,15 @@ Examples:
   tandem bench kernels                                         the CPU's kernels
   tandem bench kernels --kernel swiglu --threads 1
   tandem bench kernels --kernel gather --shape '512 pieces' --device cuda
+  tandem bench kernels --case 'swiglu:n 1,' --case 'top_k:256 rows'
   tandem bench kernels --device cuda --out kernels.json        the GPU's
   tandem bench kernels --device cuda --check                   whether they are right at these shapes
 
 Each kernel at the shapes of a model of 8B parameters (the tests check it at smaller ones, --check at these): the time
 of one call (median, least and most of --rounds rounds), the rates at which it moves what it must and computes, and its
-share of what the machine attains in the same rounds. A case that fails says so in its row, the others go on, and the
-exit code is 3. --out is written anew after every case, so that a run that is ended leaves what was finished, marked
-as unfinished.)";
+share of what the machine attains in the same rounds. --case measures only the cases that it names, in the order given.
+A case that fails says so in its row, the others go on, and the exit code is 3. --out is written anew after every case,
+so that a run that is ended leaves what was finished, marked as unfinished.)";
 
 struct BenchArguments {
   SessionOptions session;
@@ -97,11 +99,19 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   options.engine = session.engine;
   Progress progress("measuring", Progress::standard(arguments.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  bool written = false;
+  const auto write = [&](eval::Latency result) {
+    result.loading = {.seconds = session.load_seconds, .huge_page_bytes = session.huge_page_bytes};
+    eval::write_file(arguments.out, eval::latency_json(result));
+    written = true;
+  };
+  if (!arguments.out.empty()) options.after_round = write;
   eval::Latency result;
   try {
     result = measure(options, session.model, *session.device, *session.pool);
   } catch (const Interrupted&) {
     progress.finish();
+    if (written) throw_run_error("Interrupted; {} has the rounds that were finished.", arguments.out);
     throw RunError("Interrupted; nothing was written.");
   } catch (...) {
     progress.finish();
@@ -112,7 +122,7 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   print("{}", eval::latency_text(result));
   session.weights->check_bytes();
   if (!arguments.out.empty()) {
-    eval::write_file(arguments.out, eval::latency_json(result));
+    write(result);
     print("\n{}: every round, as JSON\n", arguments.out);
   }
   check_stdout();
@@ -231,6 +241,11 @@ void add_bench(Command app) {
   kernels.option("--device", measured->device, "cpu or cuda").show_default();
   kernels.option("--kernel", measured->options.kernel, "Only this one, for example swiglu");
   kernels.option("--shape", measured->options.shape, "Only cases whose shape has this text, for example 'n 4096'");
+  kernels
+      .option("--case", measured->options.cases,
+              "Only the case KERNEL:SHAPE, or all whose shape has this text where none is called so; may be given "
+              "again")
+      .repeatable();
   kernels.option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
       .show_default();
   kernels.option("--rounds", measured->options.rounds, "Measured rounds of each").show_default();

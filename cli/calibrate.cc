@@ -25,8 +25,8 @@ that it was not measured and is the base's. The table has both beside each other
 the comparison that the profile will predict. hardware/profiles/README.md explains the fields.)";
 
 struct CalibrateArguments {
-  std::string probe, base, out, title;
-  std::vector<std::string> kernels;
+  std::string base, out, title;
+  std::vector<std::string> probes, kernels;
   unsigned threads = 0;
   bool graphs = false, force = false;
 };
@@ -36,11 +36,14 @@ void calibrate(const CalibrateArguments& arguments) {
     throw_input_error("--out is '{}'; a profile is a .json file, and its name is the profile's.", arguments.out);
   if (arguments.out.find(',') != std::string::npos)
     throw_input_error("--out is '{}': --hw takes names with commas between, so a profile's has none.", arguments.out);
-  std::vector<std::string> inputs = {arguments.probe, arguments.base};
+  std::vector<std::string> inputs = arguments.probes;
+  inputs.push_back(arguments.base);
   inputs.insert(inputs.end(), arguments.kernels.begin(), arguments.kernels.end());
   check_new_file(arguments.out, arguments.force, inputs);
   const HardwareProfile base = load_profile(arguments.base);
-  const hardware::ProbeReport probe = hardware::read_probe(arguments.probe);
+  hardware::ProbeReport probe = hardware::read_probe(arguments.probes.at(0));
+  for (std::size_t i = 1; i < arguments.probes.size(); ++i)
+    hardware::add_probe(probe, hardware::read_probe(arguments.probes[i]));
   std::vector<hardware::KernelReport> kernels;
   kernels.reserve(arguments.kernels.size());
   for (const std::string& file : arguments.kernels) kernels.push_back(hardware::read_kernels(file));
@@ -59,7 +62,11 @@ void calibrate(const CalibrateArguments& arguments) {
 void add_calibrate(Command app) {
   Command command = app.subcommand("calibrate", "A hardware profile from what was measured on a machine");
   auto arguments = std::make_shared<CalibrateArguments>();
-  command.option("--probe", arguments->probe, "What tandem-probe wrote on the machine, JSON").required();
+  command
+      .option("--probe", arguments->probes,
+              "What tandem-probe wrote on the machine, JSON; may be given again, for runs of other sections")
+      .required()
+      .repeatable();
   command.option("--kernels", arguments->kernels,
                  "What `tandem bench kernels --out` wrote there; may be given again, for the GPU and for other "
                  "numbers of threads");

@@ -1,38 +1,33 @@
 #!/usr/bin/env bash
-# Everything that a GPU is needed for, on the machine that has one: the kernels' tests on the real device, those of the
-# engine and its methods on it, the time of a decode step with each method, the machine's rates (tandem-probe), the
-# kernels' speed, those of the CPU's that a profile needs, the machine's hardware profile made from them (tandem
-# calibrate), the kernels' results at the shapes of an 8B model, what ncu says of them, and the tests under
-# compute-sanitizer.
+# Tests and measures what needs a GPU, on the machine that has one.
 #
-#   kernels_on_gpu.sh [step ...]      only these, in the order given; all of them, in the order they have here:
-#                                     info tests engine decode probe bench cpu profile check ncu memcheck synccheck
-#                                     initcheck racecheck
+#   kernels_on_gpu.sh [first | second | step ...]     default: first
 #
-# All of them take longer than ten minutes and leave many files. Where a command may run no longer, four calls with
-# PACK=1, whose steps are over in time whatever they take (each replaces the packed results of the one before in $OUT):
-#   kernels_on_gpu.sh info tests engine decode
-#   kernels_on_gpu.sh probe bench cpu profile     # in one call: profile reads what the others left
-#   kernels_on_gpu.sh check ncu
-#   kernels_on_gpu.sh memcheck synccheck initcheck racecheck
-# What matters least comes last: with every cap reached they are 9, 9, 5 1/3 and 9 minutes, more than half an hour with
-# the starts. Where a GPU is there for a quarter of an hour: `LIMIT=400 ... info tests engine decode`, then
-# `LIMIT=330 ... probe bench profile`, and the rest another time. Where LIMIT is given and less than the steps may take
-# together, each has its share of what is left. Where another program computes on the GPU meanwhile (scripts/train_on_gpu.sh), times are of a
-# part of it: run info, engine and tests beside it (engine first, while torch is still loaded: some of its tests are of time)
-# and the others behind it; a verdict says of a step that it was not alone. `tandem calibrate` makes the profile anywhere.
+# first, at most 570 s:
+#   info          GPU, memory, and the start of a process with all kernels loaded and with none
+#   tests         the device's waits, and the kernels that every method needs
+#   probe         the machine's rates (tandem-probe): hand-off, link, memory, launches, products
+#   bench         the most important kernel cases at the shapes of an 8B model
+#   ncu           ncu's report of three kernels
+#   decode        a decode step of an 8B model behind 32K tokens, by method, batch 8 and batch 1
+#   profile       the profile for --hw, from what probe, bench and cpu left in the same call
+# second, at most 200 s:
+#   connections   the device's waits where all streams share one queue of the driver
+#   batched       thousands of batched copies, then the same pieces one by one
+#   memcheck, synccheck   attention under compute-sanitizer
+#   engine        every method on the GPU beside the simulated device
+# Only by name, since each takes minutes: alltests (all kernels), check (all kernels at the shapes that bench measures,
+# beside their oracles), cpu (what a profile needs of the CPU), racecheck, initcheck.
 #
-# Runs the programs beside it where it lies in a bundle (scripts/bundle.sh), else those of build/cuda, else those of a bundle in
-# build/bundle-thin. They must be built with CUDA. Results go to
-# $OUT, by default results/gpu here: a text file per step, tests*.json, properties*.json, engine*.json, decode-*.json,
-# probe.json, kernels.json and
-# checks.json (both with what was finished, where the step was not), cpu-*.json, measured.json (the profile, for --hw),
-# ncu's report of each attention kernel, gather, rms_norm and prepare_qkv (NAME.ncu-rep), and summary.json with each
-# step's verdict (ok, failed, or why it did not run).
-# PACK=1: as summary.json and kernels.tar.gz, which is renewed after every step and every 30 s of one and has all of
-# them; where that would be 15 MB or more, all but the largest NAME.ncu-rep, which summary.json names as left_out. A step has a time of its own
-# (cap_of below), and LIMIT is the seconds that all of it may take (540): what is left then is not run. Exit code: 0 all
-# that ran is ok, 1 something failed, 2 bad usage or no program.
+# The programs are those beside this script in a bundle (scripts/bundle.sh), else those of build/cuda, else those of
+# build/bundle-thin. They must be built with CUDA.
+#
+# OUT     folder of the results (default results/gpu): STEP.txt of each step, JSON files, NAME.ncu-rep, and summary.json
+#         with each step's verdict: ok, failed, or why it did not run, and whether another program used the GPU
+# PACK=1  leaves only summary.json and kernels.tar.gz there, renewed after every step and every 30 s of one. ncu's reports
+#         that would make the archive larger than 15 MB are left out and named in summary.json.
+# LIMIT   seconds that all steps may take (570). Where they may need more, each has its share; profile is always run.
+# Exit code: 0 all that ran is ok, 1 something failed, 2 bad usage or no program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 base=$(dirname "$here")
@@ -41,26 +36,22 @@ if [ -x "$here/bin/tandem" ]; then
 elif [ ! -x "$base/build/cuda/bin/tandem" ] && [ -x "$base/build/bundle-thin/bin/tandem" ]; then
   bin=$base/build/bundle-thin/bin
 fi
-if [ -n "${bin:-}" ]; then
-  tandem=$bin/tandem cases=$bin/test_kernel_cases properties=$bin/test_kernels_cuda
-  probe=$bin/tandem-probe methods=$bin/test_methods_cuda device=$bin/test_cuda_device_gpu
-else
-  tandem=$base/build/cuda/bin/tandem cases=$base/build/cuda/tests/eval/test_kernel_cases
-  properties=$base/build/cuda/tests/engine/kernels/test_kernels_cuda probe=$base/build/cuda/bin/tandem-probe
-  methods=$base/build/cuda/tests/methods/test_methods_cuda device=$base/build/cuda/tests/engine/device/test_cuda_device_gpu
-fi
+built() { if [ -n "${bin:-}" ]; then echo "$bin/${1##*/}"; else echo "$base/build/cuda/$1"; fi; }
+tandem=$(built bin/tandem) probe=$(built bin/tandem-probe) cases=$(built tests/eval/test_kernel_cases)
+properties=$(built tests/engine/kernels/test_kernels_cuda) methods=$(built tests/methods/test_methods_cuda)
+device=$(built tests/engine/device/test_cuda_device_gpu)
 for program in "$tandem" "$cases" "$properties" "$probe" "$device" "$methods"; do
   if [ ! -x "$program" ]; then
     echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2
     exit 2
   fi
 done
-if ! "$tandem" info | grep -q 'CUDA parts  *yes'; then
+if ! grep -q 'CUDA parts  *yes' < <(CUDA_MODULE_LOADING=LAZY timeout 20 "$tandem" info); then
   echo "kernels_on_gpu.sh: $tandem was built without CUDA; build the cuda preset, or its bundle." >&2
   exit 2
 fi
 out=${OUT:-$base/results/gpu}
-limit=${LIMIT:-540}
+limit=${LIMIT:-570}
 mkdir -p "$out"
 results=$out
 if [ "${PACK:-0}" = 1 ]; then
@@ -77,19 +68,32 @@ if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) != *libcublas.so.13*
   fi
 fi
 
-known=(info tests engine decode probe bench cpu profile check ncu memcheck synccheck initcheck racecheck)
+first=(info tests probe bench ncu decode profile)
+second=(connections batched memcheck synccheck engine)
+# Seconds that a step may take at most, so that one that hangs does not take the others' time.
+declare -A cap=([info]=20 [tests]=45 [probe]=130 [bench]=95 [ncu]=40 [decode]=220 [profile]=10
+  [connections]=30 [batched]=40 [memcheck]=35 [synccheck]=35 [engine]=60
+  [alltests]=200 [check]=200 [cpu]=180 [racecheck]=130 [initcheck]=130)
 steps=("$@")
-if [ $# = 0 ]; then steps=("${known[@]}"); fi
+if [ "$*" = first ] || [ $# = 0 ]; then steps=("${first[@]}"); fi
+if [ "$*" = second ]; then steps=("${second[@]}"); fi
 for step in "${steps[@]}"; do
-  if [[ ! " ${known[*]} " == *" $step "* ]]; then
-    echo "kernels_on_gpu.sh: there is no step '$step'; there are ${known[*]}." >&2
+  if [ -z "${cap[$step]:-}" ]; then
+    echo "kernels_on_gpu.sh: there is no step '$step'; there are ${first[*]} ${second[*]} alltests check cpu racecheck initcheck." >&2
     exit 2
   fi
 done
 
+set -a  # the steps run in shells of their own
+# Too little memory for the decode step's KV shows here, and what it costs to load cuBLASLt's thousands of kernels.
 step_info() {
-  "$tandem" info
-  if command -v nvidia-smi >/dev/null; then nvidia-smi -q; fi
+  local loading
+  free -g || true
+  if command -v nvidia-smi >/dev/null; then within 5 nvidia-smi || true; fi
+  for loading in EAGER LAZY; do
+    echo "tandem info, CUDA_MODULE_LOADING=$loading"
+    time CUDA_MODULE_LOADING=$loading within 8 "$tandem" info
+  done
 }
 # A program for so many SECONDS, or what is left of its step. `timeout` gives it a process group of its own, which it
 # ends as a whole, a tool's program with the tool; what ends the step would not reach it, so it is over before that.
@@ -111,16 +115,6 @@ run_whole() {
   shift 2
   within "$seconds" "$@" --gtest_output="json:$out/$name.json"
 }
-# A kernel that touches memory it should not leaves every later case of the process without a device: a program that
-# fails is run again in sixteen parts, which tell the case from the others.
-run_parts() {
-  local name=$1 part bad=0
-  shift
-  for part in $(seq 0 15); do
-    GTEST_TOTAL_SHARDS=16 GTEST_SHARD_INDEX=$part within 30 "$@" --gtest_output="json:$out/$name-$part.json" || bad=1
-  done
-  echo "$name: failed as a whole; in parts: $([ "$bad" = 0 ] && echo "no part did" || echo "see above")"
-}
 # A run in which the device's cases were skipped has checked nothing.
 none_skipped() {
   if grep -qs '"result": "SKIPPED"' "$@"; then
@@ -128,165 +122,168 @@ none_skipped() {
     return 1
   fi
 }
-# Parts come when every program has had its turn.
+# Waits of streams and threads first: where they do not work nothing else does. Of the cases, products show whether
+# cuBLASLt is found, and each instance of attention whether its registers let it be launched.
 step_tests() {
-  local wrong=() filter='--gtest_filter=*cuda*:KernelCases.*'
-  run_whole tests 80 "$cases" "$filter" || wrong+=(tests)
-  run_whole properties 50 "$properties" || wrong+=(properties)
-  if [[ " ${wrong[*]} " == *" tests "* ]]; then run_parts tests "$cases" "$filter"; fi
-  if [[ " ${wrong[*]} " == *" properties "* ]]; then run_parts properties "$properties"; fi
-  none_skipped "$out"/tests*.json "$out"/properties*.json || wrong+=(skipped)
-  [ ${#wrong[@]} = 0 ]
+  local bad=0 filter= kernel
+  for kernel in linear decode_attention prefill_attention token_scores gather scatter_to_host top_k; do
+    filter+=":*/cuda_${kernel}_*"
+  done
+  run_whole device 20 "$device" || bad=1
+  run_whole tests 35 "$cases" --gtest_filter="${filter:1}" || bad=1
+  none_skipped "$out/device.json" "$out/tests.json" && return "$bad"
 }
-# Who waits for whom, streams and threads of the host, then every method beside the simulated device.
-step_engine() {
-  local wrong=()
-  run_whole engine-device 60 "$device" || wrong+=(device)
-  run_whole engine 105 "$methods" || wrong+=(engine)
-  if [[ " ${wrong[*]} " == *" engine "* ]]; then run_parts engine "$methods"; fi
-  none_skipped "$out"/engine*.json || wrong+=(skipped)
-  [ ${#wrong[@]} = 0 ]
+step_alltests() {
+  local bad=0
+  run_whole alltests 110 "$cases" --gtest_filter='*cuda*:KernelCases.*' || bad=1
+  run_whole properties 80 "$properties" || bad=1
+  none_skipped "$out/alltests.json" "$out/properties.json" && return "$bad"
 }
-# Times of a decode step at the shape of a published model with random weights, with each method: first
-# figures, whose parts by operation say where to look. Those that choose by queries choose among random ones. Each for no
-# longer than its own time; those that wait for the host come last.
-step_decode() {
-  local bad=0 method began
-  rm -f "$out"/decode-*.json
-  for method in full streaming quest:budget=4096 tova:budget=4096 h2o asyncspade:budget=4096 full-offload gpu-fetch infinigen \
-    hgca scoutattention:budget=4096 fluxion:bgt=0.1 hybrid-fixed full-host; do
-    began=$SECONDS
-    within 45 "$tandem" bench decode --device cuda --model synthetic:llama-3.2-1b \
-      --context 32K --method "$method" --steps 16 --rounds 3 --device-kv 4G --host-kv 4G --quiet --force \
-      --out "$out/decode-${method%%:*}.json" || { echo "$method: exit code $?"; bad=1; }
-    echo "$method: $((SECONDS - began)) s"
+# Every method beside the simulated device.
+step_engine() { run_whole engine 105 "$methods" && none_skipped "$out/engine.json"; }
+# Waits that the driver does not know of must not depend on the number of its queues.
+step_connections() {
+  CUDA_DEVICE_MAX_CONNECTIONS=1 run_whole connections 40 "$device" && none_skipped "$out/connections.json"
+}
+# Some drivers crash or hang in batched copies. If only the first fails, set TANDEM_BATCHED_COPIES=0.
+step_batched() {
+  local bad=0 batched
+  for batched in 1 0; do
+    TANDEM_BATCHED_COPIES=$batched within 16 "$tandem" bench kernels --device cuda --rounds 80 --quiet --force \
+      --case 'gather:512 pieces of 8192, DMA' --case 'scatter_to_host:512 pieces of 8192, DMA' \
+      --out "$out/batched-$batched.json" || { echo "TANDEM_BATCHED_COPIES=$batched: exit code $?"; bad=1; }
   done
   return "$bad"
 }
-# Writes its file after every section; what does not fit is named in it.
+# Methods take turns behind one prefill; the file keeps every finished round. Loading shows how long it takes to pin the
+# host's KV, gpu-fetch reads it at random. If none has a figure, full runs alone.
+decode_batch() {
+  local batch=$1 seconds=$2 device_kv=$3 host_kv=$4 file=$out/decode-batch$1.json methods bad=0
+  rm -f "$file"
+  for methods in full,quest:budget=4096,gpu-fetch,scoutattention:budget=4096,full-host,hgca full; do
+    within "$seconds" "$tandem" bench decode --device cuda --model synthetic:llama-3.1-8b --context 32K \
+      --batch "$batch" --method "$methods" --steps 8 --rounds 3 --device-kv "$device_kv" --host-kv "$host_kv" \
+      --quiet --force --out "$file" && return "$bad"
+    echo "batch $batch: exit code $?, with $methods"
+    if [ -s "$file" ]; then break; fi
+    bad=1 seconds=50 host_kv=1G  # too little memory to pin is a reason, too
+  done
+  return 1
+}
+step_decode() {
+  local bad=0
+  decode_batch 8 115 64G 48G || bad=1
+  decode_batch 1 85 12G 8G || bad=1
+  return "$bad"
+}
+# A process for each, so that a device that hangs in one leaves the others. A section has its share of --seconds: 20 of
+# 160, 45 of 180, 46 of 125. The hand-off's spread shows threads that sleep, or that yield in a virtual machine.
 step_probe() {
-  local seconds=$((step_seconds > 230 ? 200 : step_seconds > 50 ? step_seconds - 30 : 20))
-  rm -f "$out/probe.json"
-  "$probe" --seconds "$seconds" --out "$out/probe.json"
+  local bad=0 name sections seconds most
+  rm -f "$out"/probe-*.json
+  while read -r name sections seconds most; do
+    within $((most * step_seconds / 130)) "$probe" --sections "$sections" --seconds $((seconds * step_seconds / 130)) \
+      --out "$out/probe-$name.json" </dev/null || bad=1
+  done <<'PROBES'
+handoff handoff 160 32
+link link 180 55
+rates bandwidth,launch,calls,gemm 125 60
+PROBES
+  return "$bad"
 }
 # Without products by cuBLASLt: its kernels are not ours, and would take most of the time. Loaded lazily, for the programs
 # load all that they link otherwise, cuBLASLt's thousands of kernels too, which the tool would go through.
-sanitize_one() {
-  local seconds=$1
-  shift
-  CUDA_MODULE_LOADING=LAZY within "$seconds" compute-sanitizer --error-exitcode 9 "$@"
-}
 sanitize() {
-  local seconds=$1 tool=$2 bad=0
+  local tool=$1 seconds=$2
   shift 2
-  sanitize_one "$seconds" --tool "$tool" "$@" "$properties" --gtest_color=no || bad=1
-  sanitize_one "$seconds" --tool "$tool" "$@" "$cases" --gtest_filter='*cuda*-*cuda_linear*' || bad=1
-  return "$bad"
+  CUDA_MODULE_LOADING=LAZY within "$seconds" compute-sanitizer --error-exitcode 9 --tool "$tool" "$@"
 }
-# The engine's launches too: what they name lies where only they put it. Its products are cuBLASLt's, which asks the
-# driver for what an older one does not have: such errors are its own.
-step_memcheck() {
+sanitize_attention() { sanitize "$1" 40 "$cases" --gtest_filter='*/cuda_decode_attention_*:*/cuda_prefill_attention_*'; }
+sanitize_all() {
   local bad=0
-  sanitize 60 memcheck --leak-check full || bad=1
-  sanitize_one 90 --tool memcheck --report-api-errors no "$methods" --gtest_filter='*OnGpu*' || bad=1
+  sanitize "$1" 60 "$properties" || bad=1
+  sanitize "$1" 60 "$cases" --gtest_filter='*cuda*-*cuda_linear*' || bad=1
   return "$bad"
 }
-step_racecheck() { sanitize 60 racecheck; }
-step_synccheck() { sanitize 50 synccheck; }
+step_memcheck() { sanitize_attention memcheck; }
+# Instructions that a whole warp must reach together: the emulator cannot see them.
+step_synccheck() { sanitize_attention synccheck; }
+step_racecheck() { sanitize_all racecheck; }
 # Poison would be a write to what nobody wrote.
-step_initcheck() { TANDEM_POISON=0 sanitize 50 initcheck; }
+step_initcheck() { TANDEM_POISON=0 sanitize_all initcheck; }
 # At the shapes that are measured: the tests' are small.
 step_check() { "$tandem" bench kernels --device cuda --check --quiet --force --out "$out/checks.json"; }
+# tests/eval/kernels/bench_test.cc compares these lists with the cases that there are.
 step_bench() {
+  local line named=()
+  while read -r line; do named+=(--case "$line"); done <<'CASES'
+decode_attention:batch 8 x 32768, 32/8 heads, D 128, bf16
+decode_attention:batch 1 x 32768, 32/8 heads, D 128, bf16
+linear:n 1, 4096 to 14336, bf16, result f32
+linear:n 8, 4096 to 14336, bf16, result f32
+linear:n 16, 4096 to 14336, bf16, result f32
+prefill_attention:n 512 at 24576, 32/8 heads, D 128, bf16
+prefill_attention:n 8192 at 0, 32/8 heads, D 128, bf16
+gather:512 pieces of 8192, DMA
+gather:512 pieces of 8192, zero copy
+gather:512 pieces of 65536, DMA
+gather:512 pieces of 65536, zero copy
+score_blocks:batch 64 x 2048 blocks, 32/8 heads, D 128, bf16
+top_k:256 rows, 64 of 2048
+sample_tokens:8 rows, 131072 tokens, top-p
+CASES
   rm -f "$out/kernels.json"
-  "$tandem" bench kernels --device cuda --quiet --force --out "$out/kernels.json"
+  "$tandem" bench kernels --device cuda --quiet --force "${named[@]}" --out "$out/kernels.json"
 }
-# Of the CPU's kernels what the profile needs: by one thread a rate, by all a share of the memory's bandwidth.
+# What a profile needs of the CPU: by one thread a rate, by all a share of the memory's bandwidth.
 step_cpu() {
   local bad=0 kernel threads
-  rm -f "$out"/cpu-*.json
+  rm -f "$out"/cpu-*.json "$out/probe-cpu.json"
+  within 40 "$probe" --sections dram,cpu_attention --seconds 150 --out "$out/probe-cpu.json" || bad=1
   for kernel in score_blocks decode_attention contiguous_attention; do
     for threads in 1 0; do
-      "$tandem" bench kernels --kernel "$kernel" --threads "$threads" --quiet --force --out "$out/cpu-$kernel-$threads.json" || bad=1
+      within 20 "$tandem" bench kernels --kernel "$kernel" --threads "$threads" --quiet --force \
+        --out "$out/cpu-$kernel-$threads.json" || bad=1
     done
   done
   return "$bad"
 }
 # From what the steps before left. What they did not measure is that of the shipped profile of such a GPU.
 step_profile() {
-  local kernels=() file name like=h200
+  local measured=() file name like=h200
   name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1 || true)
   case $name in
-    *H100*) like=h100 ;;
-    *GH200*) like=gh200 ;;
-    *B200*) like=b200 ;;
-    *L40S*) like=l40s ;;
-    *"RTX PRO 6000"*) like=rtx-pro-6000 ;;
-    *"RTX 5090"*) like=rtx-5090 ;;
-    *"RTX 4090"*) like=rtx-4090 ;;
-    *A100*) like=fluxion-a100 ;;
-    *A6000*) like=hgca-a6000 ;;
+    *GH200*) like=gh200 ;; *H100*) like=h100 ;; *B200*) like=b200 ;; *A100*) like=fluxion-a100 ;; *A6000*) like=hgca-a6000 ;;
+    *"RTX PRO 6000"*) like=rtx-pro-6000 ;; *"RTX 5090"*) like=rtx-5090 ;; *"RTX 4090"*) like=rtx-4090 ;; *L40S*) like=l40s ;;
   esac
   echo "What is not measured is $like's (GPU: ${name:-none})."
-  if [ ! -s "$out/probe.json" ]; then
-    echo "There is no probe.json: run the step probe, too."
-    return 1
-  fi
-  for file in "$out"/kernels.json "$out"/cpu-*.json; do
-    if [ -s "$file" ]; then kernels+=(--kernels "$file"); fi
+  for file in "$out"/probe-*.json; do
+    if [ -s "$file" ]; then measured+=(--probe "$file"); fi
   done
-  "$tandem" calibrate --probe "$out/probe.json" ${kernels[@]+"${kernels[@]}"} --base "$like" --out "$out/measured.json" --force
+  for file in "$out"/kernels.json "$out"/cpu-*.json; do
+    if [ -s "$file" ]; then measured+=(--kernels "$file"); fi
+  done
+  "$tandem" calibrate "${measured[@]}" --base "$like" --out "$out/measured.json" --force
 }
 # The clocks stay as they are: by default ncu would lower them, and the figures would be of another machine. Where it may
-# not read the counters, or no kernel ran, ncu can end well without a report. Each kernel at one large shape: small ones
-# show what a launch costs. A copy by DMA is no kernel.
+# not read the counters, or no kernel ran, ncu can end well without a report.
 step_ncu() {
-  local bad=0 k shape
-  while IFS=: read -r k shape; do
+  local bad=0 line k
+  while read -r line; do
+    k=${line%%:*}
     rm -f "$out/$k.ncu-rep"
-    CUDA_MODULE_LOADING=LAZY within 45 ncu --clock-control none --force-overwrite --export "$out/$k" \
-      --launch-skip 2 --launch-count 3 --set full --kernel-name 'regex:attention|token_scores|gather|rms_norm|prepare_qkv' \
-      "$tandem" bench kernels --device cuda --kernel "$k" --shape "$shape" --quiet --rounds 1 </dev/null || bad=1
-    if [ ! -s "$out/$k.ncu-rep" ]; then
-      echo "$k: ncu left no report."
-      bad=1
-    fi
-  done <<'END'
-decode_attention:batch 8 x 32768, 32/8 heads, D 128, bf16
-prefill_attention:n 8192 at 0, 32/8 heads, D 128, bf16
-token_scores:batch 8 x 32768, 32/8 heads, D 128, bf16
-gather:512 pieces of 8192, zero copy
-rms_norm:n 4096, d 4096, weight bf16, out bf16
-prepare_qkv:n 4096, heads 32/8 of 128, KV bf16, in pages
-END
+    CUDA_MODULE_LOADING=LAZY within 12 ncu --clock-control none --force-overwrite --export "$out/$k" \
+      --launch-skip 2 --launch-count 2 --set full --kernel-name 'regex:attention|score_blocks' \
+      "$tandem" bench kernels --device cuda --case "$line" --quiet --rounds 1 </dev/null || bad=1
+    [ -s "$out/$k.ncu-rep" ] || { echo "$k: ncu left no report."; bad=1; }
+  done <<'CASES'
+decode_attention:batch 1 x 32768, 32/8 heads, D 128, bf16
+prefill_attention:n 512 at 24576, 32/8 heads, D 128, bf16
+score_blocks:batch 64 x 2048 blocks, 32/8 heads, D 128, bf16
+CASES
   return "$bad"
 }
-# Seconds that a step may take at most, so that one that hangs does not take the others' time.
-cap_of() {
-  case $1 in
-    info) echo 30 ;;
-    tests) echo 200 ;;
-    engine) echo 180 ;;
-    decode) echo 300 ;;
-    probe) echo 250 ;;
-    check) echo 200 ;;
-    bench) echo 200 ;;
-    cpu) echo 80 ;;
-    profile) echo 10 ;;
-    memcheck) echo 215 ;;
-    synccheck | initcheck) echo 105 ;;
-    racecheck) echo 125 ;;
-    *) echo 120 ;;
-  esac
-}
-tool_of() {
-  case $1 in
-    memcheck | racecheck | synccheck | initcheck) echo compute-sanitizer ;;
-    ncu) echo ncu ;;
-    *) echo bash ;;
-  esac
-}
-export -f step_info within run_whole run_parts none_skipped step_tests step_engine step_decode step_probe sanitize_one sanitize step_memcheck step_racecheck step_synccheck step_initcheck step_check step_bench step_cpu step_profile step_ncu
+set +a
 export tandem cases properties device methods probe out
 export step_seconds=$limit
 
@@ -340,15 +337,16 @@ run=run_packing
 if [ "$out" = "$results" ]; then run=run_step; fi
 for ((at = 0; at < ${#steps[@]}; ++at)); do
   step=${steps[$at]}
-  start=$SECONDS left=$((limit - SECONDS)) time=$(cap_of "$step") beside= together=0
-  for later in "${steps[@]:at}"; do together=$((together + $(cap_of "$later"))); done
-  if [[ " ${steps[*]:at+1} " == *" profile "* ]]; then left=$((left - $(cap_of profile))); fi  # the last, and the shortest
+  start=$SECONDS left=$((limit - SECONDS)) time=${cap[$step]} beside= together=0
+  for later in "${steps[@]:at}"; do together=$((together + cap[$later])); done
+  if [[ " ${steps[*]:at+1} " == *" profile "* ]]; then left=$((left - cap[profile])); fi  # the last, and the shortest
   if [ -n "${LIMIT:-}" ] && [ "$left" -lt "$together" ]; then time=$((time * left / together)); fi
   if [ "$left" -lt "$time" ]; then time=$left; fi
   if [ "$time" -lt 5 ]; then time=5; fi
   if shared_gpu; then beside=", beside another program on the GPU"; fi
-  if ! command -v "$(tool_of "$step")" >/dev/null; then
-    verdict="not run: there is no $(tool_of "$step") here"
+  case $step in ncu) tool=ncu ;; *?check) tool=compute-sanitizer ;; *) tool=bash ;; esac
+  if ! command -v "$tool" >/dev/null; then
+    verdict="not run: there is no $tool here"
   elif [ "$left" -lt 5 ]; then
     verdict="not run: the $limit s of all steps are over"
   elif step_seconds=$time && "$run" "$step"; then

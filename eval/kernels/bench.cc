@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -132,9 +133,37 @@ std::string machine_of(KernelTarget target, const ThreadPool& pool) {
                      to_string(active_isa()));
 }
 
+/// Those that `options.cases` names, in that order.
+std::vector<KernelCase> named_cases(const KernelBenchOptions& options) {
+  std::vector<KernelCase> named;
+  for (const std::string& text : options.cases) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
+      throw_input_error("--case is '{}': write KERNEL:SHAPE, for example 'swiglu:n 1,'.", text);
+    KernelBenchOptions one;
+    one.target = options.target;
+    one.kernel = text.substr(0, colon);
+    one.shape = text.substr(colon + 1);
+    std::vector<KernelCase> found = bench_cases(one);
+    const auto whole =
+        std::find_if(found.begin(), found.end(), [&](const KernelCase& each) { return each.shape == one.shape; });
+    if (whole != found.end()) {
+      named.push_back(std::move(*whole));
+    } else {
+      std::move(found.begin(), found.end(), std::back_inserter(named));
+    }
+  }
+  return named;
+}
+
 }  // namespace
 
 std::vector<KernelCase> bench_cases(const KernelBenchOptions& options) {
+  if (!options.cases.empty()) {
+    if (!options.kernel.empty() || !options.shape.empty())
+      throw_input_error("--case names kernel and shape: give neither --kernel nor --shape beside it.");
+    return named_cases(options);
+  }
   std::vector<KernelCase> all = kernel_cases(CaseSize::bench);
   std::set<std::string> names;
   for (const KernelCase& one : all) names.insert(one.kernel);

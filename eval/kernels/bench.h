@@ -12,16 +12,18 @@ namespace tandem::eval {
 
 struct KernelBenchOptions {
   KernelTarget target = KernelTarget::cpu;
-  std::string kernel;    // only this one; empty: all
-  std::string shape;     // only cases whose shape contains this text; empty: all
-  unsigned threads = 0;  // of the CPU kernels that use more than one; 0: all usable
-  unsigned rounds = 7;   // per case; a round is at least `round_seconds` long
+  std::string kernel;              // only this one; empty: all
+  std::string shape;               // only cases whose shape contains this text; empty: all
+  std::vector<std::string> cases;  // only these, "KERNEL:SHAPE", in this order; beside neither of the two above
+  unsigned threads = 0;            // of the CPU kernels that use more than one; 0: all usable
+  unsigned rounds = 7;             // per case; a round is at least `round_seconds` long
   double round_seconds = 0.02;
   std::function<bool()> interrupted;  // asked between rounds and oracles; may be empty
 };
 
-/// The cases that the options choose, at the sizes that are measured. Throws InputError where there is no such kernel,
-/// shape or target.
+/// The cases that the options choose, at the sizes that are measured. The shape of one of `options.cases` is a whole
+/// one, or a text that shapes contain where none is equal to it. Throws InputError where there is no such kernel, shape
+/// or target.
 std::vector<KernelCase> bench_cases(const KernelBenchOptions& options);
 
 struct KernelTime {

@@ -90,6 +90,7 @@ void append_prefill_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(prefill_attention_case(model, kBf16, 0, 2 * kK));
     on_gpu(prefill_attention_case(model, kBf16, 0, 8 * kK));
     on_gpu(prefill_attention_case(model, kBf16, 24 * kK, 8 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 24 * kK, kK / 2));  // the engine's own chunk
     on_gpu(prefill_attention_case(model, kBf16, 0, 32 * kK));
     return;
   }

@@ -1,6 +1,7 @@
 #include "eval/latency/latency.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <random>
 #include <span>
 
@@ -178,22 +179,35 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
   DecodeOptions feed;
   feed.forced = fed;
   feed.trace_steps = options.steps + 2;  // nothing is drained in between
+  const auto so_far = [&] {
+    Latency now = result;
+    std::size_t measured = 0;
+    for (const Measured& m : methods) {
+      const std::size_t own = m.row.round_ms.size();
+      measured += own;
+      if (own == 0) continue;
+      LatencyRow& row = now.rows.emplace_back(m.row);
+      Times(m.times).finish(row, double(own) * options.steps);
+      summarise(row, options.batch);
+    }
+    const std::size_t all = rounds * methods.size();
+    if (measured < all) now.unfinished = fmt::format("{} of {} rounds", measured, all);
+    now.memory = memory_of(model, engine);
+    return now;
+  };
   for (std::uint64_t round = 0; round <= rounds; ++round) {
     for (std::size_t turn = 0; turn < methods.size(); ++turn) {
       tell();
-      Measured& m = methods[(round + turn) % methods.size()];  // none is always the first
+      // No method is always the first. Round 1 begins with the first, which speed-ups are over.
+      Measured& m = methods[(round + turn + methods.size() - 1) % methods.size()];
       const DecodeResult decoded = engine.decode(*m.method, requests, feed);
-      if (round > 0) add_round(m, decoded.trace, options.steps);
+      if (round == 0) continue;
+      add_round(m, decoded.trace, options.steps);
+      if (options.after_round) options.after_round(so_far());
     }
   }
   tell();
-  for (Measured& m : methods) {
-    m.times.finish(m.row, double(rounds) * options.steps);
-    summarise(m.row, options.batch);
-    result.rows.push_back(std::move(m.row));
-  }
-  result.memory = memory_of(model, engine);
-  return result;
+  return so_far();
 }
 
 Latency measure_prefill(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {

@@ -178,6 +178,7 @@ std::string latency_json(const Latency& r) {
     json["steps"] = r.steps;
   }
   json["rounds"] = r.rounds;
+  if (!r.unfinished.empty()) json["unfinished"] = r.unfinished;
   json["prefill_chunk"] = r.prefill_chunk;
   if (r.loading) {
     json["loading"]["seconds"] = r.loading->seconds;

@@ -305,7 +305,10 @@ class Calibrator {
     // What contiguous memory gains is between two figures of one machine: both are measured, or both the base's.
     const auto beside = [&](const char* field, double& value, const std::optional<From>& of_pages,
                             const std::optional<From>& from) {
-      if (of_pages && !from) value = 0;
+      if (of_pages && !from) {
+        value = 0;
+        result_.profile.ranges.erase(field);
+      }
       if (value > 0 || (of_pages && from)) out_.set(field, value, of_pages ? from : std::nullopt);
     };
     beside("host.attention_contiguous_gbps_per_thread", h.attention_contiguous_gbps_per_thread, pages.one,

@@ -117,6 +117,21 @@ ProbeReport read_probe(const std::filesystem::path& file) {
   return report;
 }
 
+void add_probe(ProbeReport& report, const ProbeReport& more) {
+  if (report.cpu != more.cpu || report.threads != more.threads)
+    throw_input_error("{} was measured on {} with {} threads, {} on {} with {}: a profile is of one machine.",
+                      report.file, report.cpu, report.threads, more.file, more.cpu, more.threads);
+  if (report.gpu != more.gpu)
+    throw_input_error("{} was measured with the GPU '{}', {} with '{}': a profile is of one machine.", report.file,
+                      report.gpu, more.file, more.gpu);
+  for (const ProbeFigure& figure : more.figures)
+    if (report.find(figure.name) != nullptr)
+      throw_input_error("{} and {} both have the figure '{}': give reports of different sections.", report.file,
+                        more.file, figure.name);
+  report.figures.insert(report.figures.end(), more.figures.begin(), more.figures.end());
+  report.problems.insert(report.problems.end(), more.problems.begin(), more.problems.end());
+}
+
 double KernelReport::most_bytes(const std::string& kernel) const {
   double most = 0;
   for (const Row& row : rows)

@@ -43,6 +43,10 @@ struct ProbeReport {
 /// Throws InputError naming file and field.
 ProbeReport read_probe(const std::filesystem::path& file);
 
+/// Adds figures and problems of another run on the same machine, whose sections are others. InputError where a figure
+/// is in both, or the machines differ.
+void add_probe(ProbeReport& report, const ProbeReport& more);
+
 struct KernelReport {
   std::string file;
   bool cuda = false;

@@ -143,6 +143,19 @@ TEST(BenchProgram, AnInterruptKeepsTheCasesThatAreFinished) {
   EXPECT_GT(json.at("kernels")[0].at("us"), 0);
 }
 
+TEST(BenchProgram, AnInterruptKeepsTheRoundsThatAreFinished) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "decode.json").string(), said = (folder.path() / "said").string();
+  const pid_t child = cli::start("bench decode --quiet --context 64 --rounds 1000 --threads 1 --out " + file, said);
+  cli::wait_for_file(file);
+  kill(child, SIGTERM);
+  EXPECT_EQ(cli::exit_code_of(child), 3);
+  EXPECT_THAT(read_bytes(said), HasSubstr("has the rounds that were finished"));
+  const Json json = parse_json(read_bytes(file), "JSON");
+  EXPECT_THAT(json.at("unfinished").get<std::string>(), HasSubstr(" of 1000 rounds"));
+  EXPECT_GT(json.at("rows").at(0).at("median_ms"), 0);
+}
+
 // The bytes of a path may be no text; what was measured is worth more.
 TEST(BenchProgram, NamesThatAreNoTextAreWrittenAllTheSame) {
   const TemporaryFolder folder;

@@ -159,25 +159,52 @@ TEST(KernelBenches, WithoutMemoryThereIsASentence) {
   EXPECT_EQ(check_kernels(cases, quick(), {}).rows[0].error, "There is not enough memory for it.");
 }
 
-// They are found out to be wrong where there is a GPU, and its time costs.
-TEST(KernelBenches, TheShapesThatTheGpuScriptProfilesAreThere) {
+// A wrong name would show only on a GPU, whose time costs.
+TEST(KernelBenches, TheCasesThatTheGpuScriptNamesAreThere) {
   std::ifstream script(source_folder() / "scripts/kernels_on_gpu.sh");
   if (!script) GTEST_SKIP() << "The sources are gone.";
   const std::vector<KernelCase> cases = kernel_cases(CaseSize::bench);
-  std::size_t profiled = 0;
+  std::size_t named = 0;
+  const auto expect_there = [&](const std::string& name) {
+    EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const KernelCase& one) {
+      return one.kernel + ":" + one.shape == name &&
+             std::find(one.targets.begin(), one.targets.end(), KernelTarget::cuda) != one.targets.end();
+    })) << name;
+    ++named;
+  };
+  const std::string before = "--case '";
   bool inside = false;
   for (std::string line; std::getline(script, line);) {
-    if (inside && line == "END") break;
-    if (inside) {
-      const std::string kernel = line.substr(0, line.find(':')), shape = line.substr(line.find(':') + 1);
-      EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [&](const KernelCase& one) {
-        return one.kernel == kernel && one.shape == shape;
-      })) << line;
-      ++profiled;
+    if (line == "CASES") inside = false;
+    if (inside) expect_there(line);
+    inside = inside || line.find("<<'CASES'") != std::string::npos;
+    for (std::size_t at = 0; (at = line.find(before, at)) != std::string::npos;) {
+      at += before.size();
+      expect_there(line.substr(at, line.find('\'', at) - at));
     }
-    inside = inside || line.find("<<'END'") != std::string::npos;
   }
-  EXPECT_EQ(profiled, 6u);
+  EXPECT_EQ(named, 14u + 3 + 2);
+}
+
+TEST(KernelBenches, NamedCasesComeInTheirOrder) {
+  KernelBenchOptions options;
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const KernelCase& one : bench_cases(options)) all.push_back(one.kernel + ":" + one.shape);
+    return all;
+  };
+  // The second is the beginning of another shape's name, and means itself.
+  options.cases = {"top_k:256 rows", "linear:n 8, 14336 to 4096, bf16, result f32"};
+  EXPECT_EQ(names(), (std::vector<std::string>{"top_k:256 rows, 64 of 2048", options.cases[1]}));
+  options.cases = {"linear:n 1,"};
+  EXPECT_EQ(names().size(), 3u);
+  options.cases = {"top_k:n 77"};
+  EXPECT_THROW(names(), InputError);
+  options.cases = {"top_k"};
+  EXPECT_THROW(names(), InputError);
+  options.cases = {"top_k:256 rows"};
+  options.kernel = "top_k";
+  EXPECT_THROW(names(), InputError);
 }
 
 }  // namespace

@@ -160,6 +160,26 @@ TEST(Latency, MethodsTakeTurnsBehindOnePrefill) {
   EXPECT_DOUBLE_EQ(json.at("rows")[1].at("speed_up"), result.rows[0].median_ms / result.rows[1].median_ms);
 }
 
+TEST(Latency, EveryRoundLeavesTheResultSoFar) {
+  const Model model = tiny_model();
+  const auto device = tandem::testing::sim();
+  ThreadPool pool(1);
+  LatencyOptions options = small_options();
+  options.methods = {"full", "h2o:budget=32"};
+  std::vector<Latency> so_far;
+  options.after_round = [&](const Latency& now) { so_far.push_back(now); };
+  const Latency result = measure_decode(options, model, *device, pool);
+  ASSERT_EQ(so_far.size(), 4u);
+  ASSERT_EQ(so_far[0].rows.size(), 1u) << "a method that has no round yet has no row";
+  EXPECT_EQ(so_far[0].rows[0].label, "full") << "what speed-ups are over comes first";
+  EXPECT_GT(operation(so_far[0].rows[0], "device attention").ms, 0);
+  EXPECT_EQ(so_far[1].rows.size(), 2u);
+  EXPECT_EQ(so_far[1].unfinished, "2 of 4 rounds");
+  EXPECT_EQ(parse_json(latency_json(so_far[1]), "JSON").at("unfinished"), "2 of 4 rounds");
+  EXPECT_EQ(latency_json(so_far[3]), latency_json(result));
+  EXPECT_FALSE(parse_json(latency_json(result), "JSON").contains("unfinished"));
+}
+
 TEST(Latency, JsonHoldsEveryRound) {
   const Model model = tiny_model();
   const auto device = tandem::testing::sim();

@@ -63,6 +63,25 @@ TEST_F(Measurements, WhatIsNoProbesReport) {
   }
 }
 
+TEST_F(Measurements, RunsOfOtherSectionsAreAdded) {
+  const auto read = [&](const char* name, const ProbedMachine& machine) {
+    std::ofstream(folder_.path() / name) << probe::to_json(machine.report);
+    return read_probe(folder_.path() / name);
+  };
+  ProbedMachine one, two;
+  one.add("dram", "dram_read", "GB/s", 70, {{"threads", 16}});
+  two.add("launch", "launch_host", "us", 2, {{"what", "kernel"}});
+  ProbeReport report = read("one.json", one);
+  add_probe(report, read("two.json", two));
+  EXPECT_NE(report.find("dram_read"), nullptr);
+  EXPECT_NE(report.find("launch_host"), nullptr);
+  EXPECT_THROW(add_probe(report, read("one.json", one)), InputError) << "twice the same figure";
+  ProbeReport other = read("two.json", two);
+  other.gpu = "another";
+  ProbeReport first = read("one.json", one);
+  EXPECT_THROW(add_probe(first, other), InputError);
+}
+
 TEST_F(Measurements, FiguresAreFoundByTheirConditions) {
   ProbedMachine machine;
   for (const int threads : {1, 2})
