@@ -8,6 +8,7 @@
 #include "cli/progress.h"
 #include "cli/say.h"
 #include "cli/session.h"
+#include "cli/validate_here.h"
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
@@ -29,13 +30,16 @@ Examples:
   tandem validate                                   the shipped points: errors by kind of figure
   tandem validate --out runs/validation             every point, with a plot: report.html, validation.json
   tandem validate --points mine.json --every        points of your own, one line each
+  tandem validate --here --out runs/here            each method's decode step on this CPU, predicted and measured
 
 A point is what somebody measured on named hardware: a kernel, a transfer, a decode step. The command predicts it with
 the cost model that `tandem simulate` uses and prints the signed error. Groups of points (hardware x engine) either
 fitted the cost model (calibration) or did not (validation); trust the errors of the latter.
 
 Levels are never pooled. machine: the hardware with the best kernels that were measured on it. a published engine: one
-declared overhead per layer for that engine.
+declared overhead per layer for that engine. this machine (--here): the CPU at hand, where one core plays the device,
+another one the host, and memcpy is the link; its kernels, copies and hand-offs are measured first, then every method's
+step is predicted and measured, which takes some ten minutes of an otherwise idle machine.
 
 hardware/validation/README.md explains the file's fields.)";
 
@@ -44,6 +48,8 @@ constexpr const char* kFile = "validation.json";
 struct ValidateArguments {
   std::string points, out;
   bool every = false, force = false, no_plot = false, quiet = false;
+  bool here = false;
+  ValidateHereArguments on_here;
 };
 
 eval::OutputFolder open_folder(const ValidateArguments& a) {
@@ -84,6 +90,14 @@ void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, c
                                                 fmt::format("Made by {}.", program)));
 }
 
+/// Options of the one comparison beside the other's.
+void check_options(const Command& command, bool here) {
+  for (const char* option : {"--points", "--every", "--no-plot"})
+    if (here && command.given(option)) throw_input_error("{} is for published points: leave it away, or --here.", option);
+  for (const char* option : {"--methods", "--contexts", "--rounds", "--hw", "--operations"})
+    if (!here && command.given(option)) throw_input_error("{} is for --here: give that too.", option);
+}
+
 void validate(const ValidateArguments& a) {
   const fs::path file = a.points.empty() ? data_path("hardware/validation/points.json") : fs::path(a.points);
   const std::string what = a.points.empty() ? file.string() : "--points '" + a.points + "'";
@@ -110,7 +124,7 @@ void validate(const ValidateArguments& a) {
 }  // namespace
 
 void add_validate(Command app) {
-  Command command = app.subcommand("validate", "How far predictions are from published measurements");
+  Command command = app.subcommand("validate", "How far predictions are from measurements, published ones or this machine's");
   auto arguments = std::make_shared<ValidateArguments>();
   command.option("--points", arguments->points, "A file of measured points [hardware/validation/points.json]");
   command.flag("--every", arguments->every, "Print the errors by device and of each point, too");
@@ -119,7 +133,25 @@ void add_validate(Command app) {
   command.flag("--no-plot", arguments->no_plot, "Draw no plot");
   command.flag("--quiet", arguments->quiet, "No progress line");
   command.footer(kValidateFooter);
-  command.callback([arguments] { validate(*arguments); });
+  command.flag("--here", arguments->here, "Compare with this machine instead: see below");
+  ValidateHereArguments& here = arguments->on_here;
+  command
+      .option("--methods", here.methods,
+              "Methods of --here with their options, as a list or each with a --methods of its own [all that run on "
+              "random weights without a peer]")
+      .repeatable();
+  command.option("--contexts", here.contexts, "Tokens before the first step, of --here").show_default();
+  command.option("--rounds", here.rounds, "Measured rounds of --here; one more warms up").show_default();
+  command.option("--hw", here.hardware, "This machine's profile from an earlier --here, in place of measuring it");
+  command.flag("--operations", here.operations, "Print what each operation took, measured and predicted");
+  command.callback([arguments, command] {
+    check_options(command, arguments->here);
+    if (!arguments->here) return validate(*arguments);
+    arguments->on_here.out = arguments->out;
+    arguments->on_here.force = arguments->force;
+    arguments->on_here.quiet = arguments->quiet;
+    validate_here(arguments->on_here);
+  });
 }
 
 }  // namespace tandem::cli

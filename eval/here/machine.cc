@@ -1,0 +1,302 @@
+#include "eval/here/machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fmt/core.h>
+#include <numeric>
+
+#include "engine/common/cgroup.h"
+#include "engine/common/cpus.h"
+#include "engine/common/error.h"
+#include "engine/common/interrupt.h"
+#include "engine/device/cost_model.h"
+#include "engine/device/emu_device.h"
+#include "engine/kernels/isa.h"
+#include "eval/kernels/bandwidth.h"
+#include "eval/kernels/private_memory.h"
+#include "eval/report/statistics.h"
+#include "hardware/calibration/calibration.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::size_t kCopied = std::size_t{64} << 20;  // bytes of a measurement, from a pool four times as large
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Keeps the core busy, as a kernel does.
+void spin(Nanos ns) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::nanoseconds(ns)) {
+  }
+}
+
+/// memcpy of pieces in no order into neighbours, as fetches do; 10^9 bytes per second.
+double copy_gbps(const PrivateMemory& from, PrivateMemory& to, std::size_t piece) {
+  const std::size_t count = kCopied / piece, slots = from.bytes() / piece;
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t slot = (i * 7919 + static_cast<std::size_t>(round) * 104729) % slots;
+      std::memcpy(to.data() + i * piece, from.data() + slot * piece, piece);
+    }
+    rates.push_back(static_cast<double>(count * piece) / seconds_since(begin) * 1e-9);
+  }
+  return percentile(rates, 0.5);
+}
+
+std::vector<LinkPoint> measure_copies() {
+  const PrivateMemory from(4 * kCopied);
+  PrivateMemory to(kCopied);
+  std::vector<LinkPoint> points;
+  for (const std::size_t piece : {std::size_t{256}, std::size_t{2} << 10, std::size_t{8} << 10, std::size_t{64} << 10,
+                                  std::size_t{1} << 20, std::size_t{16} << 20})
+    points.push_back({piece, copy_gbps(from, to, piece)});
+  // A longer piece takes no less time than a shorter one.
+  for (std::size_t i = points.size() - 1; i > 0; --i) {
+    const double longer = static_cast<double>(points[i].piece_bytes) / points[i].gbps;
+    points[i - 1].gbps = std::max(points[i - 1].gbps, static_cast<double>(points[i - 1].piece_bytes) / longer);
+  }
+  return points;
+}
+
+double reads_gbps(ThreadPool& pool) {
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) rates.push_back(read_bandwidth_now(pool) * 1e-9);
+  return percentile(rates, 0.5);
+}
+
+/// The cases that feed the profile.
+std::vector<KernelCase> cases_of(unsigned threads) {
+  std::vector<KernelCase> all = kernel_cases(CaseSize::bench), chosen;
+  for (KernelCase& one : all) {
+    if (std::find(one.targets.begin(), one.targets.end(), KernelTarget::cpu) == one.targets.end()) continue;
+    const bool shared = one.kernel == "decode_attention" || one.kernel == "contiguous_attention" ||
+                        one.kernel == "score_blocks";
+    const bool first = one.kernel == "top_k" || one.kernel == "blend_weights" ||
+                       (one.kernel == "linear" && one.shape.starts_with("n 1,")) ||
+                       (one.kernel == "linear_prefill" && one.shape.starts_with("n 512, 4096")) ||
+                       (one.kernel == "rms_norm" && one.shape.starts_with("n 1,"));
+    if (shared || (threads == 1 && first)) chosen.push_back(std::move(one));
+  }
+  return chosen;
+}
+
+std::vector<KernelTime> measure_cases(unsigned threads, const MachineProgress& progress) {
+  KernelBenchOptions options;
+  options.threads = threads;
+  options.rounds = 5;
+  options.interrupted = progress.interrupted;
+  const std::vector<KernelCase> cases = cases_of(threads);
+  KernelBench bench = measure_kernels(cases, options, [&](const KernelBench& so_far) {
+    if (progress.tell) progress.tell(so_far.rows.back().kernel);
+  });
+  if (bench.rows.size() < cases.size()) throw Interrupted();
+  for (const KernelTime& row : bench.rows)
+    if (!row.error.empty()) throw_run_error("{} ({}) could not be measured: {}", row.kernel, row.shape, row.error);
+  return bench.rows;
+}
+
+/// What the calibration reads of a machine without a GPU.
+hardware::KernelReport report_of(const std::vector<KernelTime>& rows, unsigned threads, const std::string& cpu) {
+  hardware::KernelReport report;
+  report.file = fmt::format("kernels of {} thread{}", threads, threads == 1 ? "" : "s");
+  report.machine = cpu;
+  report.threads = threads;
+  for (const KernelTime& row : rows) report.rows.push_back({row.kernel, row.median_us, row.bytes, false});
+  return report;
+}
+
+hardware::ProbeReport probe_of(const MachineFigures& figures, const std::string& cpu) {
+  hardware::ProbeReport probe;
+  probe.file = "this machine";
+  probe.machine = probe.cpu = cpu;
+  probe.isa = to_string(active_isa());
+  probe.threads = 2;
+  probe.cpu_cache_bytes = figures.cache_bytes;
+  probe.host_memory_bytes = figures.memory_gb * 1e9;
+  for (const int threads : {1, 2}) {
+    const double gbps = figures.read_gbps[threads - 1];
+    probe.figures.push_back({"dram_read", "GB/s", gbps, gbps, gbps, 5, {{"threads", threads}}});
+  }
+  return probe;
+}
+
+double sum_us(const std::vector<KernelTime>& rows, const char* kernel) {
+  double us = 0;
+  for (const KernelTime& row : rows)
+    if (row.kernel == kernel) us += row.median_us;
+  return us;
+}
+
+template <class Amount>
+double per_us(const std::vector<KernelTime>& rows, const char* kernel, const Amount& amount) {
+  double all = 0;
+  for (const KernelTime& row : rows)
+    if (row.kernel == kernel) all += amount(row);
+  const double us = sum_us(rows, kernel);
+  TANDEM_CHECK(us > 0, "{} was not measured", kernel);
+  return all / us;
+}
+
+}  // namespace
+
+Sides two_cores() {
+  const std::vector<int> cores = usable_cores();
+  if (cores.size() < 2) {
+    throw_input_error(
+        "--here needs two cores, one that plays the device and one that plays the host; this process may use {}.",
+        std::max<std::size_t>(cores.size(), 1));
+  }
+  return {.device = cores[1], .host = cores[0]};
+}
+
+std::unique_ptr<Device> device_on(const Sides& sides) {
+  return make_emu_device({.host_worker_threads = 1, .device_cpus = {sides.device}, .host_cpus = {sides.host}});
+}
+
+HandOffTimes measure_hand_offs(Device& device, std::uint32_t rounds) {
+  constexpr Nanos kBusy = 200'000;
+  const LaneId chain[] = {device.lane(LaneKind::device_compute), device.lane(LaneKind::d2h),
+                          device.lane(LaneKind::host_workers), device.lane(LaneKind::h2d),
+                          device.lane(LaneKind::device_compute)};
+  device.drain();
+  Event last;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    for (const LaneId lane : chain) {
+      Op op;
+      op.name = "hand-off";
+      op.layer = round;
+      if (last.valid()) op.after = {last};
+      op.body = [](BodyContext&) { spin(kBusy); };
+      last = device.submit(lane, std::move(op));
+    }
+    // The control thread shares the host's core: it must not submit while the chain is timed.
+    if (round % 8 == 7) device.host_wait(last);
+  }
+  const Trace trace = device.drain();
+  std::vector<double> submits, gaps[4];
+  std::vector<const TraceRecord*> ops;
+  for (const TraceRecord& record : trace.records) {
+    if (record.cause == Cause::launch) submits.push_back(static_cast<double>(record.end - record.start));
+    if (record.kind == Kind::compute) ops.push_back(&record);
+  }
+  for (std::size_t i = 1; i < ops.size(); ++i)
+    if (i % 5 != 0) gaps[i % 5 - 1].push_back(static_cast<double>(ops[i]->start - ops[i - 1]->end));
+  const auto median = [](const std::vector<double>& values) { return static_cast<Nanos>(percentile(values, 0.5)); };
+  return {.submit = median(submits),
+          .across = (median(gaps[0]) + median(gaps[3])) / 2,
+          .device_to_host = median(gaps[1]),
+          .host_to_device = median(gaps[2])};
+}
+
+HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std::vector<std::string>& warnings) {
+  hardware::CalibrationOptions options;
+  options.name = "this-machine";
+  options.title = cpu + ", one core as the device, one as the host";
+  options.host_threads = 1;
+  hardware::CalibratedProfile host =
+      hardware::calibrate(probe_of(f, cpu), {report_of(f.one_thread, 1, cpu), report_of(f.two_threads, 2, cpu)},
+                          load_profile("fluxion-a100"), options);
+  HardwareProfile p = std::move(host.profile);
+  const auto bytes = [](const KernelTime& row) { return row.bytes; };
+  const auto flops = [](const KernelTime& row) { return row.flops; };
+  const auto set = [&](const char* field, auto& value, double measured, const std::string& from) {
+    value = static_cast<std::remove_reference_t<decltype(value)>>(measured);
+    p.sources[field] = "measured: " + from;
+  };
+  const double attention = p.host.attention_gbps_per_thread, select = p.host.select_gbps_per_thread;
+  // Shares are of plain reads; a kernel that reads from a cache may be faster.
+  const double weights = per_us(f.one_thread, "linear", bytes) * 1e-3;
+  const double most = std::max({f.read_gbps[0], weights, attention, select});
+  set("device.cpu_threads", p.device.cpu_threads, 1, "one core plays the device");
+  set("device.memory_gb", p.device.memory_gb, f.memory_gb, "this machine's memory");
+  set("device.hbm_gbps", p.device.hbm_gbps, most, "plain reads of one thread, or the fastest kernel");
+  set("device.stream_efficiency", p.device.stream_efficiency, f.read_gbps[0] / most, "plain reads of one thread");
+  set("device.weights_efficiency", p.device.weights_efficiency, weights / most, "linear, n 1, one thread");
+  set("device.attention_efficiency", p.device.attention_efficiency, attention / most, "decode_attention, one thread");
+  set("device.select_efficiency", p.device.select_efficiency, select / most, "score_blocks, one thread");
+  // Attention and scores reach a share of it, and their rates above hold what they compute.
+  const double product = per_us(f.one_thread, "linear_prefill", flops) * 1e-6;
+  const double attended = per_us(f.one_thread, "decode_attention", flops) * 1e-6 / p.device.attention_efficiency;
+  const double scored = per_us(f.one_thread, "score_blocks", flops) * 1e-6 / p.device.select_efficiency;
+  set("device.gemm_tflops", p.device.gemm_tflops, std::max({product, attended, scored}),
+      "linear_prefill, one thread, or the FLOPs of decode_attention and score_blocks over their efficiencies");
+  for (const char* none : {"device.product_ns", "device.attention_ns", "device.prefill_attention_tflops",
+                           "link.h2d_gather_curve", "link.transfer_ns"})
+    p.sources.erase(none);
+  p.device.product_ns = p.device.attention_ns = p.link.transfer_ns = 0;
+  p.device.prefill_attention_tflops = 0;
+  p.link.h2d_gather_curve.clear();
+  set("device.launch_ns", p.device.launch_ns, 0, "a submission launches all kernels of an operation");
+  set("device.segment_launch_ns", p.device.segment_launch_ns, 0, "no graphs");
+  set("device.op_floor_ns", p.device.op_floor_ns, sum_us(f.one_thread, "rms_norm") * 1e3, "rms_norm of one row");
+  p.link.h2d_curve = p.link.d2h_curve = f.copies;
+  for (const char* curve : {"link.h2d_curve", "link.d2h_curve"})
+    p.sources[curve] = "measured: memcpy of one thread, pieces in no order";
+  set("link.piece_ns", p.link.piece_ns, 0, "in the curves");
+  // What ranks a list costs kRankedFlops per score by the cost model.
+  double scores = 0;
+  for (const KernelTime& row : f.one_thread)
+    if (row.kernel == "top_k") scores += row.bytes / 4;
+  set("host.gflops_per_thread", p.host.gflops_per_thread,
+      std::max(static_cast<double>(kRankedFlops) * scores / sum_us(f.one_thread, "top_k") * 1e-3,
+               per_us(f.one_thread, "decode_attention", flops) * 1e-3),
+      "top_k, one thread, at the cost model's FLOPs per score; at least what decode_attention computes");
+  set("handoff.device_to_host_ns", p.handoff.device_to_host_ns, static_cast<double>(f.hand_offs.device_to_host),
+      "from a copy lane to the host's worker on its core");
+  set("handoff.host_to_device_ns", p.handoff.host_to_device_ns, static_cast<double>(f.hand_offs.host_to_device),
+      "from the host's worker to a copy lane on its core");
+  set("handoff.stream_ns", p.handoff.stream_ns, static_cast<double>(f.hand_offs.across),
+      "between the device's core and a copy lane on the host's");
+  set("control.submit_ns", p.control.submit_ns, static_cast<double>(f.hand_offs.submit), "Device::submit");
+  set("control.operation_ns", p.control.operation_ns, static_cast<double>(f.hand_offs.submit), "Device::submit");
+  warnings = std::move(host.warnings);
+  return parse_profile(profile_to_json(p), p.name, "The profile of this machine");
+}
+
+MeasuredMachine machine_of(HardwareProfile profile) {
+  return {two_cores(), fmt::format("{}, {}", cpu_model_name(), to_string(active_isa())), std::move(profile), {}, {}, {}};
+}
+
+MeasuredMachine measure_machine(const Sides& sides, const MachineProgress& progress) {
+  MeasuredMachine machine = machine_of({});
+  machine.sides = sides;
+  MachineFigures figures;
+  figures.memory_gb = static_cast<double>(meminfo("MemTotal")) * 1e-9;
+  const auto tell = [&](const char* what) {
+    if (progress.tell) progress.tell(what);
+    if (progress.interrupted && progress.interrupted()) throw Interrupted();
+  };
+  {
+    const OnCpus device({sides.device});
+    ThreadPool pool(1);
+    tell("reads");
+    figures.read_gbps[0] = reads_gbps(pool);
+    figures.one_thread = measure_cases(1, progress);
+  }
+  {
+    const OnCpus host({sides.host});
+    tell("copies");
+    figures.copies = measure_copies();
+    tell("hand-offs");
+    const std::unique_ptr<Device> device = device_on(sides);
+    figures.hand_offs = measure_hand_offs(*device, 64);
+  }
+  {
+    const OnCpus both({sides.host, sides.device});
+    ThreadPool pool(2);
+    figures.read_gbps[1] = reads_gbps(pool);
+    figures.two_threads = measure_cases(2, progress);
+  }
+  machine.profile = profile_of(figures, machine.cpu, machine.warnings);
+  machine.one_thread = std::move(figures.one_thread);
+  machine.two_threads = std::move(figures.two_threads);
+  return machine;
+}
+
+}  // namespace tandem::eval

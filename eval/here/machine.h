@@ -1,0 +1,67 @@
+// A CPU as a machine: one core plays the device, another one the host, memcpy is the link. Measures its hardware profile
+// from kernels, copies and hand-offs; no decode step goes in.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/profile.h"
+#include "eval/kernels/bench.h"
+#include "hardware/calibration/measurements.h"
+
+namespace tandem::eval {
+
+/// The CPU that plays the device, and the one of the host's worker, all copies and the control thread.
+struct Sides {
+  int device = 0, host = 0;
+};
+
+/// Two CPUs of two cores. InputError where the process may use one core only.
+Sides two_cores();
+
+/// An `emu` device whose lanes stay on their side. Its kernels want a pool of one thread.
+std::unique_ptr<Device> device_on(const Sides& sides);
+
+/// What the device's interface costs: medians.
+struct HandOffTimes {
+  Nanos submit = 0;          // of Device::submit, to a lane that is at work
+  Nanos across = 0;          // from the device's compute lane to a copy lane, or back: another core wakes up
+  Nanos device_to_host = 0;  // from a copy lane to the host's worker: the same core
+  Nanos host_to_device = 0;  // back
+};
+/// A chain device, d2h, host, h2d, device of operations that keep their core busy.
+HandOffTimes measure_hand_offs(Device& device, std::uint32_t rounds);
+
+struct MachineProgress {
+  std::function<void(const std::string& what)> tell;
+  std::function<bool()> interrupted;
+};
+
+struct MeasuredMachine {
+  Sides sides;
+  std::string cpu;  // "AMD EPYC, avx512_bf16"
+  HardwareProfile profile;
+  std::vector<KernelTime> one_thread, two_threads;  // what the profile's rates come from
+  std::vector<std::string> warnings;                // sentences
+};
+
+/// The machine that was measured before.
+MeasuredMachine machine_of(HardwareProfile profile);
+
+/// Takes about a minute. Interrupted where `progress` says so.
+MeasuredMachine measure_machine(const Sides& sides, const MachineProgress& progress);
+
+/// The profile of these measurements.
+struct MachineFigures {
+  std::vector<KernelTime> one_thread, two_threads;
+  double read_gbps[2] = {0, 0};   // plain reads, by one thread and by two
+  std::vector<LinkPoint> copies;  // memcpy by one thread, by bytes of a piece
+  HandOffTimes hand_offs;
+  double memory_gb = 0, cache_bytes = 0;
+};
+HardwareProfile profile_of(const MachineFigures& figures, const std::string& cpu, std::vector<std::string>& warnings);
+
+}  // namespace tandem::eval
