@@ -93,8 +93,9 @@ void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, c
 /// Options of the one comparison beside the other's.
 void check_options(const Command& command, bool here) {
   for (const char* option : {"--points", "--every", "--no-plot"})
-    if (here && command.given(option)) throw_input_error("{} is for published points: leave it away, or --here.", option);
-  for (const char* option : {"--methods", "--contexts", "--rounds", "--hw", "--operations"})
+    if (here && command.given(option))
+      throw_input_error("{} is for published points: leave it away, or --here.", option);
+  for (const char* option : {"--methods", "--contexts", "--rounds", "--hw", "--prefix-cache", "--operations"})
     if (!here && command.given(option)) throw_input_error("{} is for --here: give that too.", option);
 }
 
@@ -124,7 +125,8 @@ void validate(const ValidateArguments& a) {
 }  // namespace
 
 void add_validate(Command app) {
-  Command command = app.subcommand("validate", "How far predictions are from measurements, published ones or this machine's");
+  Command command =
+      app.subcommand("validate", "How far predictions are from measurements, published ones or this machine's");
   auto arguments = std::make_shared<ValidateArguments>();
   command.option("--points", arguments->points, "A file of measured points [hardware/validation/points.json]");
   command.flag("--every", arguments->every, "Print the errors by device and of each point, too");
@@ -143,6 +145,8 @@ void add_validate(Command app) {
   command.option("--contexts", here.contexts, "Tokens before the first step, of --here").show_default();
   command.option("--rounds", here.rounds, "Measured rounds of --here; one more warms up").show_default();
   command.option("--hw", here.hardware, "This machine's profile from an earlier --here, in place of measuring it");
+  command.option("--prefix-cache", here.prefix_cache,
+                 "Folder that keeps prefilled prompts of --here for later runs; none: they are removed");
   command.flag("--operations", here.operations, "Print what each operation took, measured and predicted");
   command.callback([arguments, command] {
     check_options(command, arguments->here);

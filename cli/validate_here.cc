@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <optional>
 #include <unistd.h>
 
 #include "cli/interrupt.h"
@@ -81,8 +82,9 @@ void validate_here(const ValidateHereArguments& a) {
   eval::two_cores();  // where there are none, before anything else
   if (!a.hardware.empty()) options.profile = load_profile(a.hardware);
   const eval::OutputFolder folder = open_folder(a);
-  const TemporaryFolder prompts;
-  options.prompts = prompts.path();
+  std::optional<TemporaryFolder> prompts;
+  options.keep_prompts = !a.prefix_cache.empty();
+  options.prompts = options.keep_prompts ? fs::path(a.prefix_cache) : prompts.emplace().path();
   Progress progress("validating", Progress::standard(a.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
     progress.update(done, total, what);

@@ -8,7 +8,7 @@
 namespace tandem::cli {
 
 struct ValidateHereArguments {
-  std::string contexts = "16K,32K", hardware, out;
+  std::string contexts = "16K,32K", hardware, out, prefix_cache;
   std::vector<std::string> methods;  // each a list; none: eval::here_methods()
   std::uint32_t rounds = 5;
   bool operations = false, force = false, quiet = false;

@@ -18,15 +18,17 @@ bool run_on(const std::vector<int>& cpus);
 /// Moves the calling thread for a scope; threads that it starts meanwhile stay on these CPUs.
 class OnCpus {
  public:
-  explicit OnCpus(const std::vector<int>& cpus) : before_(usable_cpus()) { run_on(cpus); }
+  explicit OnCpus(const std::vector<int>& cpus) : before_(usable_cpus()), moved_(run_on(cpus)) {}
   ~OnCpus() {
     if (!before_.empty()) run_on(before_);
   }
   OnCpus(const OnCpus&) = delete;
   OnCpus& operator=(const OnCpus&) = delete;
+  bool moved() const { return moved_; }
 
  private:
   std::vector<int> before_;
+  bool moved_;
 };
 
 }  // namespace tandem

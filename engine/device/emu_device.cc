@@ -360,10 +360,9 @@ std::string cpu_model_name() {
 
 std::unique_ptr<Device> make_emu_device(EmuOptions options) {
   if (options.host_worker_threads == 0) throw_input_error("The emulated device needs at least one host worker thread.");
-  const std::vector<int> usable = usable_cpus();
   for (const std::vector<int>* cpus : {&options.device_cpus, &options.host_cpus})
     for (const int cpu : *cpus)
-      if (std::find(usable.begin(), usable.end(), cpu) == usable.end())
+      if (const OnCpus tried({cpu}); !tried.moved())
         throw_input_error("CPU {} is for lanes of the emulated device, but this process may not use it.", cpu);
   return std::make_unique<EmuDevice>(std::move(options));
 }

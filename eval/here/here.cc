@@ -60,7 +60,7 @@ class Runner {
         c.q_heads, c.kv_heads, c.head_dim, model_.weights.bytes() / 1'000'000);
     tell("this machine");
     const MachineProgress progress{[this](const std::string& what) { tell(what); }, options_.interrupted};
-    result_.machine = options_.profile ? machine_of(*options_.profile) : measure_machine(two_cores(), progress);
+    result_.machine = options_.profile ? machine_of(*options_.profile) : measure_machine(model_, two_cores(), progress);
     done_ = kMachineUnits;
     for (const std::uint32_t context : options_.contexts) at_context(context);
   }
@@ -106,6 +106,7 @@ class Runner {
     const Latency predicted = predict(options);
     const Latency measured = measure(options);
     for (HereRow& row : here_rows(measured, predicted)) result_.rows.push_back(std::move(row));
+    if (options_.keep_prompts) return;
     for (const auto& entry : std::filesystem::directory_iterator(options_.prompts))
       std::filesystem::remove(entry.path());
   }
@@ -148,8 +149,8 @@ class Runner {
 }  // namespace
 
 std::vector<std::string> here_methods() {
-  return {kHereBase,      "full",      "full-host", "full-offload", "quest", "hybrid-fixed",
-          "gpu-fetch",    "h2o",       "tova",      "hgca",         "scoutattention", "infinigen"};
+  return {kHereBase,      "full",      "full-host", "full-offload", "quest",
+          "hybrid-fixed", "gpu-fetch", "h2o",       "hgca",         "scoutattention"};
 }
 
 Model here_model() {

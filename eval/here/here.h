@@ -1,5 +1,5 @@
-// Each method's decode step on the CPU at hand, as the simulated device predicts it and as the emulated one measures it:
-// the same engine, bodies and choices on both, one core as the device and another one as the host.
+// Each method's decode step on the CPU at hand, as the simulated device predicts it and as the emulated one measures
+// it: the same engine, bodies and choices on both, one core as the device and another one as the host.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ inline constexpr const char* kHereBase = "streaming";
 struct HereOptions {
   std::vector<std::string> methods;  // specs; kHereBase is put in front where it is missing
   std::vector<std::uint32_t> contexts = {16384, 32768};
-  std::uint32_t rounds = 5, steps = 6;  // of the measurement
-  std::filesystem::path prompts;        // folder for prefilled prompts while it runs
+  std::uint32_t rounds = 5, steps = 6;     // of the measurement
+  std::filesystem::path prompts;           // folder for prefilled prompts
+  bool keep_prompts = false;               // for later runs; else one context's at a time
   std::optional<HardwareProfile> profile;  // of this machine, measured before; none: it is measured now
   std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;
   std::function<bool()> interrupted;
@@ -57,10 +58,10 @@ inline constexpr double kOrderGap = 0.15;
 
 struct HereValidation {
   MeasuredMachine machine;
-  std::string model;  // its shape, in words
+  std::string model;         // its shape, in words
   double weights_share = 0;  // of the measured steps, the part that products take: the median over rows
   std::uint32_t rounds = 0, steps = 0;
-  double others_cpus = 0;  // that other processes used while the steps were measured, in the mean
+  double others_cpus = 0;     // that other processes used while the steps were measured, in the mean
   std::vector<HereRow> rows;  // by context, then method
 
   std::vector<WrongOrder> wrong_orders() const;

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <fmt/core.h>
-#include <numeric>
+#include <limits>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/cpus.h"
@@ -13,6 +13,7 @@
 #include "engine/device/cost_model.h"
 #include "engine/device/emu_device.h"
 #include "engine/kernels/isa.h"
+#include "engine/kernels/linear.h"
 #include "eval/kernels/bandwidth.h"
 #include "eval/kernels/private_memory.h"
 #include "eval/report/statistics.h"
@@ -22,10 +23,7 @@ namespace tandem::eval {
 namespace {
 
 constexpr std::size_t kCopied = std::size_t{64} << 20;  // bytes of a measurement, from a pool four times as large
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+constexpr std::size_t kRounds = 5;
 
 /// Keeps the core busy, as a kernel does.
 void spin(Nanos ns) {
@@ -34,28 +32,39 @@ void spin(Nanos ns) {
   }
 }
 
-/// memcpy of pieces in no order into neighbours, as fetches do; 10^9 bytes per second.
-double copy_gbps(const PrivateMemory& from, PrivateMemory& to, std::size_t piece) {
-  const std::size_t count = kCopied / piece, slots = from.bytes() / piece;
-  std::vector<double> rates;
-  for (int round = 0; round < 5; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t slot = (i * 7919 + static_cast<std::size_t>(round) * 104729) % slots;
-      std::memcpy(to.data() + i * piece, from.data() + slot * piece, piece);
-    }
-    rates.push_back(static_cast<double>(count * piece) / seconds_since(begin) * 1e-9);
+/// Copies pieces in no order into neighbours on a device's h2d lane, as fetches do; 10^9 bytes per second.
+double copy_gbps(Device& device, const HostBuffer& from, const DeviceBuffer& to, std::size_t piece) {
+  const std::size_t count = to.bytes() / piece, slots = from.bytes() / piece;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    Op op;
+    op.name = "copy";
+    op.kind = Kind::copy;
+    op.access = {from.reads(), to.writes()};
+    op.body = [=](BodyContext& ctx) {
+      const char* source = ctx.read<char>(from);
+      char* target = ctx.write<char>(to);
+      for (std::size_t i = 0; i < count; ++i)
+        std::memcpy(target + i * piece, source + (i * 7919 + round * 104729) % slots * piece, piece);
+    };
+    device.host_wait(device.submit(device.lane(LaneKind::h2d), std::move(op)));
   }
-  return percentile(rates, 0.5);
+  Nanos least = std::numeric_limits<Nanos>::max();
+  for (const TraceRecord& record : device.drain().records)
+    if (record.kind == Kind::copy) least = std::min(least, record.end - record.start);
+  return static_cast<double>(count * piece) / static_cast<double>(least);
 }
 
-std::vector<LinkPoint> measure_copies() {
-  const PrivateMemory from(4 * kCopied);
-  PrivateMemory to(kCopied);
+std::vector<LinkPoint> measure_copies(Device& device) {
+  const HostBuffer from = device.allocate_host(4 * kCopied, "copied");
+  const DeviceBuffer to = device.allocate_device(kCopied, "copies");
+  Op fill;
+  fill.name = "fill";
+  fill.access = {from.writes()};
+  fill.body = [=](BodyContext& ctx) { std::memset(ctx.write<char>(from), 1, from.bytes()); };
+  device.host_wait(device.submit(device.lane(LaneKind::h2d), std::move(fill)));
   std::vector<LinkPoint> points;
-  for (const std::size_t piece : {std::size_t{256}, std::size_t{2} << 10, std::size_t{8} << 10, std::size_t{64} << 10,
-                                  std::size_t{1} << 20, std::size_t{16} << 20})
-    points.push_back({piece, copy_gbps(from, to, piece)});
+  for (std::size_t piece = 256; piece <= (std::size_t{4} << 20); piece *= 4)
+    points.push_back({piece, copy_gbps(device, from, to, piece)});
   // A longer piece takes no less time than a shorter one.
   for (std::size_t i = points.size() - 1; i > 0; --i) {
     const double longer = static_cast<double>(points[i].piece_bytes) / points[i].gbps;
@@ -64,10 +73,27 @@ std::vector<LinkPoint> measure_copies() {
   return points;
 }
 
-double reads_gbps(ThreadPool& pool) {
-  std::vector<double> rates;
-  for (int round = 0; round < 5; ++round) rates.push_back(read_bandwidth_now(pool) * 1e-9);
-  return percentile(rates, 0.5);
+/// A layer's products of one row, their weights in no cache; 10^9 bytes per second.
+double product_gbps(const Model& model) {
+  ThreadPool pool(1);
+  const PrivateMemory other(kCopied);  // more than a core's part of a cache
+  const std::vector<float> x(std::max(model.config.intermediate, model.config.q_heads * model.config.head_dim), 0.5f);
+  std::vector<float> y(x.size());
+  double best = 0;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    double bytes = 0, seconds = 0;
+    for (const LayerWeights& layer : model.weights.layers) {
+      read_rate(pool, {other.data(), other.bytes()});
+      const auto begin = std::chrono::steady_clock::now();
+      for (const MatrixView& w : {layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down}) {
+        linear(pool, x.data(), w, nullptr, y.data(), 1);
+        bytes += static_cast<double>(w.bytes());
+      }
+      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    best = std::max(best, bytes / seconds * 1e-9);
+  }
+  return best;
 }
 
 /// The cases that feed the profile.
@@ -75,10 +101,9 @@ std::vector<KernelCase> cases_of(unsigned threads) {
   std::vector<KernelCase> all = kernel_cases(CaseSize::bench), chosen;
   for (KernelCase& one : all) {
     if (std::find(one.targets.begin(), one.targets.end(), KernelTarget::cpu) == one.targets.end()) continue;
-    const bool shared = one.kernel == "decode_attention" || one.kernel == "contiguous_attention" ||
-                        one.kernel == "score_blocks";
-    const bool first = one.kernel == "top_k" || one.kernel == "blend_weights" ||
-                       (one.kernel == "linear" && one.shape.starts_with("n 1,")) ||
+    const bool shared =
+        one.kernel == "decode_attention" || one.kernel == "contiguous_attention" || one.kernel == "score_blocks";
+    const bool first = one.kernel == "top_k" ||
                        (one.kernel == "linear_prefill" && one.shape.starts_with("n 512, 4096")) ||
                        (one.kernel == "rms_norm" && one.shape.starts_with("n 1,"));
     if (shared || (threads == 1 && first)) chosen.push_back(std::move(one));
@@ -101,35 +126,10 @@ std::vector<KernelTime> measure_cases(unsigned threads, const MachineProgress& p
   return bench.rows;
 }
 
-/// What the calibration reads of a machine without a GPU.
-hardware::KernelReport report_of(const std::vector<KernelTime>& rows, unsigned threads, const std::string& cpu) {
-  hardware::KernelReport report;
-  report.file = fmt::format("kernels of {} thread{}", threads, threads == 1 ? "" : "s");
-  report.machine = cpu;
-  report.threads = threads;
-  for (const KernelTime& row : rows) report.rows.push_back({row.kernel, row.median_us, row.bytes, false});
-  return report;
-}
-
-hardware::ProbeReport probe_of(const MachineFigures& figures, const std::string& cpu) {
-  hardware::ProbeReport probe;
-  probe.file = "this machine";
-  probe.machine = probe.cpu = cpu;
-  probe.isa = to_string(active_isa());
-  probe.threads = 2;
-  probe.cpu_cache_bytes = figures.cache_bytes;
-  probe.host_memory_bytes = figures.memory_gb * 1e9;
-  for (const int threads : {1, 2}) {
-    const double gbps = figures.read_gbps[threads - 1];
-    probe.figures.push_back({"dram_read", "GB/s", gbps, gbps, gbps, 5, {{"threads", threads}}});
-  }
-  return probe;
-}
-
 double sum_us(const std::vector<KernelTime>& rows, const char* kernel) {
   double us = 0;
   for (const KernelTime& row : rows)
-    if (row.kernel == kernel) us += row.median_us;
+    if (row.kernel == kernel) us += row.least_us;
   return us;
 }
 
@@ -141,6 +141,39 @@ double per_us(const std::vector<KernelTime>& rows, const char* kernel, const Amo
   const double us = sum_us(rows, kernel);
   TANDEM_CHECK(us > 0, "{} was not measured", kernel);
   return all / us;
+}
+
+double bytes_of(const KernelTime& row) {
+  return row.bytes;
+}
+double flops_of(const KernelTime& row) {
+  return row.flops;
+}
+
+/// What the calibration reads of a machine without a GPU.
+hardware::KernelReport report_of(const std::vector<KernelTime>& rows, unsigned threads, const std::string& cpu) {
+  hardware::KernelReport report;
+  report.file = fmt::format("kernels of {} thread{}", threads, threads == 1 ? "" : "s");
+  report.machine = cpu;
+  report.threads = threads;
+  for (const KernelTime& row : rows) report.rows.push_back({row.kernel, row.least_us, row.bytes, false});
+  return report;
+}
+
+hardware::ProbeReport probe_of(const MachineFigures& figures, const std::string& cpu) {
+  hardware::ProbeReport probe;
+  probe.file = "this machine";
+  probe.machine = probe.cpu = cpu;
+  probe.isa = to_string(active_isa());
+  probe.threads = 2;
+  probe.cpu_cache_bytes = figures.cache_bytes;
+  probe.host_memory_bytes = figures.memory_gb * 1e9;
+  const double together = per_us(figures.two_threads, "decode_attention", bytes_of) * 1e-3;
+  for (const int threads : {1, 2}) {
+    const double gbps = threads == 1 ? figures.read_gbps : together;
+    probe.figures.push_back({"dram_read", "GB/s", gbps, gbps, gbps, 5, {{"threads", threads}}});
+  }
+  return probe;
 }
 
 }  // namespace
@@ -203,27 +236,26 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
       hardware::calibrate(probe_of(f, cpu), {report_of(f.one_thread, 1, cpu), report_of(f.two_threads, 2, cpu)},
                           load_profile("fluxion-a100"), options);
   HardwareProfile p = std::move(host.profile);
-  const auto bytes = [](const KernelTime& row) { return row.bytes; };
-  const auto flops = [](const KernelTime& row) { return row.flops; };
   const auto set = [&](const char* field, auto& value, double measured, const std::string& from) {
     value = static_cast<std::remove_reference_t<decltype(value)>>(measured);
     p.sources[field] = "measured: " + from;
   };
   const double attention = p.host.attention_gbps_per_thread, select = p.host.select_gbps_per_thread;
   // Shares are of plain reads; a kernel that reads from a cache may be faster.
-  const double weights = per_us(f.one_thread, "linear", bytes) * 1e-3;
-  const double most = std::max({f.read_gbps[0], weights, attention, select});
+  const double weights = f.product_gbps;
+  const double most = std::max({f.read_gbps, weights, attention, select});
   set("device.cpu_threads", p.device.cpu_threads, 1, "one core plays the device");
   set("device.memory_gb", p.device.memory_gb, f.memory_gb, "this machine's memory");
   set("device.hbm_gbps", p.device.hbm_gbps, most, "plain reads of one thread, or the fastest kernel");
-  set("device.stream_efficiency", p.device.stream_efficiency, f.read_gbps[0] / most, "plain reads of one thread");
-  set("device.weights_efficiency", p.device.weights_efficiency, weights / most, "linear, n 1, one thread");
+  set("device.stream_efficiency", p.device.stream_efficiency, f.read_gbps / most, "plain reads of one thread");
+  set("device.weights_efficiency", p.device.weights_efficiency, weights / most,
+      "a layer's products of one row, weights in no cache, one thread");
   set("device.attention_efficiency", p.device.attention_efficiency, attention / most, "decode_attention, one thread");
   set("device.select_efficiency", p.device.select_efficiency, select / most, "score_blocks, one thread");
   // Attention and scores reach a share of it, and their rates above hold what they compute.
-  const double product = per_us(f.one_thread, "linear_prefill", flops) * 1e-6;
-  const double attended = per_us(f.one_thread, "decode_attention", flops) * 1e-6 / p.device.attention_efficiency;
-  const double scored = per_us(f.one_thread, "score_blocks", flops) * 1e-6 / p.device.select_efficiency;
+  const double product = per_us(f.one_thread, "linear_prefill", flops_of) * 1e-6;
+  const double attended = per_us(f.one_thread, "decode_attention", flops_of) * 1e-6 / p.device.attention_efficiency;
+  const double scored = per_us(f.one_thread, "score_blocks", flops_of) * 1e-6 / p.device.select_efficiency;
   set("device.gemm_tflops", p.device.gemm_tflops, std::max({product, attended, scored}),
       "linear_prefill, one thread, or the FLOPs of decode_attention and score_blocks over their efficiencies");
   for (const char* none : {"device.product_ns", "device.attention_ns", "device.prefill_attention_tflops",
@@ -239,13 +271,14 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
   for (const char* curve : {"link.h2d_curve", "link.d2h_curve"})
     p.sources[curve] = "measured: memcpy of one thread, pieces in no order";
   set("link.piece_ns", p.link.piece_ns, 0, "in the curves");
+  p.sources["host.dram_gbps"] = "measured: decode_attention, two threads";
   // What ranks a list costs kRankedFlops per score by the cost model.
   double scores = 0;
   for (const KernelTime& row : f.one_thread)
     if (row.kernel == "top_k") scores += row.bytes / 4;
   set("host.gflops_per_thread", p.host.gflops_per_thread,
       std::max(static_cast<double>(kRankedFlops) * scores / sum_us(f.one_thread, "top_k") * 1e-3,
-               per_us(f.one_thread, "decode_attention", flops) * 1e-3),
+               per_us(f.one_thread, "decode_attention", flops_of) * 1e-3),
       "top_k, one thread, at the cost model's FLOPs per score; at least what decode_attention computes");
   set("handoff.device_to_host_ns", p.handoff.device_to_host_ns, static_cast<double>(f.hand_offs.device_to_host),
       "from a copy lane to the host's worker on its core");
@@ -260,10 +293,11 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
 }
 
 MeasuredMachine machine_of(HardwareProfile profile) {
-  return {two_cores(), fmt::format("{}, {}", cpu_model_name(), to_string(active_isa())), std::move(profile), {}, {}, {}};
+  return {two_cores(), fmt::format("{}, {}", cpu_model_name(), to_string(active_isa())), std::move(profile), {}, {},
+          {}};
 }
 
-MeasuredMachine measure_machine(const Sides& sides, const MachineProgress& progress) {
+MeasuredMachine measure_machine(const Model& model, const Sides& sides, const MachineProgress& progress) {
   MeasuredMachine machine = machine_of({});
   machine.sides = sides;
   MachineFigures figures;
@@ -274,23 +308,22 @@ MeasuredMachine measure_machine(const Sides& sides, const MachineProgress& progr
   };
   {
     const OnCpus device({sides.device});
-    ThreadPool pool(1);
     tell("reads");
-    figures.read_gbps[0] = reads_gbps(pool);
+    figures.read_gbps = read_bandwidth(1) * 1e-9;
+    figures.product_gbps = product_gbps(model);
     figures.one_thread = measure_cases(1, progress);
   }
   {
     const OnCpus host({sides.host});
     tell("copies");
-    figures.copies = measure_copies();
-    tell("hand-offs");
     const std::unique_ptr<Device> device = device_on(sides);
+    figures.copies = measure_copies(*device);
+    tell("hand-offs");
     figures.hand_offs = measure_hand_offs(*device, 64);
   }
   {
     const OnCpus both({sides.host, sides.device});
-    ThreadPool pool(2);
-    figures.read_gbps[1] = reads_gbps(pool);
+    tell("both cores");
     figures.two_threads = measure_cases(2, progress);
   }
   machine.profile = profile_of(figures, machine.cpu, machine.warnings);

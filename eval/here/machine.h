@@ -1,5 +1,6 @@
-// A CPU as a machine: one core plays the device, another one the host, memcpy is the link. Measures its hardware profile
-// from kernels, copies and hand-offs; no decode step goes in.
+// A CPU as a machine: one core plays the device, another one the host, memcpy is the link. Measures its hardware
+// profile from kernels, copies and hand-offs; no decode step goes in. Rates are the best of a few rounds: what others
+// on the machine take is noise of the comparison, and no part of the profile.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "engine/device/device.h"
 #include "engine/device/profile.h"
+#include "engine/model/model.h"
 #include "eval/kernels/bench.h"
 #include "hardware/calibration/measurements.h"
 
@@ -51,13 +53,14 @@ struct MeasuredMachine {
 /// The machine that was measured before.
 MeasuredMachine machine_of(HardwareProfile profile);
 
-/// Takes about a minute. Interrupted where `progress` says so.
-MeasuredMachine measure_machine(const Sides& sides, const MachineProgress& progress);
+/// Takes about twenty seconds; `model`: whose products are measured. Interrupted where `progress` says so.
+MeasuredMachine measure_machine(const Model& model, const Sides& sides, const MachineProgress& progress);
 
 /// The profile of these measurements.
 struct MachineFigures {
   std::vector<KernelTime> one_thread, two_threads;
-  double read_gbps[2] = {0, 0};   // plain reads, by one thread and by two
+  double read_gbps = 0;           // plain reads of one thread
+  double product_gbps = 0;        // products of one row, by one thread
   std::vector<LinkPoint> copies;  // memcpy by one thread, by bytes of a piece
   HandOffTimes hand_offs;
   double memory_gb = 0, cache_bytes = 0;

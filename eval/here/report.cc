@@ -133,8 +133,13 @@ std::string here_json(const HereValidation& v, const std::string& command, const
   const auto kernels = [](const std::vector<KernelTime>& rows) {
     auto list = nlohmann::ordered_json::array();
     for (const KernelTime& k : rows)
-      list.push_back({{"kernel", k.kernel}, {"shape", k.shape}, {"us", k.median_us}, {"least_us", k.least_us},
-                      {"most_us", k.most_us}, {"bytes", k.bytes}, {"disturbed", k.disturbed}});
+      list.push_back({{"kernel", k.kernel},
+                      {"shape", k.shape},
+                      {"us", k.median_us},
+                      {"least_us", k.least_us},
+                      {"most_us", k.most_us},
+                      {"bytes", k.bytes},
+                      {"disturbed", k.disturbed}});
     return list;
   };
   json["kernels"] = {{"one_thread", kernels(v.machine.one_thread)}, {"two_threads", kernels(v.machine.two_threads)}};

@@ -77,7 +77,8 @@ TEST(Here, MakesAProfileOfKernelsAndHandOffs) {
     const auto add = [&](const char* kernel, double us, double bytes, double flops) {
       KernelTime time;
       time.kernel = kernel;
-      time.median_us = us;
+      time.median_us = 2 * us;
+      time.least_us = us;
       time.bytes = bytes;
       time.flops = flops;
       rows.push_back(time);
@@ -91,8 +92,8 @@ TEST(Here, MakesAProfileOfKernelsAndHandOffs) {
     add("top_k", 1000, 2e6, 0);
     add("blend_weights", 1000, 8e6, 0);
   }
-  f.read_gbps[0] = 20;
-  f.read_gbps[1] = 30;
+  f.read_gbps = 20;
+  f.product_gbps = 15;
   f.copies = {{4096, 5}, {1 << 20, 8}};
   f.hand_offs = {.submit = 2000, .across = 50000, .device_to_host = 4000, .host_to_device = 5000};
   f.memory_gb = 16;
