@@ -80,7 +80,12 @@ void validate_here(const ValidateHereArguments& a) {
   if (a.rounds < 1 || a.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", a.rounds);
   options.rounds = a.rounds;
   eval::two_cores();  // where there are none, before anything else
-  if (!a.hardware.empty()) options.profile = load_profile(a.hardware);
+  if (!a.hardware.empty()) {
+    options.profile = load_profile(a.hardware);
+    if (options.profile->device.cpu_threads == 0)
+      throw_input_error("--hw: '{}' is no CPU that plays a device: give the {} that an earlier --here wrote.",
+                        a.hardware, kHereProfile);
+  }
   const eval::OutputFolder folder = open_folder(a);
   std::optional<TemporaryFolder> prompts;
   options.keep_prompts = !a.prefix_cache.empty();

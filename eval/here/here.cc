@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <utility>
 
 #include "engine/common/cpus.h"
 #include "engine/common/error.h"
@@ -10,6 +11,7 @@
 #include "engine/device/sim_device.h"
 #include "eval/kernels/neighbours.h"
 #include "eval/report/statistics.h"
+#include "eval/report/table.h"
 #include "eval/run/prefix_cache.h"
 #include "methods/registry.h"
 
@@ -52,21 +54,31 @@ class Runner {
       : options_(options), result_(validation), model_(here_model()) {}
 
   void run() {
-    const std::uint64_t methods = options_.methods.size();
-    total_ = kMachineUnits + options_.contexts.size() * (kPromptUnits + methods * (2 + options_.rounds + 1));
+    total_ = kMachineUnits;
+    for (const std::uint32_t context : options_.contexts)
+      total_ += prompt_units(context) + options_.methods.size() * (2 + options_.rounds + 1);
     const ModelConfig& c = model_.config;
     result_.model = fmt::format(
         "{} layers of {} query and {} KV heads of {}, {} MB of random bf16 weights, KV in bf16, one sequence", c.layers,
         c.q_heads, c.kv_heads, c.head_dim, model_.weights.bytes() / 1'000'000);
     tell("this machine");
-    const MachineProgress progress{[this](const std::string& what) { tell(what); }, options_.interrupted};
+    const MachineProgress progress{[this](const std::string& what) {
+                                     done_ = std::min(done_ + 2, kMachineUnits);
+                                     tell(what);
+                                   },
+                                   options_.interrupted};
     result_.machine = options_.profile ? machine_of(*options_.profile) : measure_machine(model_, two_cores(), progress);
     done_ = kMachineUnits;
     for (const std::uint32_t context : options_.contexts) at_context(context);
   }
 
  private:
-  static constexpr std::uint64_t kMachineUnits = 20, kPromptUnits = 20;
+  // Units of progress: about a quarter of a second each. A prompt's chunks take longer the more tokens are before them.
+  static constexpr std::uint64_t kMachineUnits = 60;
+  static std::uint64_t chunk_units(std::uint64_t chunks) { return chunks * (chunks + 1) / 4; }
+  static std::uint64_t prompt_units(std::uint32_t context) {
+    return chunk_units(context / EngineOptions().prefill_chunk) + 1;
+  }
 
   void tell(const std::string& what) {
     if (options_.progress) options_.progress(done_, total_, what);
@@ -91,24 +103,32 @@ class Runner {
     const PrefixCache cache({options_.prompts, fmt::format("seed {}, context {}", kSeed, context)}, engine);
     // Both cores prefill: neither device that follows could, and both decode behind the same bytes.
     options.prefill = [&](Engine& to, std::span<const std::int32_t> prompt) {
-      if (!prefilled_) {
-        const OnCpus both({result_.machine.sides.host, result_.machine.sides.device});
-        ThreadPool pool(2);
-        const std::unique_ptr<Device> device = make_emu_device({.host_worker_threads = 2});
-        Engine fast(model_, *device, pool, engine);
-        fast.release(*cache.prefill(fast, prompt));
-        prefilled_ = true;
-      }
+      if (!std::exchange(prefilled_, true)) prefill(engine, prompt, cache);
       return cache.prefill(to, prompt);
     };
     prefilled_ = false;
-    tell(fmt::format("prefill of {}", context));
     const Latency predicted = predict(options);
     const Latency measured = measure(options);
     for (HereRow& row : here_rows(measured, predicted)) result_.rows.push_back(std::move(row));
     if (options_.keep_prompts) return;
     for (const auto& entry : std::filesystem::directory_iterator(options_.prompts))
       std::filesystem::remove(entry.path());
+  }
+
+  void prefill(EngineOptions engine, std::span<const std::int32_t> prompt, const PrefixCache& cache) {
+    const OnCpus both({result_.machine.sides.host, result_.machine.sides.device});
+    ThreadPool pool(2);
+    const std::unique_ptr<Device> device = make_emu_device({.host_worker_threads = 2});
+    const std::uint64_t before = done_;
+    const auto tokens = static_cast<std::uint32_t>(prompt.size() - 1);
+    engine.interrupted = [&, asked = std::uint64_t{0}]() mutable {  // once a layer
+      done_ = before + std::min(chunk_units(asked++ / model_.config.layers), prompt_units(tokens));
+      tell(fmt::format("prefill of {}", length_text(tokens)));
+      return options_.interrupted && options_.interrupted();
+    };
+    Engine fast(model_, *device, pool, engine);
+    fast.release(*cache.prefill(fast, prompt));
+    done_ = before + prompt_units(tokens);
   }
 
   Latency predict(LatencyOptions options) {
@@ -131,10 +151,9 @@ class Runner {
   }
 
   Latency counted_run(LatencyOptions& options, Device& device, ThreadPool& pool, const char* what) {
-    const std::uint64_t before = done_, prompt = done_ + (prefilled_ ? 0 : kPromptUnits);
     options.progress = [&](std::uint64_t done, std::uint64_t) {
-      done_ = done == 0 ? before : prompt + done - 1;
-      tell(fmt::format("{} {}", what, options.context));
+      if (done > 1) ++done_;  // the prompt counts by itself
+      tell(fmt::format("{} at {}", what, length_text(options.context)));
     };
     return measure_decode(options, model_, device, pool);
   }

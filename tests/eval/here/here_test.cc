@@ -4,10 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/common/cpus.h"
 #include "engine/common/json.h"
 #include "engine/device/emu_device.h"
-#include "engine/kernels/isa.h"
+#include "methods/registry.h"
 
 namespace tandem::eval {
 namespace {
@@ -125,7 +124,7 @@ TEST(Here, ModelsShapeHasLittleWeights) {
   const Model model = here_model();
   EXPECT_LT(model.weights.bytes(), std::size_t{80} << 20);
   EXPECT_EQ(model.config.q_heads / model.config.kv_heads, 4u);
-  for (const std::string& method : here_methods()) EXPECT_NO_THROW(parse_method_spec(method));
+  for (const std::string& method : here_methods()) EXPECT_NO_THROW(make_method(method));
 }
 
 }  // namespace
