@@ -261,7 +261,7 @@ void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const Fet
         cost.h2d += 2 * bytes;
         pieces.add(kv_.k_offset(slot, g), bytes);
         pieces.add(kv_.v_offset(slot, g), bytes);
-        access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
+        if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
         if (!copies) continue;
         char* to = staged + w.staging.chosen_offset(w.part, g, page);
         std::memcpy(to, kv + kv_.k_offset(slot, g), bytes);

@@ -168,8 +168,8 @@ class Runner {
 }  // namespace
 
 std::vector<std::string> here_methods() {
-  return {kHereBase,      "full",      "full-host", "full-offload", "quest",
-          "hybrid-fixed", "gpu-fetch", "h2o",       "hgca",         "scoutattention"};
+  return {kHereBase,   "full", "full-host", "full-offload",   "quest",  "hybrid-fixed",
+          "gpu-fetch", "h2o",  "hgca",      "scoutattention", "fluxion"};
 }
 
 Model here_model() {
