@@ -88,8 +88,7 @@ void validate_here(const ValidateHereArguments& a) {
   }
   const eval::OutputFolder folder = open_folder(a);
   std::optional<TemporaryFolder> prompts;
-  options.keep_prompts = !a.prefix_cache.empty();
-  options.prompts = options.keep_prompts ? fs::path(a.prefix_cache) : prompts.emplace().path();
+  options.prompts = a.prefix_cache.empty() ? prompts.emplace().path() : fs::path(a.prefix_cache);
   Progress progress("validating", Progress::standard(a.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
     progress.update(done, total, what);
@@ -107,7 +106,7 @@ void validate_here(const ValidateHereArguments& a) {
                     program = fmt::format("tandem {} ({})", version(), git_commit());
   if (folder.held()) {
     folder.write(kHereFile, eval::here_json(validation, command, program));
-    folder.write(kHereProfile, profile_to_json(validation.machine.profile));
+    folder.write(kHereProfile, profile_to_json(validation.profile));
     folder.write("report.md", fmt::format("# Predictions beside measurements on this machine\n\n{}\nMade by {}: `{}`\n",
                                           eval::here_text(validation, /*markdown=*/true), program, command));
   }

@@ -9,6 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
+#include "engine/kernels/isa.h"
 #include "eval/kernels/neighbours.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
@@ -54,22 +55,31 @@ class Runner {
       : options_(options), result_(validation), model_(here_model()) {}
 
   void run() {
-    total_ = kMachineUnits;
+    const bool measures = !options_.profile.has_value();
+    total_ = measures ? kMachineUnits * (options_.contexts.size() + 1) : 0;
     for (const std::uint32_t context : options_.contexts)
       total_ += prompt_units(context) + options_.methods.size() * (2 + options_.rounds + 1);
     const ModelConfig& c = model_.config;
     result_.model = fmt::format(
         "{} layers of {} query and {} KV heads of {}, {} MB of random bf16 weights, KV in bf16, one sequence", c.layers,
         c.q_heads, c.kv_heads, c.head_dim, model_.weights.bytes() / 1'000'000);
-    tell("this machine");
-    const MachineProgress progress{[this](const std::string& what) {
-                                     done_ = std::min(done_ + 2, kMachineUnits);
-                                     tell(what);
-                                   },
-                                   options_.interrupted};
-    result_.machine = options_.profile ? machine_of(*options_.profile) : measure_machine(model_, two_cores(), progress);
-    done_ = kMachineUnits;
-    for (const std::uint32_t context : options_.contexts) at_context(context);
+    result_.sides = two_cores();
+    result_.cpu = fmt::format("{}, {}", cpu_model_name(), to_string(active_isa()));
+    std::vector<MachineFigures> passes;
+    std::vector<Latency> measured;
+    if (measures) passes.push_back(measure_machine());
+    for (const std::uint32_t context : options_.contexts) {
+      measured.push_back(measure(context));
+      if (measures) passes.push_back(measure_machine());
+    }
+    if (measures) {
+      result_.figures = medians_of(passes);
+      result_.profile = profile_of(result_.figures, result_.cpu, result_.warnings);
+    } else {
+      result_.profile = *options_.profile;
+    }
+    for (const Latency& own : measured)
+      for (HereRow& row : here_rows(own, predict(own.context))) result_.rows.push_back(std::move(row));
   }
 
  private:
@@ -96,27 +106,19 @@ class Runner {
     return options;
   }
 
-  void at_context(std::uint32_t context) {
-    LatencyOptions options = latency(context);
-    EngineOptions engine = options.engine;
-    keep_what_methods_need(engine, options.methods, model_);
-    const PrefixCache cache({options_.prompts, fmt::format("seed {}, context {}", kSeed, context)}, engine);
-    // Both cores prefill: neither device that follows could, and both decode behind the same bytes.
-    options.prefill = [&](Engine& to, std::span<const std::int32_t> prompt) {
-      if (!std::exchange(prefilled_, true)) prefill(engine, prompt, cache);
-      return cache.prefill(to, prompt);
+  MachineFigures measure_machine() {
+    const std::uint64_t before = done_;
+    const auto told = [&](const std::string& what) {
+      done_ = std::min(done_ + 2, before + kMachineUnits);
+      tell(what);
     };
-    prefilled_ = false;
-    const Latency predicted = predict(options);
-    const Latency measured = measure(options);
-    for (HereRow& row : here_rows(measured, predicted)) result_.rows.push_back(std::move(row));
-    if (options_.keep_prompts) return;
-    for (const auto& entry : std::filesystem::directory_iterator(options_.prompts))
-      std::filesystem::remove(entry.path());
+    MachineFigures figures = measure_figures(model_, result_.sides, {told, options_.interrupted});
+    done_ = before + kMachineUnits;
+    return figures;
   }
 
   void prefill(EngineOptions engine, std::span<const std::int32_t> prompt, const PrefixCache& cache) {
-    const OnCpus both({result_.machine.sides.host, result_.machine.sides.device});
+    const OnCpus both({result_.sides.host, result_.sides.device});
     ThreadPool pool(2);
     const std::unique_ptr<Device> device = make_emu_device({.host_worker_threads = 2});
     const std::uint64_t before = done_;
@@ -131,30 +133,39 @@ class Runner {
     done_ = before + prompt_units(tokens);
   }
 
-  Latency predict(LatencyOptions options) {
-    const std::unique_ptr<Device> device = make_sim_device(result_.machine.profile, {.checked = false});
-    ThreadPool pool(1);
-    options.rounds = 1;
-    options.engine.policy_ns = result_.machine.profile.control.policy_ns;
-    return counted_run(options, *device, pool, "predicting");
-  }
-
-  Latency measure(LatencyOptions options) {
-    const OnCpus host({result_.machine.sides.host});
-    const std::unique_ptr<Device> device = device_on(result_.machine.sides);
-    ThreadPool pool(1);
+  Latency measure(std::uint32_t context) {
+    const OnCpus host({result_.sides.host});
+    const std::unique_ptr<Device> device = device_on(result_.sides);
+    LatencyOptions options = latency(context);
     options.rounds = options_.rounds;
     const Neighbours neighbours;
-    const Latency measured = counted_run(options, *device, pool, "measuring");
+    Latency measured = run_on_device(options, *device, "measuring");
     result_.others_cpus = std::max(result_.others_cpus, neighbours.cpus());
     return measured;
   }
 
-  Latency counted_run(LatencyOptions& options, Device& device, ThreadPool& pool, const char* what) {
+  Latency predict(std::uint32_t context) {
+    const std::unique_ptr<Device> device = make_sim_device(result_.profile, {.checked = false});
+    LatencyOptions options = latency(context);
+    options.rounds = 1;
+    options.engine.policy_ns = result_.profile.control.policy_ns;
+    return run_on_device(options, *device, "predicting");
+  }
+
+  Latency run_on_device(LatencyOptions& options, Device& device, const char* what) {
+    EngineOptions engine = options.engine;
+    keep_what_methods_need(engine, options.methods, model_);
+    const PrefixCache cache({options_.prompts, fmt::format("seed {}, context {}", kSeed, options.context)}, engine);
+    options.prefill = [&](Engine& to, std::span<const std::int32_t> prompt) {
+      // Both cores prefill: neither device could, and both decode behind the same bytes.
+      if (!device.simulated()) prefill(engine, prompt, cache);
+      return cache.prefill(to, prompt);
+    };
     options.progress = [&](std::uint64_t done, std::uint64_t) {
       if (done > 1) ++done_;  // the prompt counts by itself
       tell(fmt::format("{} at {}", what, length_text(options.context)));
     };
+    ThreadPool pool(1);
     return measure_decode(options, model_, device, pool);
   }
 
@@ -162,7 +173,6 @@ class Runner {
   HereValidation& result_;
   Model model_;
   std::uint64_t done_ = 0, total_ = 0;
-  bool prefilled_ = false;
 };
 
 }  // namespace

@@ -23,7 +23,6 @@ struct HereOptions {
   std::vector<std::uint32_t> contexts = {16384, 32768};
   std::uint32_t rounds = 5, steps = 6;     // of the measurement
   std::filesystem::path prompts;           // folder for prefilled prompts
-  bool keep_prompts = false;               // for later runs; else one context's at a time
   std::optional<HardwareProfile> profile;  // of this machine, measured before; none: it is measured now
   std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;
   std::function<bool()> interrupted;
@@ -57,9 +56,13 @@ struct WrongOrder {
 inline constexpr double kOrderGap = 0.15;
 
 struct HereValidation {
-  MeasuredMachine machine;
-  std::string model;         // its shape, in words
-  double weights_share = 0;  // of the measured steps, the part that products take: the median over rows
+  Sides sides;
+  std::string cpu;                    // "AMD EPYC, avx512_bf16"
+  HardwareProfile profile;            // of this machine
+  MachineFigures figures;             // what it is made of; empty where it was given
+  std::vector<std::string> warnings;  // sentences
+  std::string model;                  // its shape, in words
+  double weights_share = 0;           // of the measured steps, the part that products take: the median over rows
   std::uint32_t rounds = 0, steps = 0;
   double others_cpus = 0;     // that other processes used while the steps were measured, in the mean
   std::vector<HereRow> rows;  // by context, then method
@@ -76,7 +79,7 @@ struct HereValidation {
 /// Fills rows of one context from the two runs, which have the same methods in the same order, kHereBase first.
 std::vector<HereRow> here_rows(const Latency& measured, const Latency& predicted);
 
-/// Measures the machine, then at each context predicts and measures all methods.
+/// Measures all methods at each context, and the machine before, between and after; then predicts them.
 HereValidation validate_here(const HereOptions& options);
 
 std::string here_text(const HereValidation& validation, bool markdown);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <fmt/core.h>
-#include <limits>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/cpus.h"
@@ -23,7 +22,7 @@ namespace tandem::eval {
 namespace {
 
 constexpr std::size_t kCopied = std::size_t{64} << 20;  // bytes of a measurement, from a pool four times as large
-constexpr std::size_t kRounds = 5;
+constexpr unsigned kRounds = 5;
 
 /// Keeps the core busy, as a kernel does.
 void spin(Nanos ns) {
@@ -35,7 +34,7 @@ void spin(Nanos ns) {
 /// Copies pieces in no order into neighbours on a device's h2d lane, as fetches do; 10^9 bytes per second.
 double copy_gbps(Device& device, const HostBuffer& from, const DeviceBuffer& to, std::size_t piece) {
   const std::size_t count = to.bytes() / piece, slots = from.bytes() / piece;
-  for (std::size_t round = 0; round < kRounds; ++round) {
+  for (unsigned round = 0; round < kRounds; ++round) {
     Op op;
     op.name = "copy";
     op.kind = Kind::copy;
@@ -48,10 +47,10 @@ double copy_gbps(Device& device, const HostBuffer& from, const DeviceBuffer& to,
     };
     device.host_wait(device.submit(device.lane(LaneKind::h2d), std::move(op)));
   }
-  Nanos least = std::numeric_limits<Nanos>::max();
+  std::vector<double> times;
   for (const TraceRecord& record : device.drain().records)
-    if (record.kind == Kind::copy) least = std::min(least, record.end - record.start);
-  return static_cast<double>(count * piece) / static_cast<double>(least);
+    if (record.kind == Kind::copy) times.push_back(static_cast<double>(record.end - record.start));
+  return static_cast<double>(count * piece) / *std::min_element(times.begin(), times.end());
 }
 
 std::vector<LinkPoint> measure_copies(Device& device) {
@@ -73,14 +72,21 @@ std::vector<LinkPoint> measure_copies(Device& device) {
   return points;
 }
 
+double reads_gbps() {
+  ThreadPool pool(1);
+  std::vector<double> rates;
+  for (unsigned round = 0; round < kRounds; ++round) rates.push_back(read_bandwidth_now(pool) * 1e-9);
+  return *std::max_element(rates.begin(), rates.end());
+}
+
 /// A layer's products of one row, their weights in no cache; 10^9 bytes per second.
 double product_gbps(const Model& model) {
   ThreadPool pool(1);
   const PrivateMemory other(kCopied);  // more than a core's part of a cache
   const std::vector<float> x(std::max(model.config.intermediate, model.config.q_heads * model.config.head_dim), 0.5f);
   std::vector<float> y(x.size());
-  double best = 0;
-  for (std::size_t round = 0; round < kRounds; ++round) {
+  std::vector<double> rates;
+  for (unsigned round = 0; round < kRounds; ++round) {
     double bytes = 0, seconds = 0;
     for (const LayerWeights& layer : model.weights.layers) {
       read_rate(pool, {other.data(), other.bytes()});
@@ -91,9 +97,9 @@ double product_gbps(const Model& model) {
       }
       seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-    best = std::max(best, bytes / seconds * 1e-9);
+    rates.push_back(bytes / seconds * 1e-9);
   }
-  return best;
+  return *std::max_element(rates.begin(), rates.end());
 }
 
 /// The cases that feed the profile.
@@ -114,7 +120,7 @@ std::vector<KernelCase> cases_of(unsigned threads) {
 std::vector<KernelTime> measure_cases(unsigned threads, const MachineProgress& progress) {
   KernelBenchOptions options;
   options.threads = threads;
-  options.rounds = 5;
+  options.rounds = kRounds;
   options.interrupted = progress.interrupted;
   const std::vector<KernelCase> cases = cases_of(threads);
   KernelBench bench = measure_kernels(cases, options, [&](const KernelBench& so_far) {
@@ -292,14 +298,7 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
   return parse_profile(profile_to_json(p), p.name, "The profile of this machine");
 }
 
-MeasuredMachine machine_of(HardwareProfile profile) {
-  return {two_cores(), fmt::format("{}, {}", cpu_model_name(), to_string(active_isa())), std::move(profile), {}, {},
-          {}};
-}
-
-MeasuredMachine measure_machine(const Model& model, const Sides& sides, const MachineProgress& progress) {
-  MeasuredMachine machine = machine_of({});
-  machine.sides = sides;
+MachineFigures measure_figures(const Model& model, const Sides& sides, const MachineProgress& progress) {
   MachineFigures figures;
   figures.memory_gb = static_cast<double>(meminfo("MemTotal")) * 1e-9;
   const auto tell = [&](const char* what) {
@@ -309,7 +308,7 @@ MeasuredMachine measure_machine(const Model& model, const Sides& sides, const Ma
   {
     const OnCpus device({sides.device});
     tell("reads");
-    figures.read_gbps = read_bandwidth(1) * 1e-9;
+    figures.read_gbps = reads_gbps();
     figures.product_gbps = product_gbps(model);
     figures.one_thread = measure_cases(1, progress);
   }
@@ -326,10 +325,28 @@ MeasuredMachine measure_machine(const Model& model, const Sides& sides, const Ma
     tell("both cores");
     figures.two_threads = measure_cases(2, progress);
   }
-  machine.profile = profile_of(figures, machine.cpu, machine.warnings);
-  machine.one_thread = std::move(figures.one_thread);
-  machine.two_threads = std::move(figures.two_threads);
-  return machine;
+  return figures;
+}
+
+MachineFigures medians_of(std::span<const MachineFigures> passes) {
+  TANDEM_CHECK(!passes.empty(), "nothing was measured");
+  MachineFigures medians = passes.front();
+  const auto set = [&](auto& value, const auto& of) {
+    std::vector<double> values;
+    for (const MachineFigures& pass : passes) values.push_back(static_cast<double>(of(pass)));
+    value = static_cast<std::remove_reference_t<decltype(value)>>(percentile(values, 0.5));
+  };
+  set(medians.read_gbps, [](const auto& f) { return f.read_gbps; });
+  set(medians.product_gbps, [](const auto& f) { return f.product_gbps; });
+  for (const auto rows : {&MachineFigures::one_thread, &MachineFigures::two_threads})
+    for (std::size_t i = 0; i < (medians.*rows).size(); ++i)
+      set((medians.*rows)[i].least_us, [&](const auto& f) { return (f.*rows).at(i).least_us; });
+  for (std::size_t i = 0; i < medians.copies.size(); ++i)
+    set(medians.copies[i].gbps, [&](const auto& f) { return f.copies.at(i).gbps; });
+  for (const auto time :
+       {&HandOffTimes::submit, &HandOffTimes::across, &HandOffTimes::device_to_host, &HandOffTimes::host_to_device})
+    set(medians.hand_offs.*time, [&](const auto& f) { return f.hand_offs.*time; });
+  return medians;
 }
 
 }  // namespace tandem::eval

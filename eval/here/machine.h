@@ -1,10 +1,11 @@
 // A CPU as a machine: one core plays the device, another one the host, memcpy is the link. Measures its hardware
-// profile from kernels, copies and hand-offs; no decode step goes in. Rates are the best of a few rounds: what others
-// on the machine take is noise of the comparison, and no part of the profile.
+// profile from kernels, copies and hand-offs, medians of a few rounds; no decode step goes in.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,21 +43,6 @@ struct MachineProgress {
   std::function<bool()> interrupted;
 };
 
-struct MeasuredMachine {
-  Sides sides;
-  std::string cpu;  // "AMD EPYC, avx512_bf16"
-  HardwareProfile profile;
-  std::vector<KernelTime> one_thread, two_threads;  // what the profile's rates come from
-  std::vector<std::string> warnings;                // sentences
-};
-
-/// The machine that was measured before.
-MeasuredMachine machine_of(HardwareProfile profile);
-
-/// Takes about twenty seconds; `model`: whose products are measured. Interrupted where `progress` says so.
-MeasuredMachine measure_machine(const Model& model, const Sides& sides, const MachineProgress& progress);
-
-/// The profile of these measurements.
 struct MachineFigures {
   std::vector<KernelTime> one_thread, two_threads;
   double read_gbps = 0;           // plain reads of one thread
@@ -65,6 +51,15 @@ struct MachineFigures {
   HandOffTimes hand_offs;
   double memory_gb = 0, cache_bytes = 0;
 };
+
+/// One pass: the best of a few rounds. Takes about twenty seconds; `model`: whose products are measured. Interrupted
+/// where `progress` says so.
+MachineFigures measure_figures(const Model& model, const Sides& sides, const MachineProgress& progress);
+
+/// The median of each figure over passes, which lie between the measurements that they are to predict: what a machine
+/// has to give changes with its neighbours.
+MachineFigures medians_of(std::span<const MachineFigures> passes);
+
 HardwareProfile profile_of(const MachineFigures& figures, const std::string& cpu, std::vector<std::string>& warnings);
 
 }  // namespace tandem::eval

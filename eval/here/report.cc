@@ -65,7 +65,7 @@ std::string here_text(const HereValidation& v, bool markdown) {
       fmt::format("Level: this machine ({}). One core plays the device, another one the host; memcpy is the link. The "
                   "simulated device predicts a decode step from kernels, copies and hand-offs measured here; the "
                   "emulated device runs the same step in real time. Model: {}. {} of {}.",
-                  v.machine.cpu, v.model, counted(v.rounds, "round"), counted(v.steps, "step")),
+                  v.cpu, v.model, counted(v.rounds, "round"), counted(v.steps, "step")),
       markdown);
   text += section("Decode step, ms", markdown) + text_of(steps_table(v, false), markdown);
   text += section(fmt::format("Part beyond {}, ms", kHereBase), markdown) + text_of(steps_table(v, true), markdown);
@@ -76,7 +76,7 @@ std::string here_text(const HereValidation& v, bool markdown) {
                            "while steps were measured; the rounds show how much that matters.",
                            100 * v.weights_share, v.others_cpus),
                markdown);
-  for (const std::string& warning : v.machine.warnings) text += note(warning, markdown);
+  for (const std::string& warning : v.warnings) text += note(warning, markdown);
   return text;
 }
 
@@ -101,8 +101,8 @@ std::string here_json(const HereValidation& v, const std::string& command, const
   json["command"] = command;
   json["program"] = program;
   json["level"] = "this machine";
-  json["machine"] = v.machine.cpu;
-  json["cpus"] = {{"device", v.machine.sides.device}, {"host", v.machine.sides.host}};
+  json["machine"] = v.cpu;
+  json["cpus"] = {{"device", v.sides.device}, {"host", v.sides.host}};
   json["model"] = v.model;
   json["rounds"] = v.rounds;
   json["steps"] = v.steps;
@@ -142,8 +142,8 @@ std::string here_json(const HereValidation& v, const std::string& command, const
                       {"disturbed", k.disturbed}});
     return list;
   };
-  json["kernels"] = {{"one_thread", kernels(v.machine.one_thread)}, {"two_threads", kernels(v.machine.two_threads)}};
-  json["profile"] = parse_ordered_json(profile_to_json(v.machine.profile), "profile");
+  json["kernels"] = {{"one_thread", kernels(v.figures.one_thread)}, {"two_threads", kernels(v.figures.two_threads)}};
+  json["profile"] = parse_ordered_json(profile_to_json(v.profile), "profile");
   return json_text(json, 2) + "\n";
 }
 

@@ -29,8 +29,8 @@ HereValidation example() {
   measured.rows = {row("streaming", {3.9, 4, 4.2}), row("quest", {4.9, 5, 5.1}), row("full", {9, 10, 12})};
   predicted.rows = {row("streaming", {4.4}), row("quest", {4.2}), row("full", {11})};
   HereValidation v;
-  v.machine.profile = load_profile("fluxion-a100");
-  v.machine.warnings = {"A warning."};
+  v.profile = load_profile("fluxion-a100");
+  v.warnings = {"A warning."};
   v.rows = here_rows(measured, predicted);
   return v;
 }
@@ -76,7 +76,6 @@ TEST(Here, MakesAProfileOfKernelsAndHandOffs) {
     const auto add = [&](const char* kernel, double us, double bytes, double flops) {
       KernelTime time;
       time.kernel = kernel;
-      time.median_us = 2 * us;
       time.least_us = us;
       time.bytes = bytes;
       time.flops = flops;
@@ -109,6 +108,24 @@ TEST(Here, MakesAProfileOfKernelsAndHandOffs) {
   EXPECT_EQ(p.handoff.device_to_host_ns, 4000);
   EXPECT_EQ(p.link.d2h_curve.back().gbps, 8);
   EXPECT_EQ(p.link.piece_ns, 0);
+}
+
+TEST(Here, TakesTheMedianOverPasses) {
+  std::vector<MachineFigures> passes(3);
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const double value = double(i * i + 1);  // 1, 2, 5
+    passes[i].read_gbps = passes[i].product_gbps = value;
+    passes[i].one_thread.resize(1);
+    passes[i].one_thread[0].least_us = value;
+    passes[i].copies = {{4096, value}};
+    passes[i].hand_offs.across = Nanos(value);
+  }
+  const MachineFigures medians = medians_of(passes);
+  EXPECT_EQ(medians.read_gbps, 2);
+  EXPECT_EQ(medians.product_gbps, 2);
+  EXPECT_EQ(medians.one_thread[0].least_us, 2);
+  EXPECT_EQ(medians.copies[0].gbps, 2);
+  EXPECT_EQ(medians.hand_offs.across, 2);
 }
 
 TEST(Here, MeasuresHandOffs) {
