@@ -38,8 +38,8 @@ fitted the cost model (calibration) or did not (validation); trust the errors of
 
 Levels are never pooled. machine: the hardware with the best kernels that were measured on it. a published engine: one
 declared overhead per layer for that engine. this machine (--here): the CPU at hand, where one core plays the device,
-another one the host, and memcpy is the link; its kernels, copies and hand-offs are measured first, then every method's
-step is predicted and measured, which takes some ten minutes of an otherwise idle machine.
+another one the host, and memcpy is the link; its kernels, copies and hand-offs make a profile, from which every method's
+step is predicted beside its measurement. That takes some ten minutes of an otherwise idle machine.
 
 hardware/validation/README.md explains the file's fields.)";
 
@@ -139,8 +139,8 @@ void add_validate(Command app) {
   ValidateHereArguments& here = arguments->on_here;
   command
       .option("--methods", here.methods,
-              "Methods of --here with their options, as a list or each with a --methods of its own [all that run on "
-              "random weights without a peer]")
+              "Methods of --here with their options, as a list or each with a --methods of its own [those "
+              "whose kernels a profile has rates for]")
       .repeatable();
   command.option("--contexts", here.contexts, "Tokens before the first step, of --here").show_default();
   command.option("--rounds", here.rounds, "Measured rounds of --here; one more warms up").show_default();

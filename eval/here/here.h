@@ -28,7 +28,8 @@ struct HereOptions {
   std::function<bool()> interrupted;
 };
 
-/// Methods that run on random weights and need no peer.
+/// Methods whose kernels the profile has rates for: those that score single tokens (tova, infinigen, asyncspade) run on
+/// a CPU at a rate of their own.
 std::vector<std::string> here_methods();
 
 /// Random weights at a shape whose KV at long contexts outweighs them: four layers of 32 query and 8 KV heads of 128.
