@@ -13,9 +13,7 @@
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
-#include "eval/report/links.h"
 #include "eval/report/markdown.h"
-#include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
 #include "eval/tables/tables.h"
 #include "eval/validate/validation.h"
@@ -52,28 +50,6 @@ struct ValidateArguments {
   ValidateHereArguments on_here;
 };
 
-eval::OutputFolder open_folder(const ValidateArguments& a) {
-  if (a.out.empty()) {
-    if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
-    return {};
-  }
-  const fs::path found = eval::normalised(a.out);
-  std::error_code ignored;
-  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
-    throw_input_error("--out: '{}' is a file: name a folder.", a.out);
-  eval::OutputFolder folder = eval::OutputFolder::make(found);
-  const bool there = folder.has(kFile);
-  if (there && !a.force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", a.out);
-  const eval::FileSet files = {{}, {}, [](std::string_view name) {
-                                 return name == kFile || name == "report.md" || name == "report.html" ||
-                                        name == "plot.png" || name == "plot.svg";
-                               }};
-  if (!there && !folder.is_free(files))
-    throw_input_error("--out: '{}' has files that are no validation's: name another folder.", a.out);
-  eval::refuse_links(folder.path());
-  return folder;
-}
-
 void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, const eval::Validation& validation) {
   const std::string command =
                         fmt::format("tandem validate{}", a.points.empty() ? "" : " --points " + shell_word(a.points)),
@@ -104,7 +80,8 @@ void validate(const ValidateArguments& a) {
   const std::string what = a.points.empty() ? file.string() : "--points '" + a.points + "'";
   const std::vector<eval::MeasuredPoint> points =
       eval::parse_points(read_file(file, kMostOfAFile, what), file.string());
-  const eval::OutputFolder folder = open_folder(a);
+  const eval::OutputFolder folder =
+      open_validation(a.out, a.force, {kFile, "report.md", "report.html", "plot.png", "plot.svg"});
   Progress progress("comparing", Progress::standard(a.quiet));
   eval::Validation validation;
   try {

@@ -1,5 +1,6 @@
 #include "cli/validate_here.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -14,7 +15,7 @@
 #include "engine/common/version.h"
 #include "engine/device/profile.h"
 #include "eval/here/here.h"
-#include "eval/report/output_folder.h"
+#include "eval/report/links.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -23,25 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kHereFile = "here.json", *kHereProfile = "this-machine.json";
-
-eval::OutputFolder open_folder(const ValidateHereArguments& a) {
-  if (a.out.empty()) {
-    if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
-    return {};
-  }
-  const fs::path found = eval::normalised(a.out);
-  std::error_code ignored;
-  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
-    throw_input_error("--out: '{}' is a file: name a folder.", a.out);
-  eval::OutputFolder folder = eval::OutputFolder::make(found);
-  const bool there = folder.has(kHereFile);
-  if (there && !a.force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", a.out);
-  const eval::FileSet files = {
-      {}, {}, [](std::string_view name) { return name == kHereFile || name == kHereProfile || name == "report.md"; }};
-  if (!there && !folder.is_free(files))
-    throw_input_error("--out: '{}' has files that are no validation's: name another folder.", a.out);
-  return folder;
-}
 
 /// A folder that is gone when the run is over, however it ends.
 class TemporaryFolder {
@@ -71,6 +53,26 @@ std::string command_of(const ValidateHereArguments& a, const std::vector<std::st
 
 }  // namespace
 
+eval::OutputFolder open_validation(const std::string& out, bool force, std::initializer_list<const char*> names) {
+  if (out.empty()) {
+    if (force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
+    return {};
+  }
+  const fs::path found = eval::normalised(out);
+  std::error_code ignored;
+  if (fs::exists(found, ignored) && !fs::is_directory(found, ignored))
+    throw_input_error("--out: '{}' is a file: name a folder.", out);
+  eval::OutputFolder folder = eval::OutputFolder::make(found);
+  const bool there = folder.has(*names.begin());
+  if (there && !force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", out);
+  const eval::FileSet files = {
+      {}, {}, [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }};
+  if (!there && !folder.is_free(files))
+    throw_input_error("--out: '{}' has files that are no validation's: name another folder.", out);
+  eval::refuse_links(folder.path());
+  return folder;
+}
+
 void validate_here(const ValidateHereArguments& a) {
   eval::HereOptions options;
   options.methods =
@@ -86,7 +88,7 @@ void validate_here(const ValidateHereArguments& a) {
       throw_input_error("--hw: '{}' is no CPU that plays a device: give the {} that an earlier --here wrote.",
                         a.hardware, kHereProfile);
   }
-  const eval::OutputFolder folder = open_folder(a);
+  const eval::OutputFolder folder = open_validation(a.out, a.force, {kHereFile, kHereProfile, "report.md"});
   std::optional<TemporaryFolder> prompts;
   options.prompts = a.prefix_cache.empty() ? prompts.emplace().path() : fs::path(a.prefix_cache);
   Progress progress("validating", Progress::standard(a.quiet));

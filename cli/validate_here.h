@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
+
+#include "eval/report/output_folder.h"
 
 namespace tandem::cli {
 
@@ -13,6 +16,10 @@ struct ValidateHereArguments {
   std::uint32_t rounds = 5;
   bool operations = false, force = false, quiet = false;
 };
+
+/// The folder of --out, free or with a validation to replace; the first of its files says whether there is one.
+/// InputError else. Not held where `out` is empty.
+eval::OutputFolder open_validation(const std::string& out, bool force, std::initializer_list<const char*> names);
 
 void validate_here(const ValidateHereArguments& arguments);
 
