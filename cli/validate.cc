@@ -10,12 +10,12 @@
 #include "cli/run.h"
 #include "cli/say.h"
 #include "cli/session.h"
+#include "cli/validate_here.h"
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
 #include "eval/report/markdown.h"
-#include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
 #include "eval/tables/tables.h"
 #include "eval/validate/validation.h"
@@ -30,13 +30,16 @@ Examples:
   tandem validate                                   the shipped points: errors by kind of figure
   tandem validate --out runs/validation             every point, with a plot: report.html, validation.json
   tandem validate --points mine.json --every        points of your own, one line each
+  tandem validate --here --out runs/here            each method's decode step on this CPU, predicted and measured
 
 A point is what somebody measured on named hardware: a kernel, a transfer, a decode step. The command predicts it with
 the cost model that `tandem simulate` uses and prints the signed error. Groups of points (hardware x engine) either
 fitted the cost model (calibration) or did not (validation); trust the errors of the latter.
 
 Levels are never pooled. machine: the hardware with the best kernels that were measured on it. a published engine: one
-declared overhead per layer for that engine.
+declared overhead per layer for that engine. this machine (--here): the CPU at hand, where one core plays the device,
+another one the host, and memcpy is the link; its kernels, copies and hand-offs make a profile, from which every method's
+step is predicted beside its measurement. That takes some ten minutes of an otherwise idle machine.
 
 hardware/validation/README.md explains the file's fields.)";
 
@@ -46,17 +49,9 @@ constexpr std::string_view kReport[] = {"report.md", "report.html", "plot.png", 
 struct ValidateArguments {
   std::string points, out;
   bool every = false, force = false, no_plot = false, quiet = false;
+  bool here = false;
+  ValidateHereArguments on_here;
 };
-
-eval::OutputFolder open_folder(const ValidateArguments& a) {
-  if (a.out.empty()) {
-    if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
-    return {};
-  }
-  return open_report_folder(a.out, {kFile, kReport, "validation"}, [&](bool there) {
-    if (there && !a.force) throw_input_error("--out: '{}' has a validation already; --force replaces it.", a.out);
-  });
-}
 
 void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, const eval::Validation& validation) {
   const std::string command =
@@ -74,12 +69,21 @@ void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, c
                                                 fmt::format("Made by {}.", program)));
 }
 
+/// Options of the one comparison beside the other's.
+void check_options(const Command& command, bool here) {
+  for (const char* option : {"--points", "--every", "--no-plot"})
+    if (here && command.given(option))
+      throw_input_error("{} is for published points: leave it away, or --here.", option);
+  for (const char* option : {"--methods", "--contexts", "--rounds", "--hw", "--prefix-cache", "--operations"})
+    if (!here && command.given(option)) throw_input_error("{} is for --here: give that too.", option);
+}
+
 void validate(const ValidateArguments& a) {
   const fs::path file = a.points.empty() ? data_path("hardware/validation/points.json") : fs::path(a.points);
   const std::string what = a.points.empty() ? file.string() : "--points '" + a.points + "'";
   const std::vector<eval::MeasuredPoint> points =
       eval::parse_points(read_file(file, kMostOfAFile, what), file.string());
-  const eval::OutputFolder folder = open_folder(a);
+  const eval::OutputFolder folder = open_validation(a.out, a.force, {kFile, kReport, "validation"});
   Progress progress("comparing", Progress::standard(a.quiet));
   eval::Validation validation;
   try {
@@ -100,7 +104,8 @@ void validate(const ValidateArguments& a) {
 }  // namespace
 
 void add_validate(Command app) {
-  Command command = app.subcommand("validate", "How far predictions are from published measurements");
+  Command command =
+      app.subcommand("validate", "How far predictions are from measurements, published ones or this machine's");
   auto arguments = std::make_shared<ValidateArguments>();
   command.option("--points", arguments->points, "A file of measured points [hardware/validation/points.json]");
   command.flag("--every", arguments->every, "Print the errors by device and of each point, too");
@@ -109,7 +114,27 @@ void add_validate(Command app) {
   command.flag("--no-plot", arguments->no_plot, "Draw no plot");
   command.flag("--quiet", arguments->quiet, "No progress line");
   command.footer(kValidateFooter);
-  command.callback([arguments] { validate(*arguments); });
+  command.flag("--here", arguments->here, "Compare with this machine instead: see below");
+  ValidateHereArguments& here = arguments->on_here;
+  command
+      .option("--methods", here.methods,
+              "Methods of --here with their options, as a list or each with a --methods of its own [those "
+              "whose kernels a profile has rates for]")
+      .repeatable();
+  command.option("--contexts", here.contexts, "Tokens before the first step, of --here").show_default();
+  command.option("--rounds", here.rounds, "Measured rounds of --here; one more warms up").show_default();
+  command.option("--hw", here.hardware, "This machine's profile from an earlier --here, in place of measuring it");
+  command.option("--prefix-cache", here.prefix_cache,
+                 "Folder that keeps prefilled prompts of --here for later runs; none: they are removed");
+  command.flag("--operations", here.operations, "Print what each operation took, measured and predicted");
+  command.callback([arguments, command] {
+    check_options(command, arguments->here);
+    if (!arguments->here) return validate(*arguments);
+    arguments->on_here.out = arguments->out;
+    arguments->on_here.force = arguments->force;
+    arguments->on_here.quiet = arguments->quiet;
+    validate_here(arguments->on_here);
+  });
 }
 
 }  // namespace tandem::cli

@@ -66,6 +66,7 @@ CostModel::CostModel(const HardwareProfile& p)
       select_{per_second(p.host.dram_gbps * p.host.select_efficiency), per_second(p.host.select_gbps_per_thread)},
       flops_thread_(per_second(p.host.gflops_per_thread)),
       host_threads_(std::max<std::uint32_t>(p.host.threads, 1)),
+      device_threads_(p.device.cpu_threads),
       piece_ns_(p.link.piece_ns),
       transfer_ns_(p.link.transfer_ns) {
   const auto points = [](const std::vector<LinkPoint>& curve, std::vector<Point>& out) {
@@ -147,6 +148,9 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
         longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }
   at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
+  const bool on_cpu = device_threads_ != 0 && !host;
+  // Where one memory plays both, a copy writes what it reads, and the device's bytes are there, too.
+  if (on_cpu) at(Resource::dram) = part(cost.hbm + cost.dram + 2 * (cost.h2d + cost.d2h), dram_);
   const auto over_link = [&](Way way, std::uint64_t bytes) -> Part {
     if (bytes == 0) return {};
     return {link_time(way, bytes - cost.short_bytes, pieces - cost.short_pieces) +
@@ -167,6 +171,11 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
 
   Wide longest = alone.scaled_ns;
   for (const Part& p : parts) longest = std::max(longest, p.scaled_ns);
+  if (on_cpu) {  // a thread for as long as it runs
+    const bool copies = lane.kind == LaneKind::h2d || lane.kind == LaneKind::d2h || lane.kind == LaneKind::recall;
+    at(copies ? Resource::host_threads : Resource::device_threads).scaled_ns =
+        longest / (copies ? host_threads_ : device_threads_);
+  }
   if (host && cost.ranked != 0) {
     const std::uint32_t threads = std::min(lane_threads, std::max(cost.lists, 1u));
     phases.fixed +=

@@ -16,12 +16,13 @@
 
 namespace tandem {
 
-inline constexpr int kResourceCount = 11;
-/// The first two are the CPU's own: what its threads read together, at the efficiency of their work, and their time.
+inline constexpr int kResourceCount = 12;
+/// The first three are the CPU's own: what its threads read together, at the efficiency of their work, and their time.
 /// Operations that these slow down ask less of the others, host memory among them, for as long.
 enum class Resource : std::uint8_t {
   host_reads,
   host_threads,
+  device_threads,  // of a CPU that plays the device
   hbm,
   dram,
   h2d,
@@ -32,7 +33,7 @@ enum class Resource : std::uint8_t {
   to_peer,
   from_peer
 };
-inline constexpr int kHostResources = 2;
+inline constexpr int kHostResources = 3;
 
 inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a share
 
@@ -92,7 +93,7 @@ class CostModel {
   std::uint64_t dram_;
   HostRates stream_, attention_, contiguous_, select_;
   std::uint64_t flops_thread_;
-  std::uint32_t host_threads_;
+  std::uint32_t host_threads_, device_threads_;  // device_threads_: of a CPU that plays the device, else 0
   Nanos piece_ns_, transfer_ns_;
 };
 

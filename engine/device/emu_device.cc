@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/common/cpus.h"
 #include "engine/common/error.h"
 #include "engine/device/bag_share.h"
 #include "engine/device/memory.h"
@@ -28,7 +29,12 @@ class EmuDevice final : public Device {
     control_ = lane(LaneKind::control);
     try {
       for (const LaneInfo& info : lanes_)
-        if (info.id != control_) threads_.emplace_back([this, id = info.id] { run_lane(id); });
+        if (info.id != control_) {
+          const bool computes = info.kind == LaneKind::device_compute || info.kind == LaneKind::side_compute ||
+                                info.kind == LaneKind::peer_compute;
+          threads_.emplace_back(
+              [this, id = info.id, cpus = computes ? options.device_cpus : options.host_cpus] { run_lane(id, cpus); });
+        }
     } catch (const std::system_error& error) {  // a limit on processes
       end_threads();
       throw_run_error("A thread for the {} lanes of --device emu cannot be started ({}).", lanes_.size(), error.what());
@@ -275,6 +281,7 @@ class EmuDevice final : public Device {
 
     bool failed = false;
     BodyContext context(task.op);
+    context.without_access();  // nobody looks at them here
     const Nanos start = now();
     if (run) {
       try {
@@ -304,7 +311,8 @@ class EmuDevice final : public Device {
     }
   }
 
-  void run_lane(LaneId lane_id) {
+  void run_lane(LaneId lane_id, const std::vector<int>& cpus) {
+    if (!cpus.empty()) run_on(cpus);
     std::unique_lock lock(mutex_);
     LaneState& state = state_[lane_id];
     while (true) {
@@ -353,6 +361,10 @@ std::string cpu_model_name() {
 
 std::unique_ptr<Device> make_emu_device(EmuOptions options) {
   if (options.host_worker_threads == 0) throw_input_error("The emulated device needs at least one host worker thread.");
+  for (const std::vector<int>* cpus : {&options.device_cpus, &options.host_cpus})
+    for (const int cpu : *cpus)
+      if (const OnCpus tried({cpu}); !tried.moved())
+        throw_input_error("CPU {} is for lanes of the emulated device, but this process may not use it.", cpu);
   return std::make_unique<EmuDevice>(std::move(options));
 }
 

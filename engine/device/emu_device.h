@@ -22,9 +22,12 @@ namespace tandem {
 
 struct EmuOptions {
   std::uint32_t host_worker_threads = 1;  // threads that kernels of the host lane may use; at least 1
+  // CPUs of the device's compute lanes, and of the host's workers and all copies. Empty: any. The control thread is the
+  // caller's. Kernels that use a pool run on its threads, too: with a pool of one thread each lane stays on its CPUs.
+  std::vector<int> device_cpus = {}, host_cpus = {};
 };
 
-/// InputError for zero threads.
+/// InputError for zero threads, and for CPUs that the process may not use.
 std::unique_ptr<Device> make_emu_device(EmuOptions options = {});
 
 /// "AMD EPYC 7V13 64-Core Processor", or "unknown CPU".

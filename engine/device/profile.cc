@@ -38,6 +38,7 @@ void visit_fields(Profile& p, const Given& given, Visit visit) {
   visit("device", "segment_launch_ns", p.device.segment_launch_ns);
   visit("device", "op_floor_ns", p.device.op_floor_ns);
   if (given("device", "layer_ns")) visit("device", "layer_ns", p.device.layer_ns);
+  if (given("device", "cpu_threads")) visit("device", "cpu_threads", p.device.cpu_threads);
   visit("link", "h2d_curve", p.link.h2d_curve);
   visit("link", "d2h_curve", p.link.d2h_curve);
   if (given("link", "h2d_gather_curve")) visit("link", "h2d_gather_curve", p.link.h2d_gather_curve);
@@ -322,6 +323,7 @@ auto fields_given(const HardwareProfile& profile) {
     if (key == "attention_ns") return profile.device.attention_ns > 0;
     if (key == "prefill_attention_tflops") return profile.device.prefill_attention_tflops > 0;
     if (key == "layer_ns") return (group == "device" ? profile.device.layer_ns : profile.control.layer_ns) > 0;
+    if (key == "cpu_threads") return profile.device.cpu_threads > 0;
     if (key == "memory_gb") return profile.host.memory_gb > 0;
     if (key == "h2d_gather_curve") return !profile.link.h2d_gather_curve.empty();
     if (key == "transfer_ns") return profile.link.transfer_ns > 0;

@@ -45,6 +45,9 @@ struct HardwareProfile {
     Nanos segment_launch_ns = 0;          // control time of one graph launch; 0: no graphs, every kernel is launched
     Nanos op_floor_ns = 0;                // smallest duration of a kernel inside a segment
     Nanos layer_ns = 0;                   // optional: added to a decode layer by a slower framework than this engine
+    // Optional: threads of a CPU that plays the device. Its compute lanes share them, one thread each; the host's
+    // threads make the copies; all of it shares host.dram_gbps. 0: a GPU.
+    std::uint32_t cpu_threads = 0;
   } device;
 
   struct LinkRates {

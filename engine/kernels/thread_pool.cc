@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <sched.h>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "engine/common/cgroup.h"
+#include "engine/common/cpus.h"
 #include "engine/common/error.h"
 
 namespace tandem {
@@ -25,17 +25,6 @@ constexpr int kSpins = 2000;
 
 thread_local bool inside_task = false;
 thread_local int unpinned_cpus = 0;  // CPUs of the mask that a pinned thread had before
-
-// CPUs of the calling thread's mask in ascending order; empty on machines with more than 1024, which answer EINVAL.
-std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  cpus.reserve(static_cast<std::size_t>(CPU_COUNT(&set)));
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  return cpus;
-}
 
 bool pinning_wanted() {
   const char* value = std::getenv("TANDEM_PIN");
@@ -76,7 +65,7 @@ unsigned usable_threads() {
   unsigned count = std::max(1u, std::thread::hardware_concurrency());
   if (unpinned_cpus > 0)
     count = static_cast<unsigned>(unpinned_cpus);
-  else if (const std::size_t allowed = allowed_cpus().size(); allowed > 0)
+  else if (const std::size_t allowed = usable_cpus().size(); allowed > 0)
     count = static_cast<unsigned>(allowed);
   const double quota = cgroup_cpus();
   if (quota < count) count = std::max(1u, static_cast<unsigned>(std::ceil(quota)));
@@ -98,10 +87,7 @@ struct ThreadPool::State {
 
   void run_pinned_helper(int cpu, std::size_t cpus) {
     unpinned_cpus = static_cast<int>(cpus);
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);  // where a container forbids it the thread stays unpinned and works
+    run_on({cpu});  // where a container forbids it the thread stays unpinned and works
     run_helper();
   }
 
@@ -138,7 +124,7 @@ void ThreadPool::State::end() {
 
 ThreadPool::ThreadPool(unsigned threads, unsigned spare) : state_(std::make_unique<State>()) {
   if (threads == 0) threads = usable_threads();
-  const std::vector<int> cpus = allowed_cpus();
+  const std::vector<int> cpus = usable_cpus();
   // A quota of 1.5 CPUs makes two threads, which must not spin it away.
   state_->pinned = pinning_wanted() && threads > 1 && threads + spare == cpus.size() &&
                    threads + spare == usable_threads() && cgroup_cpus() >= threads + spare;

@@ -42,7 +42,7 @@ void DecodeAttention::resolve_chosen(BodyContext& ctx, const ModelShape& shape, 
         } else {
           const std::uint32_t slot = c.slots[(token - index.tokens.begin) / kPageTokens];
           k = from + kv_.k_offset(slot, g);
-          access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
+          if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
         }
         if (out == nullptr) continue;
         (*out)[c.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, c.own_only ? masks[b] : ~0u});

@@ -245,6 +245,9 @@ void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const Fet
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
   std::vector<std::uint32_t> masks(w.blocks);
+  // Once: each look goes through what the operation declared, page by page.
+  const char* const kv = copies ? ctx.read<char>(kv_.host_buffer()) : nullptr;
+  char* const staged = copies ? ctx.write<char>(w.staging.values) : nullptr;
   LinkPieces pieces;
   for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
     chosen_masks(shape, w.scope, g, lists, index.room, masks);
@@ -258,12 +261,11 @@ void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const Fet
         cost.h2d += 2 * bytes;
         pieces.add(kv_.k_offset(slot, g), bytes);
         pieces.add(kv_.v_offset(slot, g), bytes);
-        access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
+        if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
         if (!copies) continue;
-        const char* from = ctx.read<char>(kv_.host_buffer());
-        char* to = ctx.write<char>(w.staging.values) + w.staging.chosen_offset(w.part, g, page);
-        std::memcpy(to, from + kv_.k_offset(slot, g), bytes);
-        std::memcpy(to + kPageTokens * vector_bytes, from + kv_.v_offset(slot, g), bytes);
+        char* to = staged + w.staging.chosen_offset(w.part, g, page);
+        std::memcpy(to, kv + kv_.k_offset(slot, g), bytes);
+        std::memcpy(to + kPageTokens * vector_bytes, kv + kv_.v_offset(slot, g), bytes);
       }
     }
   }

@@ -199,6 +199,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
             out->back().spans.push_back({pages + kv_.k_offset(last, g) + at, pages + kv_.v_offset(last, g) + at,
                                          runs[i].tokens, runs[i].head_mask});
           }
+          if (!ctx.lists_access()) continue;
           access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
         }
       };

@@ -293,6 +293,8 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
       const ResidentSet& set = m.set;
       const KvShape& shape = set.shape;
       const std::uint32_t heads = set.per_head ? 1 : shape.kv_heads, pages = set.pages_per_block();
+      const char* const kv = move ? ctx.read<char>(kv_.host_buffer()) : nullptr;
+      char* const residents = move ? ctx.write<char>(set.pages) : nullptr;
       for (std::uint32_t list = 0; list < set.lists; ++list) {
         // As many residents are not chosen as chosen blocks are missing, and each of the first has a lower score than
         // each of the second.
@@ -311,8 +313,8 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
         for (std::uint32_t i = 0; i < moves; ++i) {
           crossing.add(kv_.k_offset(from[i], list), heads * shape.page_bytes());
           if (!move) continue;
-          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
-                      ctx.read<char>(kv_.host_buffer()) + kv_.k_offset(from[i], list), heads * shape.page_bytes());
+          std::memcpy(residents + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
+                      kv + kv_.k_offset(from[i], list), heads * shape.page_bytes());
         }
       }
     }

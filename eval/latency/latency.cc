@@ -171,8 +171,9 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
   std::vector<std::vector<std::int32_t>> fed;  // random tokens too, so that no stop token ends a round
   for (std::uint32_t s = 0; s < options.batch; ++s) {
     tell();
+    const std::vector<std::int32_t> prompt = random_tokens(options.context + 1, model.config.vocab, s);
     held.push_back(
-        std::make_unique<Held>(engine, engine.prefill(random_tokens(options.context + 1, model.config.vocab, s))));
+        std::make_unique<Held>(engine, options.prefill ? options.prefill(engine, prompt) : engine.prefill(prompt)));
     requests.push_back({&held.back()->prefix(), new_tokens});
     fed.push_back(random_tokens(new_tokens, model.config.vocab, s));
   }

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ struct LatencyOptions {
   std::uint32_t steps = 32;      // measured decode steps of a round, each makes one token of each sequence
   std::uint32_t rounds = 5;      // of each method, measured; one more runs before them and is not counted
   EngineOptions engine;
+  /// Makes a prompt's prefix, where Engine::prefill is not to do it: one that was kept, for example.
+  std::function<std::unique_ptr<Prefix>(Engine& engine, std::span<const std::int32_t> prompt)> prefill;
   std::function<void(std::uint64_t done, std::uint64_t total)>
       progress;  // in rounds and prefills, those that are not counted included
   /// Called with the result so far after each measured round of a method; decode only. May be empty.

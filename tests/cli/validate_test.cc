@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/common/cpus.h"
 #include "engine/common/json.h"
+#include "engine/common/paths.h"
+#include "engine/common/read_file.h"
 #include "tests/cli/program.h"
 #include "tests/cli/run_folders.h"
 
@@ -62,6 +65,37 @@ TEST_F(Validate, BadFilesAreSentences) {
   EXPECT_THAT(cli::run("validate --points " + points("{}")).text, HasSubstr("an object with a list 'points'"));
   EXPECT_THAT(cli::run("validate --points " + folder("none") + ".json").text, HasSubstr("none.json"));
   EXPECT_THAT(cli::run("validate --force").text, HasSubstr("--force replaces what is in the folder of --out"));
+}
+
+TEST_F(Validate, RefusesOptionsOfTheOtherComparison) {
+  EXPECT_THAT(cli::run("validate --here --every").text, HasSubstr("--every is for published points"));
+  EXPECT_THAT(cli::run("validate --contexts 4K").text, HasSubstr("--contexts is for --here"));
+  EXPECT_THAT(cli::run("validate --here --methods nothing").text, HasSubstr("There is no method 'nothing'"));
+}
+
+TEST_F(Validate, ComparesStepsOnThisMachine) {
+  if (usable_cores().size() < 2) {
+    EXPECT_THAT(cli::run("validate --here").text, HasSubstr("--here needs two cores"));
+    return;
+  }
+  EXPECT_THAT(cli::run("validate --here --hw h100").text, HasSubstr("no CPU that plays a device"));
+  Json profile = parse_json(read_file(data_path("hardware/profiles/fluxion-a100.json"), 1 << 20, "a profile"), "JSON");
+  profile["name"] = "mine";
+  profile["device"]["cpu_threads"] = 1;
+  profile["sources"]["device.cpu_threads"] = "assumed: a test";
+  std::ofstream(folder("mine.json")) << json_text(profile);
+  const std::string command =
+      "validate --here --quiet --methods full --contexts 300 --rounds 2 --hw " + folder("mine.json");
+  const cli::Outcome done = cli::run(command + " --operations --out " + folder("a"));
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, AllOf(HasSubstr("Level: this machine"), HasSubstr("Part beyond streaming"), HasSubstr("worst"),
+                               HasSubstr("Operations, ms per step")));
+  const Json json = parse_json(bytes("a", "here.json"), "JSON");
+  ASSERT_EQ(json.at("rows").size(), 2u);  // streaming was added
+  EXPECT_EQ(json.at("rows")[1].at("round_ms").size(), 2u);
+  EXPECT_GT(json.at("rows")[1].at("measured_ms").get<double>(), 0);
+  EXPECT_THAT(bytes("a", "report.md"), HasSubstr("## Decode step"));
+  EXPECT_THAT(cli::run(command + " --out " + folder("a")).text, HasSubstr("has a validation already"));
 }
 
 }  // namespace

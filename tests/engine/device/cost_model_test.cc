@@ -29,6 +29,24 @@ TEST(CostModel, RatesByWork) {
   EXPECT_EQ(model.phases({.work = Work::stream, .hbm = 1, .fixed_ns = 3}, kDevice).flow, 1);  // rounded up
 }
 
+TEST(CostModel, ACpuThatPlaysTheDeviceSharesItsThreadsAndOneMemory) {
+  HardwareProfile profile = round_profile();
+  const Cost cost{.work = Work::stream, .hbm = 1000}, copy{.work = Work::stream, .h2d = 1000};
+  const Phases gpu = CostModel(profile).phases(cost, kDevice);
+  EXPECT_EQ(share(gpu, Resource::device_threads), 0u);
+  EXPECT_EQ(share(gpu, Resource::dram), 0u);
+  profile.device.cpu_threads = 2;
+  const CostModel model(profile);
+  const Phases cpu = model.phases(cost, kDevice);
+  EXPECT_EQ(share(cpu, Resource::device_threads), kUnit / 2);
+  EXPECT_EQ(share(cpu, Resource::host_threads), 0u);
+  EXPECT_EQ(cpu.flow, 10);  // 1,000 bytes per ns on the device, 100 from the memory that both share
+  EXPECT_EQ(share(cpu, Resource::dram), kUnit);
+  const Phases copied = model.phases(copy, kH2d);
+  EXPECT_EQ(share(copied, Resource::device_threads), 0u);
+  EXPECT_EQ(share(copied, Resource::host_threads), kUnit / profile.host.threads);
+}
+
 TEST(CostModel, HostThreadsUntilDramIsFull) {
   const CostModel model(round_profile());
   EXPECT_EQ(model.phases({.work = Work::attention, .dram = 1000}, host(1)).flow, 50);   // 20 B/ns

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <thread>
 
+#include "engine/common/cpus.h"
 #include "engine/common/error.h"
 
 namespace tandem {
@@ -34,6 +35,22 @@ TEST(EmuDevice, OneOfEachLaneAndAClockThatSaysMeasured) {
     EXPECT_EQ(emu->lanes().at(emu->lane(kind)).kind, kind);
   }
   EXPECT_THROW(make_emu_device({.host_worker_threads = 0}), InputError);
+}
+
+TEST(EmuDevice, LanesStayOnTheCpusOfTheirSide) {
+  const std::vector<int> cpus = usable_cpus();
+  auto emu = make_emu_device({.device_cpus = {cpus.back()}, .host_cpus = {cpus.front()}});
+  const auto where = [&](LaneKind kind) {
+    std::vector<int> on;
+    emu->host_wait(emu->submit(emu->lane(kind), with_body("look", [&](BodyContext&) { on = usable_cpus(); })));
+    return on;
+  };
+  for (const LaneKind kind : {LaneKind::device_compute, LaneKind::side_compute, LaneKind::peer_compute})
+    EXPECT_EQ(where(kind), std::vector<int>{cpus.back()});
+  for (const LaneKind kind : {LaneKind::h2d, LaneKind::d2h, LaneKind::recall, LaneKind::host_workers})
+    EXPECT_EQ(where(kind), std::vector<int>{cpus.front()});
+  EXPECT_EQ(where(LaneKind::control), cpus);
+  EXPECT_THROW(make_emu_device({.host_cpus = {-1}}), InputError);
 }
 
 TEST(EmuDevice, EdgesOrderBodiesAcrossLanes) {

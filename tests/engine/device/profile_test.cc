@@ -56,6 +56,16 @@ TEST(Profile, APeerIsOptionalAndThenWhole) {
   EXPECT_THAT(error_of(json), HasSubstr("sources.peer.gbps"));
 }
 
+TEST(Profile, ACpuMayPlayTheDevice) {
+  nlohmann::json json = good();
+  json["device"]["cpu_threads"] = 1;
+  EXPECT_THAT(error_of(json), HasSubstr("sources.device.cpu_threads"));
+  json["sources"]["device.cpu_threads"] = "assumed: a test";
+  const HardwareProfile profile = parse_profile(json_text(json), "x", "x.json");
+  EXPECT_EQ(profile.device.cpu_threads, 1u);
+  EXPECT_EQ(parse_json(profile_to_json(profile), "JSON")["device"], json["device"]);
+}
+
 TEST(Profile, SomeFieldsAreOptional) {
   EXPECT_EQ(load_profile("fluxion-a100").device.layer_ns, 0);
   EXPECT_EQ(load_profile("fluxion-a100").host.select_efficiency, 1);
