@@ -242,9 +242,10 @@ double ranged_value(Number number) {
   return static_cast<double>(number);
 }
 
-/// `share` of the way from a number to another, on a log scale.
+/// `share` of the way from a number to another, on a log scale; to 0 evenly.
 double on_the_way(double from, double to, double share) {
-  return share == 1 ? to : from * std::pow(to / from, share);
+  if (share == 1) return to;
+  return to > 0 ? from * std::pow(to / from, share) : from * (1 - share);
 }
 void move_field(double& field, double end, double share) {
   field = on_the_way(field, end, share);

@@ -99,7 +99,7 @@ struct HardwareProfile {
 };
 
 /// The profile with its number at `field` ("host.dram_gbps"), which it must have, moved to `end`, or `share` of the way
-/// there on a log scale. Of a curve, `end` is a factor.
+/// there on a log scale (evenly where `end` is 0). Of a curve, `end` is a factor.
 HardwareProfile with_field(HardwareProfile profile, const std::string& field, double end, double share = 1);
 
 /// `name_or_path`: a name from profile_names(), or a path (anything with a '/' or ending in .json). InputError with the

@@ -503,6 +503,10 @@ SimCalls take_calls(Device& device) {
   return as_sim(device).take_recording();
 }
 
+bool times_decide(const SimCalls& recorded) {
+  return std::ranges::any_of(recorded.calls, [](const SimCall& call) { return call.form == SimCall::Form::see; });
+}
+
 std::vector<Trace> replay(const SimCalls& recorded, const HardwareProfile& profile) {
   SimOptions options = recorded.options;
   options.shapes_only = true;

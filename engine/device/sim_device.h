@@ -76,6 +76,9 @@ void record_calls(Device& device, std::uint32_t steps);
 /// What was recorded; the record ends.
 SimCalls take_calls(Device& device);
 
+/// Whether lanes competed for tasks: then times decided who took them, and replay() has no other machine's times.
+bool times_decide(const SimCalls& calls);
+
 /// The traces of the recorded steps on another profile, one for each drain. Decisions stay as they were: what was
 /// chosen, and who took which task of a bag. The times are those of a run there where times decide nothing.
 std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile);

@@ -207,6 +207,14 @@ std::string text_of(const Table& table, bool markdown) {
   return markdown ? table.markdown() : table.text();
 }
 
+std::string range_text(double low, double high) {
+  constexpr double kFourDigits = 999.5;
+  const auto end = [](double value) {
+    return value < kFourDigits ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+  };
+  return end(low) + "\u2013" + end(high);
+}
+
 std::string length_text(std::uint32_t length) {
   if (length == 0) return "as is";
   return length % 1024 == 0 ? fmt::format("{}K", length / 1024) : fmt::format("{}", length);

@@ -72,6 +72,9 @@ std::string text_of(const Table& table, bool markdown);
 
 /// "4K", "1000".
 std::string length_text(std::uint32_t length);
+
+/// "118–310": three digits each, without exponents.
+std::string range_text(double low, double high);
 /// "about 1400", rounded up to two digits, which is as many as an estimate is good for; "more than <most>" from there
 /// on.
 std::string about_text(std::uint64_t count, std::uint64_t most);

@@ -39,7 +39,7 @@ Laboratory::Laboratory(const Experiment& experiment, const ReproduceOptions& opt
   }
 }
 
-RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values) {
+RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values, bool for_ranges) {
   const HardwareProfile hardware = machine(values);
   const Model& shape = shapes_.at(model_of(run));
   RunOutcome outcome{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}, {}};
@@ -60,6 +60,7 @@ RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values) {
       place.checked = seed == 0;  // the others' schedules are alike
       place.context = *std::max_element(place.contexts.begin(), place.contexts.end());
     }
+    place.recorded = for_ranges && seed == 0;
     results.push_back(simulate(place, outcome.batch));
     if (!results.back().row.refused.empty()) break;
     outcome.step_ms.push_back(results.back().row.step_ms);
@@ -168,8 +169,7 @@ Laboratory::Simulated Laboratory::simulate(const Place& place, std::uint32_t bat
   target.interrupted = options_.interrupted;
   Simulated out;
   target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, place.hardware); };
-  if (place.checked && !place.hardware.ranges.empty())
-    target.calls = [&](SimCalls calls) { out.calls = std::move(calls); };
+  if (place.recorded) target.calls = [&](SimCalls calls) { out.calls = std::move(calls); };
   out.row = simulate_target(place.shape, place.hardware, workload_, target).rows.at(0);
   return out;
 }

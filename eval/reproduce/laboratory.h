@@ -22,8 +22,8 @@ class Laboratory {
   std::string clock() const { return "simulated for " + hardware_.title; }
   void begin(std::uint64_t runs) { total_ = runs; }
 
-  /// All seeds of a run; where one is refused, so is the outcome.
-  RunOutcome run(const ExperimentRun& run, const Values& values);
+  /// All seeds of a run; where one is refused, so is the outcome. `for_ranges`: keeps the calls of the first seed.
+  RunOutcome run(const ExperimentRun& run, const Values& values, bool for_ranges = false);
   /// What an outcome's first seed takes on another profile, decisions as they were.
   RunOutcome replayed(const RunOutcome& outcome, const HardwareProfile& hardware) const;
   /// The profile with what was fitted of the machine, which then has no range.
@@ -39,7 +39,7 @@ class Laboratory {
     const HardwareProfile& hardware;
     std::uint32_t context = 0, steps = 0;
     std::vector<std::uint32_t> contexts;
-    bool checked = true;
+    bool checked = true, recorded = false;
   };
   struct Simulated {
     TargetRow row;

@@ -34,11 +34,10 @@ std::string value_text(const Cell& cell, double value) {
 std::string ours_text(const CellOutcome& c) {
   std::string text = figure_text(c.ours, [&](double value) { return value_text(c.cell, value); });
   if (!c.range) return text;
-  const double unit = c.cell.by_difference() || c.cell.quantity == Quantity::predictor_share ||
-                              c.cell.quantity == Quantity::idle_ratio || c.cell.quantity == Quantity::selection_share
-                          ? 100
-                          : 1;
-  return text + fmt::format("\u00a0[{:.3g}\u2013{:.3g}]", unit * c.range->low, unit * c.range->high);
+  const Quantity q = c.cell.quantity;
+  const bool plain = q == Quantity::speed_up || q == Quantity::idle_ms || q == Quantity::tpot_ms;
+  const double unit = plain ? 1 : 100;
+  return text + fmt::format("\u00a0[{}]", range_text(unit * c.range->low, unit * c.range->high));
 }
 
 std::string error_text(const CellOutcome& c) {

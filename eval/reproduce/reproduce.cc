@@ -163,6 +163,7 @@ bool is_share(Quantity quantity) {
 
 void add_range(CellOutcome& c, const CellRuns& runs, const Laboratory& laboratory, const HardwareProfile& machine) {
   if (c.fitted || !c.ours || *c.ours <= 0 || machine.ranges.empty()) return;
+  if (times_decide(runs.run->calls) || (runs.over != nullptr && times_decide(runs.over->calls))) return;
   constexpr double kLeast = 1e-9;  // a share that has become nothing
   const TimeRange range = range_of(machine, [&](const HardwareProfile& hardware) {
     const RunOutcome run = laboratory.replayed(*runs.run, hardware);
@@ -262,7 +263,12 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   for (const ExperimentRun& run : experiment.runs)
     if (needed.contains(run.name)) runs.push_back(&run);
   result.runs.resize(runs.size());
-  pool.parallel_for(runs.size(), [&](std::size_t i) { result.runs[i] = laboratory.run(*runs[i], values); });
+  std::set<std::string> predicted;  // runs of cells that get a range
+  for (const Cell& cell : experiment.cells)
+    if (wanted(cell.figure) && !experiment.fitted(cell)) predicted.insert({cell.run, cell.over});
+  pool.parallel_for(runs.size(), [&](std::size_t i) {
+    result.runs[i] = laboratory.run(*runs[i], values, predicted.contains(runs[i]->name));
+  });
   std::map<std::string, const RunOutcome*> known;
   for (const RunOutcome& outcome : result.runs)
     if (outcome.row.refused.empty()) known[outcome.name] = &outcome;
@@ -285,6 +291,7 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (options.interrupted && options.interrupted()) throw Interrupted();
     if (cell_runs[i].run != nullptr) add_range(result.cells[i], cell_runs[i], laboratory, machine);
   });
+  for (RunOutcome& run : result.runs) run.calls = {};
   for (const Order& order : experiment.orders)
     if (wanted(order.figure)) result.orders.push_back(judge(order, known));
   return result;

@@ -38,7 +38,7 @@ std::vector<PublishedEngine> published_engines() {
   std::vector<PublishedEngine> engines;
   const nlohmann::json json = validation_file("engines.json");
   for (const auto& engine : json.at("engines"))
-    engines.push_back({engine.at("engine").get<std::string>(), layer_time(engine, "its measured decode steps")});
+    engines.push_back({engine.at("engine").get<std::string>(), layer_time(engine, "the middle 80 % of its decode steps, at least 0")});
   return engines;
 }
 
@@ -83,14 +83,14 @@ HardwareProfile at_level(HardwareProfile machine, const Level& level, const std:
     machine.ranges["device.layer_ns"] = level.device.range;
   }
   if (!level.this_engine) return machine;
-  const std::string name = method.substr(0, method.find(':'));
-  const auto found = level.control.find(name);
-  if (found == level.control.end())
-    throw_input_error(
-        "{}: this engine's control thread has not been timed with it, so that it has no time at this level", name);
+  const auto found = level.control.find(method.substr(0, method.find(':')));
+  if (found == level.control.end()) throw_input_error("this engine's control thread has not been timed with it");
   machine.device.segment_launch_ns = 0;  // no graphs
   machine.ranges.erase("device.segment_launch_ns");
-  machine.control.layer_ns = found->second.ns;
+  machine.control.layer_ns = found->second.ns;  // hooks, submissions and marks included
+  machine.control.policy_ns = machine.control.submit_ns = machine.control.operation_ns = 0;
+  for (const char* field : {"control.policy_ns", "control.submit_ns", "control.operation_ns"})
+    machine.ranges.erase(field);
   machine.ranges["control.layer_ns"] = found->second.range;
   return machine;
 }

@@ -28,6 +28,7 @@ TimeRange range_of(const HardwareProfile& profile, const std::function<double(co
   struct Ends {
     std::string field;
     double slower, faster;
+    bool has_faster, has_slower;  // not where both ends make a time longer, or both shorter
   };
   const double nominal = time(profile);
   double up = 0, down = 0, most = 0;  // squares of logs; a log
@@ -40,20 +41,21 @@ TimeRange range_of(const HardwareProfile& profile, const std::function<double(co
     up += longer * longer;
     down += shorter * shorter;
     if (std::max(longer, shorter) > kNothing)
-      moving.push_back(low > high ? Ends{field, ends.low, ends.high} : Ends{field, ends.high, ends.low});
+      moving.push_back({field, low > high ? ends.low : ends.high, low > high ? ends.high : ends.low,
+                        std::min(low, high) <= kNothing, std::max(low, high) >= -kNothing});
     if (std::max(longer, shorter) > most) {
       most = std::max(longer, shorter);
       range.widest = field;
     }
   }
-  const auto together = [&](double Ends::*end) {
+  const auto together = [&](double Ends::*end, bool Ends::*has) {
     HardwareProfile moved = profile;
     for (const Ends& ends : moving)
-      moved = with_field(std::move(moved), ends.field, ends.*end, 1 / std::sqrt(double(moving.size())));
+      if (ends.*has) moved = with_field(std::move(moved), ends.field, ends.*end, 1 / std::sqrt(double(moving.size())));
     return time(moved) / nominal;
   };
-  range.low = std::min(std::exp(-std::sqrt(down)), together(&Ends::faster));
-  range.high = std::max(std::exp(std::sqrt(up)), together(&Ends::slower));
+  range.low = std::min(std::exp(-std::sqrt(down)), together(&Ends::faster, &Ends::has_faster));
+  range.high = std::max(std::exp(std::sqrt(up)), together(&Ends::slower, &Ends::has_slower));
   return range;
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "eval/report/method_entry.h"
+#include "eval/report/table.h"
 
 namespace tandem::eval {
 namespace {
@@ -75,8 +76,7 @@ std::vector<std::string> row_heads(const RowColumns& columns) {
 
 std::string step_text(const TargetRow& r) {
   std::string text = fmt::format("{:.{}f}", r.step_ms, r.step_ms < 100 ? 2 : 1);
-  const auto end = [](double ms) { return ms < 1000 ? fmt::format("{:.3g}", ms) : fmt::format("{:.0f}", ms); };
-  if (r.step_high_ms > 0) text += fmt::format("\u00a0[{}\u2013{}]", end(r.step_low_ms), end(r.step_high_ms));
+  if (r.step_high_ms > 0) text += fmt::format("\u00a0[{}]", range_text(r.step_low_ms, r.step_high_ms));
   return text;
 }
 

@@ -41,9 +41,9 @@ std::string step_text(const TargetRow& row);
 inline constexpr const char* kHowRangesAre =
     "Brackets: what the step may be, given the low and high that the hardware profile states for its assumed and "
     "fitted numbers: one number moved at a time, the changes added in quadrature (or all of them a part of their way, "
-    "where that changes "
-    "more). Methods on one machine share most of "
-    "these numbers, so that their order is surer than overlapping ranges suggest.";
+    "where that changes more). Tokens/s have the same range, turned over. Methods on one machine share most of these "
+    "numbers, so that their order is surer than overlapping ranges suggest. Fluxion's policies that let CPU and GPU "
+    "compete for tasks have no range, since times decide who computes what.";
 
 /// What stands in the place of a figure; empty: the row has figures.
 std::string why_absent(const TargetRow& row);

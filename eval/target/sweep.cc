@@ -10,6 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/runtime/forward.h"
+#include "eval/target/ranges.h"
 #include "eval/target/schedule_check.h"
 #include "methods/registry.h"
 
@@ -40,7 +41,7 @@ TargetOptions target_of(const SweepOptions& options, const SweepPoint& point, st
   target.steps = options.steps;
   target.prefill_chunk = options.prefill_chunk;
   target.drawn_sequences = options.drawn_sequences;
-  target.ranges = true;
+  target.ranges = point.batch != kAsManyAsFit;
   target.threads = 1;
   target.interrupted = options.interrupted;
   return target;
@@ -104,6 +105,20 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
   }
 }
 
+/// The range of a point whose batch had to be found: of a few steps, at the batch that it came to.
+void add_range(const Model& shape, const Workload& workload, const SweepOptions& options,
+               const HardwareProfile& hardware, SweepPoint& point) {
+  if (!point.row.refused.empty()) return;
+  TargetOptions few = target_of(options, point, point.sequences);
+  few.steps = std::min(options.steps, kRangeSteps);
+  few.ranges = true;
+  const TargetRow row = simulate_target(shape, hardware, workload, few).rows.at(0);
+  if (row.step_high_ms == 0) return;
+  point.row.step_low_ms = point.row.step_ms * row.step_low_ms / row.step_ms;
+  point.row.step_high_ms = point.row.step_ms * row.step_high_ms / row.step_ms;
+  point.row.widest_range = row.widest_range;
+}
+
 void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options,
                   const HardwareProfile& machine, SweepPoint& point) {
   point.lossless = is_lossless(point.method, shape);
@@ -132,6 +147,7 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
   if (point.batch == kAsManyAsFit) {
     const TargetRow one = fill_memory(shape, workload, options, hardware, point);
     if (options.tpot_ms > 0) keep_pace(shape, workload, options, hardware, one, point);
+    add_range(shape, workload, options, hardware, point);
   } else {
     point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
   }

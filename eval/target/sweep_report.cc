@@ -299,8 +299,8 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
         "with --accuracy their figures choose here.");
   notes.push_back(fmt::format(
       "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's "
-      "attention at the rate that it has there. Level {}: {}; `tandem validate` has the errors.",
-      o.level.name, o.level.meaning));
+      "attention at the rate that it has there. Level {}: {}.{}",
+      o.level.name, o.level.meaning, o.level.this_engine ? "" : " `tandem validate` has the errors."));
   notes.emplace_back(kPrefillsElsewhere);
 }
 

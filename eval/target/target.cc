@@ -265,12 +265,13 @@ Target simulate(const Model& shape, const HardwareProfile& hardware, const Workl
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
       SimCalls calls = records ? take_calls(*device) : SimCalls{};
       fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
-      if (ranges) fill_range(calls, roomy, row);
       fill_sampling(result, options, row);
       if (options.look) options.look(result);
-      if (options.calls) options.calls(std::move(calls));
       if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())
         row = refused_row(row.method, std::move(why), /*too_large=*/true);
+      else if (ranges && !times_decide(calls))
+        fill_range(calls, roomy, row);
+      if (options.calls) options.calls(std::move(calls));
     } catch (const Interrupted&) {
       throw;
     } catch (const InputError& e) {

@@ -204,6 +204,7 @@ void Predictor::transfer(Comparison& c, const DeviceFacts* device) {
   const bool own = device != nullptr && device->link == link->name;
   HardwareProfile hardware = own ? profile(device->name) : profile_with_link(link->name);
   hardware.host.dram_gbps = 1e4;  // the link alone
+  hardware.ranges.erase("host.dram_gbps");
   c.device = link->name;
   c.what = cost.gathered ? "zero-copy read" : back ? "copy to the host" : "copy to the device";
   if (c.point.unit.ends_with("per call")) c.use = Use::upper_bound;  // with the launch of a kernel, or more of them

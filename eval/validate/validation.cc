@@ -117,26 +117,39 @@ Table points_table(const std::vector<Comparison>& comparisons) {
   for (const Comparison& c : comparisons) {
     if (c.use == Use::skipped) continue;
     table.rows.push_back({c.point.id, use_text(c), fmt::format("{:.4g}", c.point.value),
-                          fmt::format("{:.4g}", c.predicted), fmt::format("{:.3g}\u2013{:.3g}", c.low, c.high),
-                          c.point.unit, signed_percent(c.error())});
+                          fmt::format("{:.4g}", c.predicted), range_text(c.low, c.high), c.point.unit,
+                          signed_percent(c.error())});
   }
   return table;
 }
 
 std::string range_note(const std::vector<Comparison>& comparisons) {
+  struct Held {
+    std::size_t all = 0, right = 0;
+    std::string text() const { return fmt::format("{:.0f} % of {}", 100.0 * double(right) / double(all), all); }
+  };
+  std::map<std::string, Held> validation;  // by level
+  Held every;
   std::vector<double> widths;
-  std::size_t held = 0;
   for (const Comparison& c : comparisons) {
     if (c.use != Use::compared) continue;
     widths.push_back(c.half_width());
-    held += c.in_range() ? 1 : 0;
+    for (Held* held : {&every, c.calibrated ? nullptr : &validation[c.level()]}) {
+      if (held == nullptr) continue;
+      ++held->all;
+      held->right += c.in_range() ? 1 : 0;
+    }
   }
   if (widths.empty()) return "";
+  std::string levels;
+  for (const auto& [level, held] : validation)
+    levels += fmt::format("{}{} at the level of {}", levels.empty() ? "" : ", ", held.text(),
+                          level == "machine" ? "the machine" : level);
   return fmt::format(
-      "Ranges: of {} points, calibration and validation, {:.0f} % lie in the range of their prediction, whose median "
-      "half-width is {:.0f} %. A range moves one number of the hardware profile at a time between its low and its high "
-      "and adds the changes in quadrature.",
-      widths.size(), 100.0 * double(held) / double(widths.size()), 100 * median(widths));
+      "In the range of their prediction lie {} points{}. The median half-width is {:.0f} %. Calibration points set "
+      "these ranges: the others say how well they hold. A range moves one number of the hardware profile at a time "
+      "between its low and its high and adds the changes in quadrature.",
+      every.text(), levels.empty() ? "" : "; of validation points " + levels, 100 * median(widths));
 }
 
 std::string serving_note(const std::vector<Comparison>& comparisons) {

@@ -33,9 +33,10 @@ MOST = 0.97           # of the datasheet's rate
 BOUNDS = {
     "select_efficiency": (0.4, 0.8, "this engine's kernel by instruction counts: 0.4 for mean digests, 0.6 to 0.7 for "
                                     "others; 0.8 as a tuned scan"),
-    "launch_ns": (2000, 6400, "2.3 to 3 us on Linux, 6.4 us under WSL2 (launch in points.json)"),
-    "segment_launch_ns": (1900, 10000, "1.9 to 5.9 us with CUDA 13; 0.1 us more a kernel with CUDA 11.8 (launch in "
-                                       "points.json), 10 us for 80 kernels"),
+    "launch_ns": (2000, 6400, "2.65 and 3 us a kernel on two machines, 6.4 us under WSL2 with synchronisation (launch in "
+                              "points.json); 2 us by own judgement"),
+    "segment_launch_ns": (1900, 45000, "1.9 to 5.9 us with CUDA 13; with CUDA 11.8 0.1 us more a kernel (launch in "
+                                       "points.json), some 45 us for the 400 kernels of a step"),
     "op_floor_ns": (1800, 2700, "smallest kernels take 1.8 to 2.7 us (op_floor in points.json)"),
 }
 
@@ -181,6 +182,9 @@ def write_ranges(devices, fits, spread):
             if own:
                 value = device["device"][field]
                 put(field, value / factor, value * factor,
+                    f"{100 * (factor - 1):.0f} % on the fixed time and on the rate hold 95 % of the points of this kind; a "
+                    "rate ends at 0.97 of the datasheet's"
+                    if not field.endswith("_ns") else
                     f"{100 * (factor - 1):.0f} % on the fixed time and on the rate hold 95 % of the points of this kind")
             else:
                 flops = device["datasheet_tflops"] if "tflops" in field else 1

@@ -43,6 +43,7 @@ TEST(Levels, AnEngineAddsItsTimeToEachLayer) {
   const HardwareProfile control = at_level(machine, own, "quest:budget=512");
   EXPECT_EQ(control.control.layer_ns, own.control.at("quest").ns);
   EXPECT_EQ(control.device.segment_launch_ns, 0);
+  EXPECT_EQ(control.control.policy_ns + control.control.submit_ns, 0) << "they are in the measured time";
   EXPECT_THAT(error_of([&] { at_level(machine, own, "fluxion:heads=published"); }), HasSubstr("has not been timed"));
 }
 

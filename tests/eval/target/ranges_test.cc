@@ -50,6 +50,7 @@ SimCalls calls_of(const std::string& spec, const HardwareProfile& hardware) {
   options.prefill_chunk = 2048;
   options.policy_ns = hardware.control.policy_ns;
   options.layer_ns = hardware.device.layer_ns;
+  options.control_layer_ns = hardware.control.layer_ns;
   options.precision = DType::bf16;
   options.workload = std::make_shared<const Workload>(a_workload());
   keep_what_methods_need(options, {&spec, 1}, shape);
@@ -88,11 +89,27 @@ TEST(Replay, TakesWhatARunOnTheOtherProfileTakes) {
   }
 }
 
-TEST(Replay, ATaskOfABagStaysWhereItWas) {
+TEST(Replay, KnowsWhereTimesDecide) {
   const HardwareProfile hardware = load_profile("fluxion-a100");
-  const char* spec = "fluxion:policy=uniform";
+  const char* spec = "fluxion:heads=published";
   const SimCalls calls = calls_of(spec, hardware);
   EXPECT_NEAR(replayed_step(calls, hardware) * 1e-6, row_of(spec, hardware).step_ms, 1e-9);
+  EXPECT_TRUE(times_decide(calls));
+  EXPECT_EQ(row_of(spec, hardware, /*ranges=*/true).step_high_ms, 0) << "another machine would deal the tasks anew";
+  for (const char* other : kMethods) EXPECT_FALSE(times_decide(calls_of(other, hardware))) << other;
+}
+
+TEST(Replay, TakesTheEnginesOwnTimesFromTheProfile) {
+  HardwareProfile hardware = load_profile("fluxion-a100");
+  hardware.control.layer_ns = 300000;
+  hardware.device.layer_ns = 50000;
+  const SimCalls calls = calls_of("full", hardware);
+  HardwareProfile other = hardware;
+  other.control.layer_ns = 900000;
+  EXPECT_NEAR(replayed_step(calls, other) * 1e-6, row_of("full", other).step_ms, 1e-9);
+  other.control.layer_ns = 1000;
+  other.device.layer_ns = 400000;
+  EXPECT_NEAR(replayed_step(calls, other) * 1e-6, row_of("full", other).step_ms, 1e-9);
 }
 
 TEST(Ranges, HoldTheStepAndNameTheWidest) {
@@ -127,6 +144,39 @@ TEST(Ranges, OneNumberGivesItsOwnEnds) {
   EXPECT_NEAR(alone.low, replayed_step(calls, with_field(hardware, "host.attention_efficiency", range.high)) / step,
               1e-12);
   EXPECT_EQ(alone.widest, "host.attention_efficiency");
+}
+
+HardwareProfile with_ranges(const std::map<std::string, FieldRange>& ranges) {
+  HardwareProfile hardware = load_profile("fluxion-a100");
+  hardware.host.dram_gbps = hardware.host.stream_gbps_per_thread = 10;
+  hardware.ranges = ranges;
+  return hardware;
+}
+
+TEST(Ranges, TwoLimitsThatAreEquallySlowMoveTogether) {
+  const FieldRange range{5, 20, "a test"};
+  const HardwareProfile hardware = with_ranges({{"host.dram_gbps", range}, {"host.stream_gbps_per_thread", range}});
+  const TimeRange found = range_of(
+      hardware, [](const HardwareProfile& h) { return 1 / std::min(h.host.dram_gbps, h.host.stream_gbps_per_thread); });
+  EXPECT_NEAR(found.high, std::exp(std::sqrt(2.0) * std::log(2.0)), 1e-9);
+  EXPECT_NEAR(found.low, std::exp(-std::log(2.0) / std::sqrt(2.0)), 1e-9);
+}
+
+TEST(Ranges, AnEndThatIsNoFasterStaysWhereItIs) {
+  const HardwareProfile hardware =
+      with_ranges({{"host.dram_gbps", {5, 20, "a test"}}, {"host.stream_gbps_per_thread", {5, 20, "a test"}}});
+  const TimeRange found = range_of(hardware, [](const HardwareProfile& h) {  // slower at both ends, and as a rate is
+    return std::exp(std::abs(std::log(h.host.dram_gbps / 10))) / h.host.stream_gbps_per_thread;
+  });
+  EXPECT_NEAR(found.low, 0.5, 1e-9);
+  EXPECT_NEAR(found.high, std::exp(std::sqrt(2.0) * std::log(2.0)), 1e-9);
+}
+
+TEST(Ranges, AnEndOfNothingIsGoneToEvenly) {
+  HardwareProfile hardware = with_ranges({});
+  hardware.device.layer_ns = 4000;
+  EXPECT_EQ(with_field(hardware, "device.layer_ns", 0, 0.25).device.layer_ns, 3000);
+  EXPECT_EQ(with_field(hardware, "device.layer_ns", 0).device.layer_ns, 0);
 }
 
 std::string slashed(std::string field) {

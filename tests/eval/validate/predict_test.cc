@@ -43,6 +43,17 @@ TEST(Predictor, KernelsAreLinesOverBytes) {
   EXPECT_NEAR(product.error(), product.predicted / 100 - 1, 1e-12);
 }
 
+TEST(Predictor, ALinksRangeIsTheLinksAlone) {
+  MeasuredPoint p = kernel("h2d_transfer", "", 1, 0);
+  p.hardware = "NVIDIA GB300, NVLink-C2C";
+  p.unit = "GB/s";
+  p.transfer_bytes = 1 << 28;
+  const Comparison c = Predictor().compare(p);
+  ASSERT_EQ(c.use, Use::compared) << c.why;
+  EXPECT_GT(c.low, 0.75 * c.predicted) << "the host's memory is not its limit";
+  EXPECT_LT(c.high, 1.2 * c.predicted);
+}
+
 TEST(Predictor, ErrorsOfRatesHaveTheSignOfTimes) {
   Comparison c;
   c.point.value = 50;
