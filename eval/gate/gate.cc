@@ -301,7 +301,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
   if (gate.options.shape) {
     const GateShape& at = *gate.options.shape;
     const std::optional<Prediction> before = stored_prediction(baseline.path()), now = stored_prediction(run.path());
-    if (const std::string why = why_not_stored(before, now, at); why.empty()) {
+    if (const std::string why = why_not_stored(before, now, at); why.empty() && before && now) {
       judge_stored(*before, *now, margin, pairs, gate);
     } else {
       const bool predicted = judge_predicted(at, margin, pairs, gate);

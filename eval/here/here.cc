@@ -224,8 +224,8 @@ std::vector<WrongOrder> HereValidation::wrong_orders() const {
 }
 
 HereValidation::Errors HereValidation::errors() const {
-  std::vector<double> all;
-  for (const HereRow& row : rows) all.push_back(row.error());
+  std::vector<double> all(rows.size());
+  std::ranges::transform(rows, all.begin(), [](const HereRow& row) { return row.error(); });
   return of(all);
 }
 
@@ -272,8 +272,8 @@ HereValidation validate_here(const HereOptions& asked) {
   validation.rounds = options.rounds;
   validation.steps = options.steps;
   Runner(options, validation).run();
-  std::vector<double> shares;
-  for (const HereRow& row : validation.rows) shares.push_back(products_share(row));
+  std::vector<double> shares(validation.rows.size());
+  std::ranges::transform(validation.rows, shares.begin(), products_share);
   validation.weights_share = percentile(shares, 0.5);
   return validation;
 }

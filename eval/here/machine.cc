@@ -74,9 +74,9 @@ std::vector<LinkPoint> measure_copies(Device& device) {
 
 double reads_gbps() {
   ThreadPool pool(1);
-  std::vector<double> rates;
-  for (unsigned round = 0; round < kRounds; ++round) rates.push_back(read_bandwidth_now(pool) * 1e-9);
-  return *std::max_element(rates.begin(), rates.end());
+  double most = 0;
+  for (unsigned round = 0; round < kRounds; ++round) most = std::max(most, read_bandwidth_now(pool) * 1e-9);
+  return most;
 }
 
 /// A layer's products of one row, their weights in no cache; 10^9 bytes per second.

@@ -38,7 +38,8 @@ std::vector<PublishedEngine> published_engines() {
   std::vector<PublishedEngine> engines;
   const nlohmann::json json = validation_file("engines.json");
   for (const auto& engine : json.at("engines"))
-    engines.push_back({engine.at("engine").get<std::string>(), layer_time(engine, "the middle 80 % of its decode steps, at least 0")});
+    engines.push_back({engine.at("engine").get<std::string>(),
+                       layer_time(engine, "the middle 80 % of its decode steps, at least 0")});
   return engines;
 }
 

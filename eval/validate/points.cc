@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -63,7 +62,6 @@ class PointReader {
 
 /// The numbers, of at most 8 digits, that `text` begins with `form` for: each '#' of the form stands for one.
 std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std::string_view form) {
-  constexpr std::string_view kDigits = "0123456789";
   std::vector<std::uint32_t> numbers;
   for (const char c : form) {
     if (c != '#') {
@@ -71,10 +69,13 @@ std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std:
       text.remove_prefix(1);
       continue;
     }
-    const std::size_t digits = std::min(text.find_first_not_of(kDigits), text.size());
-    if (digits == 0 || digits > 8) return std::nullopt;
-    std::from_chars(text.data(), text.data() + digits, numbers.emplace_back());
-    text.remove_prefix(digits);
+    std::uint32_t& number = numbers.emplace_back();
+    std::size_t digits = 0;
+    for (; !text.empty() && text.front() >= '0' && text.front() <= '9'; text.remove_prefix(1)) {
+      if (++digits > 8) return std::nullopt;
+      number = 10 * number + static_cast<std::uint32_t>(text.front() - '0');
+    }
+    if (digits == 0) return std::nullopt;
   }
   return numbers;
 }

@@ -41,7 +41,8 @@ TEST_F(Simulate, PrintsTablesAndWritesThem) {
   const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
   EXPECT_EQ(sweep.at("complete"), true);
   EXPECT_EQ(sweep.at("points").size(), 8u);
-  EXPECT_THAT(sweep.at("command").get<std::string>(), HasSubstr("--context 512,1K --batch 2,max --level machine --workload published"));
+  EXPECT_THAT(sweep.at("command").get<std::string>(),
+              HasSubstr("--context 512,1K --batch 2,max --level machine --workload published"));
   EXPECT_THAT(bytes("a", "report.md"),
               AllOf(HasSubstr("# llama-3.2-1b"), HasSubstr("## All figures"), HasSubstr("Made by tandem")));
   EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("llama-3.2-1b,h200,simulated,max,3,1024,full,1,"));
