@@ -144,7 +144,7 @@ void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed
   folder.output().write_by(name, [&](const std::filesystem::path& file) { write_perfetto(trace, file); });
 }
 
-/// What tandem gate compares beside the run's own times: steps where KV is most of the work.
+/// Stores predicted steps at a shape where KV is most of the work, for `tandem gate`.
 void write_prediction(eval::RunFolder& folder, bool quiet) {
   std::vector<eval::PredictedMethod> methods;
   for (const eval::MethodEntry& method : folder.manifest().methods) methods.push_back(eval::as_typed(method));

@@ -1,6 +1,5 @@
 #include "cli/validate_here.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -15,7 +14,6 @@
 #include "engine/common/version.h"
 #include "engine/device/profile.h"
 #include "eval/here/here.h"
-#include "eval/report/links.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {

@@ -218,7 +218,7 @@ void take_part(const Reader& reader, Json& profile, const char* group, const cha
   }
 }
 
-/// A number of `range`, around the field's own value.
+/// Reads a range; it must hold the field's own value.
 void read_range(const Reader& reader, const Json& json, const std::string& path, double value, FieldRange& range) {
   if (!json.is_object()) reader.fail(path, "is {}; it must be an object with low, high and why.", json_excerpt(json));
   refuse_unknown(reader, json, path + ".", {"low", "high", "why"});
@@ -233,7 +233,7 @@ void read_range(const Reader& reader, const Json& json, const std::string& path,
                 range.high, value);
 }
 
-/// What a range is around: of a curve a factor.
+/// The number that a range must hold; 1 for a curve, whose range is a factor.
 double ranged_value(const std::vector<LinkPoint>& /*curve*/) {
   return 1;
 }

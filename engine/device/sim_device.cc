@@ -167,7 +167,7 @@ class SimDevice final : public Device {
     return std::move(recorded_);
   }
 
-  /// What a recorded call did, done again.
+  /// Repeats a recorded call.
   void repeat(const SimCall& call) {
     switch (call.form) {
       case SimCall::Form::submit: {

@@ -51,7 +51,7 @@ struct SimOptions {
 /// profile.device.memory_gb: allocate_device throws RunError beyond it.
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
 
-/// A call that a simulated device has had: what it was told, without bodies and accesses.
+/// A recorded call of a simulated device, without bodies and accesses.
 struct SimCall {
   enum class Form : std::uint8_t { submit, bag, see, begin_segment, end_segment, host_wait, end_step, drain };
   Form form = Form::submit;
@@ -71,12 +71,12 @@ struct SimCalls {
   SimOptions options;
 };
 
-/// Records what `device` is told from now on, up to the end of `steps` decode steps. Every lane must be drained.
+/// Records the calls of `device` from now on, up to the end of `steps` decode steps. Every lane must be drained.
 void record_calls(Device& device, std::uint32_t steps);
-/// What was recorded; the record ends.
+/// Ends the recording and returns it.
 SimCalls take_calls(Device& device);
 
-/// Whether lanes competed for tasks: then times decided who took them, and replay() has no other machine's times.
+/// Whether lanes competed for tasks. Times then decided who took them, so that a replay is wrong on another profile.
 bool times_decide(const SimCalls& calls);
 
 /// The traces of the recorded steps on another profile, one for each drain. Decisions stay as they were: what was

@@ -75,38 +75,28 @@ std::vector<SequenceState*> DecodeSession::batch() {
   return rows;
 }
 
-void DecodeSession::policy_time(std::uint32_t layer) {
-  if (engine_.policy_ns == 0) return;
+/// Submits an operation whose time is a number of the hardware profile; none where that is 0.
+void DecodeSession::fixed_time(LaneKind lane, const char* name, Cause cause, std::uint32_t layer, Nanos ns) {
+  if (ns == 0) return;
   Op op;
-  op.name = kPolicy;
-  op.kind = Kind::control;
-  op.cause = Cause::scheduler;
+  op.name = name;
+  op.kind = lane == LaneKind::control ? Kind::control : Kind::compute;
+  op.cause = cause;
   op.layer = layer;
   op.cost.work = Work::fixed;
-  op.cost.fixed_ns = engine_.policy_ns;
-  device_.submit(device_.lane(LaneKind::control), std::move(op));
+  op.cost.fixed_ns = ns;
+  device_.submit(device_.lane(lane), std::move(op));
 }
 
-/// What a slower framework than this engine does around a layer: the device has nothing else meanwhile, and it counts
-/// as busy, as it does for who measures such a framework. And what the control thread's own code takes.
+void DecodeSession::policy_time(std::uint32_t layer) {
+  fixed_time(LaneKind::control, kPolicy, Cause::scheduler, layer, engine_.policy_ns);
+}
+
+/// The control thread's own code of a layer, and what a slower framework than this engine adds. The device has nothing
+/// else meanwhile; the framework's time counts as busy, as it does where such a framework is measured.
 void DecodeSession::framework_time(std::uint32_t layer) {
-  if (engine_.control_layer_ns > 0) {
-    Op code;
-    code.name = kEngineCode;
-    code.kind = Kind::control;
-    code.cause = Cause::launch;
-    code.layer = layer;
-    code.cost.work = Work::fixed;
-    code.cost.fixed_ns = engine_.control_layer_ns;
-    device_.submit(device_.lane(LaneKind::control), std::move(code));
-  }
-  if (engine_.layer_ns == 0) return;
-  Op op;
-  op.name = kFramework;
-  op.layer = layer;
-  op.cost.work = Work::fixed;
-  op.cost.fixed_ns = engine_.layer_ns;
-  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  fixed_time(LaneKind::control, kEngineCode, Cause::launch, layer, engine_.control_layer_ns);
+  fixed_time(LaneKind::device_compute, kFramework, Cause::none, layer, engine_.layer_ns);
 }
 
 /// The method has looked at what was kept of a prompt: nothing reads it any more.

@@ -63,6 +63,7 @@ class DecodeSession {
   Nanos drain_behind(const std::vector<Event>& work);
   void prompt_seen(Active& sequence);
   void count_bytes(const Active& sequence, std::size_t device_more, std::size_t host_more);
+  void fixed_time(LaneKind lane, const char* name, Cause cause, std::uint32_t layer, Nanos ns);
   void policy_time(std::uint32_t layer);
   void framework_time(std::uint32_t layer);
   void collect(std::uint32_t step);

@@ -26,8 +26,7 @@ std::string hash_of(const HardwareProfile& hardware) {
   return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));
 }
 
-/// What a simulated shape can do with the spec of a method; what this program does not know stays as it is, and its row
-/// says why it is refused.
+/// The spec as a simulated shape can run it. An unknown method stays as it is: its row says why it is refused.
 std::string for_shapes(const std::string& spec) {
   try {
     return spec_for_shapes(spec);

@@ -20,7 +20,7 @@ struct GateShape {
   std::uint32_t batch = 12, context = 32768;  // sequences, prompt tokens of each
 };
 
-/// What compare writes into a run's folder.
+/// Written by `compare` into the run's folder.
 inline constexpr const char* kPredictionFile = "predicted.json";
 
 struct Prediction {
@@ -46,7 +46,7 @@ Prediction predict_steps(const GateShape& shape, const std::vector<PredictedMeth
                          const std::function<bool()>& interrupted);
 
 std::string prediction_json(const Prediction& prediction);
-/// Nothing where the folder has no such file. InputError naming file and field for one that is damaged.
+/// Reads the run's stored prediction; nullopt without the file. InputError names a damaged file and its field.
 std::optional<Prediction> stored_prediction(const std::filesystem::path& folder);
 /// The same of target.json, which `compare --as` writes with the run's own hardware profile.
 std::optional<Prediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest);
@@ -54,7 +54,7 @@ std::optional<Prediction> stored_target(const std::filesystem::path& folder, con
 /// "llama-3.1-8b, 12 x 32K, h100"
 std::string shape_text(const Target& target);
 
-/// What of shape, machine and workload is another in the run, as the middle of a sentence; empty: nothing.
+/// Names how shape, machine or workload differ, as the middle of a sentence; empty where they are the same.
 std::string shape_difference(const Prediction& baseline, const Prediction& run);
 bool is_at(const Prediction& prediction, const GateShape& shape);
 

@@ -156,7 +156,7 @@ double flops_of(const KernelTime& row) {
   return row.flops;
 }
 
-/// What the calibration reads of a machine without a GPU.
+/// The kernels' times in the form that calibration reads.
 hardware::KernelReport report_of(const std::vector<KernelTime>& rows, unsigned threads, const std::string& cpu) {
   hardware::KernelReport report;
   report.file = fmt::format("kernels of {} thread{}", threads, threads == 1 ? "" : "s");
@@ -278,7 +278,7 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
     p.sources[curve] = "measured: memcpy of one thread, pieces in no order";
   set("link.piece_ns", p.link.piece_ns, 0, "in the curves");
   p.sources["host.dram_gbps"] = "measured: decode_attention, two threads";
-  // What ranks a list costs kRankedFlops per score by the cost model.
+  // The cost model charges kRankedFlops for each ranked score.
   double scores = 0;
   for (const KernelTime& row : f.one_thread)
     if (row.kernel == "top_k") scores += row.bytes / 4;

@@ -28,7 +28,7 @@ Sides two_cores();
 /// An `emu` device whose lanes stay on their side. Its kernels want a pool of one thread.
 std::unique_ptr<Device> device_on(const Sides& sides);
 
-/// What the device's interface costs: medians.
+/// Medians of the device interface's own times.
 struct HandOffTimes {
   Nanos submit = 0;          // of Device::submit, to a lane that is at work
   Nanos across = 0;          // from the device's compute lane to a copy lane, or back: another core wakes up

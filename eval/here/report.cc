@@ -17,7 +17,7 @@ std::string per_cent(double share) {
   return fmt::format("{:+.1f}", 100 * share);
 }
 
-std::string range_text(const std::vector<double>& values) {
+std::string rounds_text(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return fmt::format("{:.2f}-{:.2f}", *low, *high);
 }
@@ -29,7 +29,7 @@ Table steps_table(const HereValidation& v, bool beyond) {
   for (const HereRow& row : v.rows) {
     if (beyond && row.is_base()) continue;
     table.rows.push_back({row.method, length_text(row.context), ms(beyond ? row.measured_beyond_ms : row.measured_ms),
-                          range_text(beyond ? row.beyond_ms : row.round_ms),
+                          rounds_text(beyond ? row.beyond_ms : row.round_ms),
                           ms(beyond ? row.predicted_beyond_ms : row.predicted_ms),
                           per_cent(beyond ? row.beyond_error() : row.error())});
   }

@@ -1,4 +1,4 @@
-// What the latency of the embedded model shows, and where KV shows.
+// Label for latencies of the embedded model, which are launches and not KV.
 #pragma once
 
 #include "engine/model/model.h"

@@ -24,9 +24,9 @@ class Laboratory {
 
   /// All seeds of a run; where one is refused, so is the outcome. `for_ranges`: keeps the calls of the first seed.
   RunOutcome run(const ExperimentRun& run, const Values& values, bool for_ranges = false);
-  /// What an outcome's first seed takes on another profile, decisions as they were.
+  /// Replays an outcome's first seed on another profile, with the same decisions.
   RunOutcome replayed(const RunOutcome& outcome, const HardwareProfile& hardware) const;
-  /// The profile with what was fitted of the machine, which then has no range.
+  /// The profile with its fitted numbers, which then have no range.
   HardwareProfile machine(const Values& values) const;
   /// Step time of `run` on the batch of a seed that it does not have itself. InputError where it is refused.
   double step_of(const ExperimentRun& run, const Values& values, std::uint32_t seed);

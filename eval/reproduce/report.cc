@@ -111,9 +111,8 @@ std::string counted(const Reproduction& r) {
     if (c.range && !c.cell.source && !c.cell.derived) held.add(c.in_range());
   if (held.all > 0)
     text += fmt::format(
-        "{} predicted cells have a range that holds what is published. Ranges (in brackets) are of the machine's "
-        "numbers, "
-        "but those that were fitted; what is chosen, and who takes which task, stays as it is.\n",
+        "{} predicted cells have a range that holds the published value. Ranges (in brackets) move the machine's "
+        "numbers, except those that were fitted.\n",
         held.text());
   const OrderCounts orders(r);
   if (orders.predicted.all > 0) text += fmt::format("{} predicted orders hold.\n", orders.predicted.text());

@@ -51,7 +51,8 @@ struct CellOutcome {
   Cell cell;
   bool fitted = false, fits = false;  // fits: all of its runs do
   std::optional<double> ours;         // none where a run does not fit, or has no time that it is a share of
-  /// What `ours` may be, by the ranges of the machine's numbers but those that were fitted; none of a fitted cell.
+  /// Low and high of `ours` by the ranges of the machine's unfitted numbers; none for a fitted cell, or where times
+  /// decide who computes what.
   std::optional<Interval> range;
   std::string widest;                   // the number that moves it most; empty: none does
   double error_of(double value) const;  // value - published if by_difference(), else value / published - 1

@@ -15,11 +15,6 @@ namespace {
 
 constexpr const char *kMachine = "machine", *kThisEngine = "this-engine";
 
-nlohmann::json validation_file(const char* name) {
-  const auto path = data_path("hardware/validation") / name;
-  return parse_json(read_file(path, kMostOfAFile), path.string());
-}
-
 LayerTime layer_time(const nlohmann::json& json, const char* why) {
   return {json.at("layer_ns").get<Nanos>(), {json.at("low_ns").get<double>(), json.at("high_ns").get<double>(), why}};
 }
@@ -33,6 +28,11 @@ std::string word_of(std::string name) {
 }
 
 }  // namespace
+
+nlohmann::json validation_file(const char* name) {
+  const auto path = data_path("hardware/validation") / name;
+  return parse_json(read_file(path, kMostOfAFile), path.string());
+}
 
 std::vector<PublishedEngine> published_engines() {
   std::vector<PublishedEngine> engines;

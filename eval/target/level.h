@@ -3,12 +3,16 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/device/profile.h"
 
 namespace tandem::eval {
+
+/// A file of hardware/validation.
+nlohmann::json validation_file(const char* name);
 
 /// Time that an engine adds to each layer of a decode step, with its range.
 struct LayerTime {

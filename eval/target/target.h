@@ -51,8 +51,8 @@ struct TargetRow {
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
   std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms
-  /// What the step may be, given what the profile's numbers may be (ranges.h). 0: not asked for, they have no ranges,
-  /// or times decide who computes what (fluxion).
+  /// Low and high of the step by the ranges of the profile's numbers (ranges.h). 0: not asked for, no ranges, or times
+  /// decide who computes what (fluxion).
   double step_low_ms = 0, step_high_ms = 0;
   std::string widest_range;   // the profile's field to which most of that range is due; empty: none
   double layer0_idle_ms = 0;  // of idle_ms; a layer ahead has no layer before it there (ScoutAttention, InfiniGen)

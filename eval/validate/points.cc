@@ -60,7 +60,7 @@ class PointReader {
   std::string where_;
 };
 
-/// The numbers, of at most 8 digits, that `text` begins with `form` for: each '#' of the form stands for one.
+/// Matches the beginning of `text` with `form`, where each '#' is a number of at most 8 digits; returns the numbers.
 std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std::string_view form) {
   std::vector<std::uint32_t> numbers;
   for (const char c : form) {
@@ -80,7 +80,7 @@ std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std:
   return numbers;
 }
 
-/// The same at the first place of the text that fits.
+/// The same at the first place of `text` that matches.
 std::optional<std::vector<std::uint32_t>> numbers_in(std::string_view text, std::string_view form) {
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (at > 0 && std::isdigit(static_cast<unsigned char>(text[at - 1]))) continue;

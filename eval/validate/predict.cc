@@ -23,11 +23,6 @@ constexpr double kDecodeRows = 256;  // products of more rows are a prefill's
 constexpr std::uint64_t kVectorBytes = 2;
 constexpr std::uint64_t kMostTokens = 1 << 28;  // of a batch
 
-nlohmann::json validation_file(const char* name) {
-  const std::string path = (data_path("hardware/validation") / name).string();
-  return parse_json(read_file(path), path);
-}
-
 /// Full attention chooses nothing, but a prediction has a workload.
 Workload any_workload() {
   const std::string path = data_path("hardware/workloads/published.json").string();
@@ -66,7 +61,7 @@ double kernel_ns(const HardwareProfile& hardware, const Cost& cost) {
   return static_cast<double>(phases.fixed + phases.flow);
 }
 
-/// Of a rate, `amount` is what the time is for; else 0.
+/// Sets prediction and range. `amount`: bytes or tokens of a rate; 0 for a time.
 void set_prediction(Comparison& c, double ns, const TimeRange& range, double amount) {
   c.predicted = amount > 0 ? amount / ns : ns;
   c.low = amount > 0 ? c.predicted / range.high : c.predicted * range.low;
