@@ -2,7 +2,7 @@
 // memory: the union of what the query heads of the group chose, with a mask of who chose each.
 //   counts: [layer][kv_head] u32
 //   masks:  [layer][kv_head][capacity] u32
-//   keys, values: [layer][kv_head][capacity][D] of KvShape::type
+//   kv:     [layer][kv_head]{K [capacity][D], V [capacity][D]} of KvShape::type
 // Which tokens are in a set is known to operation bodies only; `offered` bounds it.
 #pragma once
 
@@ -21,16 +21,18 @@ struct TokenSet {
   std::uint32_t capacity = 0;          // tokens per layer and KV head
   std::vector<std::uint32_t> offered;  // [layer] tokens that could have been chosen so far
   std::vector<Event> packed;           // [layer] the operation that last changed it
-  HostBuffer counts, masks, keys, values;
+  HostBuffer counts, masks, kv;
 
   std::size_t index(std::uint32_t layer, std::uint32_t kv_head) const {
     return std::size_t{layer} * shape.kv_heads + kv_head;
   }
+  std::size_t half_bytes() const { return capacity * shape.vector_bytes(); }         // K or V of a KV head
+  std::size_t kv_offset(std::size_t list) const { return list * 2 * half_bytes(); }  // of K, in bytes
   /// Bytes per token that is in the set, of one layer and KV head.
   std::size_t token_bytes() const { return 2 * shape.vector_bytes() + sizeof(std::uint32_t); }
   /// All of a layer.
   void append_access(std::uint32_t layer, bool write, std::vector<Access>& out) const {
-    for (const HostBuffer* buffer : {&counts, &masks, &keys, &values})
+    for (const HostBuffer* buffer : {&counts, &masks, &kv})
       out.push_back(write ? buffer->writes(layer, layer + 1) : buffer->reads(layer, layer + 1));
   }
   /// The room, which is not touched before it is used, is not counted; the engine counts the tokens.
@@ -47,8 +49,7 @@ inline TokenSet make_token_set(Device& device, SequenceId sequence, const KvShap
   const std::size_t lists = std::size_t{shape.layers} * shape.kv_heads, tokens = lists * capacity;
   set.counts = device.allocate_host_only(lists * sizeof(std::uint32_t), "token set counts");
   set.masks = device.allocate_host_only(tokens * sizeof(std::uint32_t), "token set masks");
-  set.keys = device.allocate_host_only(tokens * shape.vector_bytes(), "token set keys");
-  set.values = device.allocate_host_only(tokens * shape.vector_bytes(), "token set values");
+  set.kv = device.allocate_host_only(2 * tokens * shape.vector_bytes(), "token set kv");
   return set;
 }
 

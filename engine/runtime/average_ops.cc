@@ -220,6 +220,21 @@ TokenSetRef EngineOps::make_token_set(SequenceState& sequence) {
   return {stores_.sets.add(std::move(set))};
 }
 
+Packed EngineOps::kv_of(TokenSetRef ref, std::uint32_t layer) {
+  const TokenSet& set = stores_.sets.get(ref.id);
+  const std::size_t list = set.index(layer, 0);
+  Packed kv;
+  kv.sequence = set.sequence;
+  kv.side = Side::host;
+  kv.ready = set.packed[layer];
+  kv.memory = {TierBuffer(set.kv), set.kv_offset(list), 2 * set.half_bytes(), 0, set.capacity};
+  kv.tokens = set.offered[layer];
+  kv.count = {TierBuffer(set.counts), list, 1, 1};
+  kv.masks = {TierBuffer(set.masks), list * set.capacity, set.capacity};
+  set.append_access(layer, false, kv.access);
+  return kv;
+}
+
 void EngineOps::renew_token_set(SequenceState& sequence, TokenSetRef set) {
   TokenSet& renewed = stores_.sets.get(set.id);
   renewed = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
@@ -253,10 +268,10 @@ void EngineOps::extend_token_set(SequenceState& sequence, TokenSetRef ref) {
     for (std::size_t list = 0; move && list < lists; ++list) {
       const std::size_t from = list * old.capacity, at = list * to.capacity;
       std::copy_n(ctx.read<std::uint32_t>(old.masks) + from, counts[list], ctx.write<std::uint32_t>(to.masks) + at);
-      for (const auto& [source, target] : {std::pair{&old.keys, &to.keys}, std::pair{&old.values, &to.values}}) {
-        std::copy_n(ctx.read<char>(*source) + from * bytes, counts[list] * bytes,
-                    ctx.write<char>(*target) + at * bytes);
-      }
+      const char* source = ctx.read<char>(old.kv) + old.kv_offset(list);
+      char* target = ctx.write<char>(to.kv) + to.kv_offset(list);
+      std::copy_n(source, counts[list] * bytes, target);
+      std::copy_n(source + old.half_bytes(), counts[list] * bytes, target + to.half_bytes());
     }
   };
   op.body = [run](BodyContext& ctx) { run(ctx, true); };
@@ -347,8 +362,7 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
     const float* left = ctx.read<float>(average.left);
     auto* counts = ctx.write<std::uint32_t>(set.counts);
     auto* masks = ctx.write<std::uint32_t>(set.masks);
-    char* keys = ctx.write<char>(set.keys);
-    char* values = ctx.write<char>(set.values);
+    char* packed = ctx.write<char>(set.kv);
     std::vector<std::uint64_t> kept(s.kv_heads);
     pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
       const auto kv_head = static_cast<std::uint32_t>(head);
@@ -360,12 +374,13 @@ void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const
       std::iota(order.begin(), order.end(), 0u);
       std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return mask[a] < mask[b]; });
       const std::size_t list = set.index(layer, kv_head);
+      char* to = packed + set.kv_offset(list) + counts[list] * s.vector_bytes();
       std::size_t at = list * set.capacity + counts[list];
-      for (std::size_t i = n - kept[head]; i < n; ++i, ++at) {
+      for (std::size_t i = n - kept[head]; i < n; ++i, ++at, to += s.vector_bytes()) {
         const std::uint32_t t = order[i] + tokens.begin % kPageTokens, slot = slots[t / kPageTokens];
         const std::size_t bytes = s.vector_bytes(), offset = t % kPageTokens * bytes;
-        std::copy_n(pages + kv_.k_offset(slot, kv_head) + offset, bytes, keys + at * bytes);
-        std::copy_n(pages + kv_.v_offset(slot, kv_head) + offset, bytes, values + at * bytes);
+        std::copy_n(pages + kv_.k_offset(slot, kv_head) + offset, bytes, to);
+        std::copy_n(pages + kv_.v_offset(slot, kv_head) + offset, bytes, to + set.half_bytes());
         masks[at] = mask[order[i]];
       }
       counts[list] += static_cast<std::uint32_t>(kept[head]);

@@ -11,6 +11,18 @@
 
 namespace tandem {
 
+Packed EngineOps::kv_of(RankRef ref, std::uint32_t layer) {
+  const CacheRank& rank = stores_.ranks.get(ref.id);
+  TANDEM_CHECK(rank.tokens[layer] > 0, "nothing was selected for layer {}", layer);
+  Packed kv;
+  kv.sequence = rank.sequence;
+  kv.ready = rank.arrived[layer];
+  kv.memory = {TierBuffer(rank.packed), rank.packed_offset(layer, 0), 2 * rank.half_bytes(), 0, rank.most};
+  kv.tokens = rank.tokens[layer];
+  kv.access = {rank.packed.reads(layer, layer + 1)};
+  return kv;
+}
+
 RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& request) {
   if (request.place == RankPlace::peer && !device_.has_peer()) {
     throw_input_error(

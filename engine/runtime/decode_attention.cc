@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -13,11 +12,6 @@
 #include "engine/runtime/plan_check.h"
 
 namespace tandem {
-std::uint32_t StaticTokens::count() const {
-  return std::accumulate(ranges.begin(), ranges.end(), 0u,
-                         [](std::uint32_t sum, const Range& r) { return sum + (r.end - r.begin); });
-}
-
 DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv,
                                  SequenceStores& stores, BatchDraws* draws)
     : forward_(forward),
@@ -79,13 +73,13 @@ Event DecodeAttention::query_on_host(const LayerContext& context) {
   return query_on_host_;
 }
 
-void DecodeAttention::append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens,
-                                         Tier tier, std::vector<PageRun>& runs) const {
+void DecodeAttention::append_page_runs(const SequenceState& sequence, std::uint32_t layer, const Ranges& tokens,
+                                       std::vector<PageRun>& runs) const {
   std::vector<std::uint32_t> slots;
-  for (const Range& range : tokens.ranges) {
+  for (const Range& range : tokens.positions) {
     if (range.begin >= range.end) continue;
     slots.clear();
-    kv_.append_slots(sequence.id, layer, {range.begin / kPageTokens, blocks_for(range.end)}, tier, slots);
+    kv_.append_slots(sequence.id, layer, {range.begin / kPageTokens, blocks_for(range.end)}, tokens.side, slots);
     std::uint32_t token = range.begin;
     for (const std::uint32_t slot : slots) {
       const std::uint32_t first = token % kPageTokens, count = std::min(kPageTokens - first, range.end - token);
@@ -172,7 +166,8 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   std::vector<const AttendItem*> on_device;
   std::vector<std::vector<const AttendItem*>> on_host(context.batch.size());
   for (const AttendItem& item : plan.items) {
-    if (item.side == Side::device) {
+    const Side side = std::visit([](const KvTokens& kv) { return kv.side; }, item.kv);
+    if (side == Side::device) {
       on_device.push_back(&item);
     } else {
       on_host[item.row].push_back(&item);

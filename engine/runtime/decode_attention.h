@@ -41,10 +41,10 @@ class DecodeAttention {
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
   std::size_t score_floats() const { return forward_.score_floats(); }
-  std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
+  std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
   /// On the device, by other queries [row][Hq][D] than the layer's own, for the digests of context.layer.
-  std::vector<SelectionRef> select_on_device(const LayerContext& context, std::span<const ScoreRequest> requests,
-                                             const DeviceBuffer& query, Event query_ready);
+  std::vector<Blocks> select_on_device(const LayerContext& context, std::span<const ScoreRequest> requests,
+                                       const DeviceBuffer& query, Event query_ready);
   /// Submits the plan; afterwards the forward pass's attention buffer holds all rows. Splits the open launch segment
   /// where the device waits for the host.
   void run(const LayerContext& context, const AttendPlan& plan);
@@ -72,22 +72,20 @@ class DecodeAttention {
     std::size_t offset = 0;  // into scores_: [Hq][stride], of which `tokens` are theirs
     std::size_t stride = 0;
   };
-  struct HostRow;           // what one row attends on the host
-  struct DeviceWork;        // what all rows attend on the device
-  struct DeviceRow;         // of it: pages of the store
-  struct DeviceChosen;      // of it: blocks of a selection
-  struct DeviceFetched;     // of it: whole blocks that were fetched
-  struct DeviceResident;    // of it: resident blocks
-  struct DeviceSpeculated;  // of it: tokens that were fetched ahead
-  struct DeviceHeavy;       // of it: tokens that survived
-  struct DeviceTokens;      // of it: single tokens that were chosen
-  struct DeviceAhead;       // of it: single tokens that a cache rank chose and sent
-  struct Selecting;         // a selection to be made
+  struct HostRow;       // what one row attends on the host
+  struct DeviceWork;    // what all rows attend on the device
+  struct DeviceRow;     // of it: pages of the store
+  struct DeviceBlocks;  // of it: blocks of a selection
+  struct DeviceTokens;  // of it: single tokens that were chosen
+  struct DevicePacked;  // of it: tokens in memory of their own
+  struct Selecting;     // a selection to be made
 
-  void append_static_runs(const SequenceState& sequence, std::uint32_t layer, const StaticTokens& tokens, Tier tier,
-                          std::vector<PageRun>& runs) const;
+  void append_page_runs(const SequenceState& sequence, std::uint32_t layer, const Ranges& tokens,
+                        std::vector<PageRun>& runs) const;
   Selecting selecting(const LayerContext& context, const ScoreRequest& request) const;
-  SelectionRef select_on_host(const LayerContext& context, const ScoreRequest& request);
+  static Blocks chosen_blocks(std::uint32_t layer, const ScoreRequest& request, const Selecting& selecting,
+                              Event ready);
+  Blocks select_on_host(const LayerContext& context, const ScoreRequest& request);
   void score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting,
                         const float* query /*[row][Hq][D]*/);
   /// Its stand-in: scores from the workload's process.
@@ -97,15 +95,16 @@ class DecodeAttention {
   std::vector<Emitted> plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
                      const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
-  void gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
-  void gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
-  void gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work);
-  void gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
-                     const FetchedRef* fetched, Op& op, DeviceWork& work) const;
+  // Dispatched by the kind of source: into `work`, with what `op` must declare and wait for.
+  void gather(const LayerContext& context, const AttendItem& item, const Ranges& ranges, Op& op, DeviceWork& work);
+  void gather(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
+              DeviceWork& work) const;
+  void gather(const LayerContext& context, const AttendItem& item, const Tokens& tokens, Op& op, DeviceWork& work);
+  void gather(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op, DeviceWork& work);
   std::vector<HeadSpans> device_spans(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work);
   void settle_device(BodyContext& ctx, const ModelShape& shape, const DeviceWork& work, std::vector<HeadSpans>* spans);
-  void resolve_chosen(BodyContext& ctx, const ModelShape& shape, const DeviceChosen& chosen,
-                      std::vector<HeadSpans>* out, std::vector<Access>& access, Cost& cost) const;
+  void resolve_blocks(BodyContext& ctx, const ModelShape& shape, const DeviceBlocks& work, std::vector<HeadSpans>* out,
+                      std::vector<Access>& access, Cost& cost) const;
   class DeviceLaunch;
   /// The body's twin on a GPU (device_launch.cc).
   void launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
@@ -120,6 +119,14 @@ class DecodeAttention {
   void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
   void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
   void submit_heavy(const LayerContext& context, const std::vector<Emitted>& emitted);
+  void gather_host(const LayerContext& context, const AttendItem& item, const Ranges& tokens, Op& op,
+                   HostRow& row) const;
+  void gather_host(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
+                   HostRow& row) const;
+  void gather_host(const LayerContext& context, const AttendItem& item, const Tokens& tokens, Op& op,
+                   HostRow& row) const;
+  void gather_host(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
+                   HostRow& row) const;
   HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
                           Op& op) const;
   Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);
@@ -161,8 +168,7 @@ class DecodeAttention {
   PageTables page_tables_;                 // of the compute lane, where the device launches
   std::map<BufferId, LaunchedAttention>
       launched_fixed_;  // by where the result goes: plans last while lists are as long
-  LaunchedAttention launched_fetched_, launched_resident_, launched_chosen_, launched_staged_,
-      launched_tokens_;  // where the device launches
+  LaunchedAttention launched_chosen_, launched_copied_, launched_pages_, launched_packed_;  // where the device launches
   LayerAhead ahead_;
   TaskAttention tasks_;
 };

@@ -1,6 +1,6 @@
-// The device's part of DecodeAttention: attention over the store's pages, over blocks chosen on the device and over
-// KV that was fetched for it. What one kernel call for all rows asks of them is in device_work.cc, what it reads is put
-// together in device_spans.cc; what its weights go into is in emitted_weights.cc.
+// The device's part of DecodeAttention: one operation for all rows. What one kernel call for all rows asks of them is
+// in device_work.cc, what it reads is put together in device_spans.cc; what its weights go into is in
+// emitted_weights.cc.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -23,150 +23,100 @@ std::uint64_t DecodeAttention::attention_cost(std::uint64_t tokens, Cost& cost) 
   return tokens;
 }
 
-void DecodeAttention::gather_chosen(const LayerContext& context, const AttendItem& item, const SelectionRef& selection,
-                                    const FetchedRef* fetched, Op& op, DeviceWork& work) const {
-  const ModelShape& shape = context.shape;
-  const SequenceState& sequence = *context.batch[item.row];
-  DeviceChosen c;
-  c.row = item.row;
-  c.layer = selection.layer;
-  c.index = stores_.digests.get(selection.digests.id);
-  c.scope = selection.scope;
-  c.sequence = sequence.id;
-  c.blocks = c.index.digests[context.layer];
-  c.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
-  c.own_only = item.own_only;
-  work.own.push_back(c.index.selection.reads());
-  op.access.push_back(work.own.back());
-  if (selection.ready.lane != compute_) wait_for(op.after, selection.ready);
-  if (fetched != nullptr) {
-    c.staging = stores_.stagings.get(fetched->staging.id);
-    c.part = fetched->part;
-  } else {
-    const Range blocks{c.index.tokens.begin / kPageTokens, blocks_for(c.index.digested(context.layer).end)};
-    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, c.slots);
-    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, c.heads, false, op.access);
-  }
-  const std::uint32_t lists = selection.scope == Scope::query_head ? shape.group() : 1;
-  c.most = std::min(c.blocks, lists * selection.blocks);
-  if (fetched == nullptr) work.fixed[item.row].add_entries(c.heads, c.most * c.index.block / kPageTokens);
-  attention_cost(std::uint64_t{c.most} * c.index.block * (c.heads.end - c.heads.begin), op.cost);
-  op.cost.upper_bound = work.settles = true;
-  work.chosen.push_back(std::move(c));
-}
-
-void DecodeAttention::gather_speculated(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
-  const auto& speculated = std::get<Speculated>(item.pages.source);
-  const SkewedIndex& index = stores_.skewed.get(speculated.index.id);
-  const std::uint32_t half = index.half(context.layer);
-  const Access access[2] = {index.chosen.reads(half, half + 1), index.staged.reads(half, half + 1)};
-  op.access.insert(op.access.end(), access, access + 2);
-  work.own.insert(work.own.end(), access, access + 2);
-  wait_for(op.after, speculated.ready);
-  attention_cost(std::uint64_t{index.most} * index.unit * context.shape.kv_heads, op.cost);
-  op.cost.upper_bound = work.settles = true;
-  work.speculated.push_back({item.row, context.layer, index});
-}
-
-void DecodeAttention::gather_residents(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
-  const auto& blocks = std::get<ResidentBlocks>(item.pages.source);
-  const std::uint32_t layer = context.layer;
-  const ResidentSet& set = stores_.residents.get(blocks.set.id);
-  if (set.residents(layer) == 0) return;
-  DeviceResident r{item.row, layer, set, blocks.chosen_only && set.open(layer)};
-  std::vector<Access> access = {set.pages.reads(layer, layer + 1)};
-  const std::uint64_t tokens = std::uint64_t{set.residents(layer)} * set.block * context.shape.kv_heads;
-  if (r.chosen_only) {
-    access.insert(access.end(), {set.table.reads(layer, layer + 1), set.chosen.reads(layer, layer + 1)});
-    attention_cost(tokens, op.cost);
-    op.cost.upper_bound = work.settles = true;
-  } else if (device_.launches()) {  // counted there with those that were chosen
-    attention_cost(tokens, work.cost);
-    work.settles = true;
-  } else {
-    attended_[item.row].tokens[static_cast<int>(Side::device)] += attention_cost(tokens, work.cost);
-  }
-  op.access.insert(op.access.end(), access.begin(), access.end());
-  work.own.insert(work.own.end(), access.begin(), access.end());
-  work.residents.push_back(std::move(r));
-}
-
-void DecodeAttention::gather_device(const LayerContext& context, const AttendItem& item, Op& op, DeviceWork& work) {
+void DecodeAttention::gather(const LayerContext& context, const AttendItem& item, const Ranges& ranges, Op& op,
+                             DeviceWork& work) {
   const ModelShape& shape = context.shape;
   const SequenceState& sequence = *context.batch[item.row];
   const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
   const std::size_t before = op.access.size();
-  std::uint64_t tokens = 0;
-  const auto append_access = [&](Range blocks) {
-    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
-  };
-  // A GPU's kernels list pages themselves.
-  const auto append_runs = [&](const StaticTokens& attended) {
-    DeviceRow& row = work.fixed[item.row];
-    for (const Range& r : attended.ranges)
-      if (r.begin < r.end) row.add_entries(heads, blocks_for(r.end) - r.begin / kPageTokens);
-    if (device_.launches()) return row.tokens.add(heads, shape.kv_heads, attended.ranges);
-    if (device_.shapes_only()) return;  // whose bodies do not run
+  DeviceRow& row = work.fixed[item.row];
+  for (const Range& r : ranges.positions) {
+    const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
+    kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
+    row.add_entries(heads, pages.end - pages.begin);
+  }
+  if (device_.launches()) {  // kernels list pages themselves
+    row.tokens.add(heads, shape.kv_heads, ranges.positions);
+  } else if (!device_.shapes_only()) {
     std::vector<PageRun> runs;
-    append_static_runs(sequence, context.layer, attended, Tier::device, runs);
+    append_page_runs(sequence, context.layer, ranges, runs);
     row.pages.add(heads, shape.kv_heads, std::move(runs));
-  };
-  if (const auto* fixed = std::get_if<StaticTokens>(&item.pages.source)) {
-    for (const Range& r : fixed->ranges) append_access({r.begin / kPageTokens, blocks_for(r.end)});
-    append_runs(*fixed);
-    tokens = fixed->count();
-  } else if (const auto* heavy = std::get_if<HeavyRef>(&item.pages.source)) {
-    const HeavySet& set = stores_.heavy.get(heavy->id);
-    const std::uint32_t own = sequence.tokens - 1, held = set.held[context.layer];
-    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "surviving tokens are attended by all heads");
-    append_access({own / kPageTokens, blocks_for(own + 1)});
-    append_runs({{{own, own + 1}}});
-    if (held > 0) set.append_access(context.layer, false, op.access);
-    work.heavy.push_back({item.row, context.layer, held, set});
-    tokens = held + 1;
-  } else if (const auto* ahead = std::get_if<SelectedAhead>(&item.pages.source)) {
-    const CacheRank& rank = stores_.ranks.get(ahead->rank.id);
-    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}) && rank.tokens[context.layer] > 0,
-                 "nothing was selected for layer {}", context.layer);
-    wait_for(op.after, rank.arrived[context.layer]);
-    op.access.push_back(rank.packed.reads(context.layer, context.layer + 1));
-    work.ahead.push_back({item.row, context.layer, rank});
-    tokens = rank.tokens[context.layer];
-  } else if (const auto* single = std::get_if<ChosenTokens>(&item.pages.source)) {
-    TANDEM_CHECK(heads == (Range{0, shape.kv_heads}), "chosen tokens are attended by all heads");
-    DeviceTokens own{item.row, stores_.choices.get(single->choice), sequence.id, {}, single->tokens};
-    const Range pages{0, blocks_for(single->scored.end)};
-    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, own.slots);
-    append_access(pages);
-    op.access.push_back(own.choice.lists.reads());
-    work.fixed[item.row].add_entries(heads, single->tokens);
-    work.tokens.push_back(std::move(own));
-    tokens = single->tokens;
-  } else if (const auto* selection = std::get_if<SelectionRef>(&item.pages.source)) {
-    gather_chosen(context, item, *selection, nullptr, op, work);
-    return;
-  } else if (std::holds_alternative<Speculated>(item.pages.source)) {
-    gather_speculated(context, item, op, work);
-    return;
-  } else if (std::holds_alternative<ResidentBlocks>(item.pages.source)) {
-    gather_residents(context, item, op, work);
-    return;
-  } else {
-    const auto& fetched = std::get<FetchedRef>(item.pages.source);
-    const Staging& staging = stores_.stagings.get(fetched.staging.id);
-    wait_for(op.after, fetched.ready);
-    op.access.push_back(staging.values.reads(fetched.part, fetched.part + 1));
-    if (const auto* chosen = std::get_if<SelectionRef>(&fetched.tokens)) {
-      work.own.push_back(op.access.back());
-      gather_chosen(context, item, *chosen, &fetched, op, work);
-      return;
-    }
-    tokens = std::get<StaticTokens>(fetched.tokens).count();
-    work.fetched.push_back({item.row, staging, fetched.part, static_cast<std::uint32_t>(tokens / kPageTokens), heads});
   }
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
   attended_[item.row].tokens[static_cast<int>(Side::device)] +=
-      attention_cost(tokens * (heads.end - heads.begin), work.cost);
+      attention_cost(std::uint64_t{ranges.count()} * (heads.end - heads.begin), work.cost);
+}
+
+void DecodeAttention::gather(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
+                             DeviceWork& work) const {
+  const ModelShape& shape = context.shape;
+  const SequenceState& sequence = *context.batch[item.row];
+  DeviceBlocks b;
+  b.row = item.row;
+  b.choice = chosen;
+  b.index = stores_.digests.get(chosen.digests.id);
+  b.sequence = sequence.id;
+  b.blocks = b.index.digests[context.layer];
+  b.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
+  b.own_only = item.own_only;
+  const std::uint32_t lists = chosen.scope == Scope::query_head ? shape.group() : 1;
+  b.most = std::min(b.blocks, lists * chosen.blocks);
+  if (chosen.copy) {
+    wait_for(op.after, chosen.copy->ready);
+    work.note_reader(chosen.copy->memory);
+    work.own.push_back(chosen.copy->access);
+    op.access.push_back(work.own.back());
+  }
+  work.own.push_back(b.index.selection.reads());
+  op.access.push_back(work.own.back());
+  if (chosen.ready.lane != compute_) wait_for(op.after, chosen.ready);
+  if (!chosen.copy) {
+    const Range pages{b.index.tokens.begin / kPageTokens, blocks_for(b.index.digested(context.layer).end)};
+    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, b.slots);
+    kv_.append_access(sequence.id, context.layer, pages, Tier::device, b.heads, false, op.access);
+    work.fixed[item.row].add_entries(b.heads, b.pages());
+  }
+  attention_cost(std::uint64_t{b.most} * b.index.block * (b.heads.end - b.heads.begin), op.cost);
+  op.cost.upper_bound = work.settles = true;
+  work.blocks.push_back(std::move(b));
+}
+
+void DecodeAttention::gather(const LayerContext& context, const AttendItem& item, const Tokens& tokens, Op& op,
+                             DeviceWork& work) {
+  const ModelShape& shape = context.shape;
+  const SequenceState& sequence = *context.batch[item.row];
+  const Range heads{0, shape.kv_heads};
+  TANDEM_CHECK(item.kv_heads.begin == 0 && item.kv_heads.end >= heads.end, "chosen tokens are attended by all heads");
+  const std::size_t before = op.access.size();
+  DeviceTokens own{item.row, tokens, sequence.id, {}};
+  const Range pages{0, tokens.positions.empty() ? 0 : blocks_for(tokens.positions.back().end)};
+  if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, own.slots);
+  kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
+  op.access.push_back(tokens.lists.reads());
+  work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
+  work.fixed[item.row].add_entries(heads, tokens.tokens);
+  work.tokens.push_back(std::move(own));
+  attended_[item.row].tokens[static_cast<int>(Side::device)] +=
+      attention_cost(std::uint64_t{tokens.tokens} * shape.kv_heads, work.cost);
+}
+
+void DecodeAttention::gather(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
+                             DeviceWork& work) {
+  const ModelShape& shape = context.shape;
+  TANDEM_CHECK(item.kv_heads.begin == 0 && item.kv_heads.end >= shape.kv_heads,
+               "packed tokens are attended by all heads");
+  if (packed.tokens == 0) return;
+  wait_for(op.after, packed.ready);
+  work.note_reader(packed.memory);
+  op.access.insert(op.access.end(), packed.access.begin(), packed.access.end());
+  work.own.insert(work.own.end(), packed.access.begin(), packed.access.end());
+  if (packed.count || packed.named) {
+    attention_cost(std::uint64_t{packed.tokens} * shape.kv_heads, op.cost);
+    op.cost.upper_bound = work.settles = true;
+  } else {
+    attention_cost(std::uint64_t{packed.tokens} * shape.kv_heads, work.cost);
+  }
+  work.packed.push_back({item.row, packed, item.survivors.has_value()});
 }
 
 void DecodeAttention::submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
@@ -197,8 +147,16 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   // A GPU's kernels name slot 0 where nothing is attended; they do not read it.
   if (device_.launches()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
   work.own = op.access;
-  for (const AttendItem* item : items) gather_device(context, *item, op, work);
+  for (const AttendItem* item : items)
+    std::visit([&](const auto& kv) { gather(context, *item, kv, op, work); }, item->kv);
   work.check(shape.kv_heads, !emitted.empty());
+  for (const DevicePacked& p : work.packed) {
+    if (device_.launches() && work.counts_packed(p.in_pages())) {  // where a kernel counts, it counts all rows
+      work.settles = true;
+    } else if (!p.packed.count && !p.packed.named) {
+      attended_[p.row].tokens[static_cast<int>(Side::device)] += std::uint64_t{p.packed.tokens} * shape.kv_heads;
+    }
+  }
   if (work.settles) {
     work.own.push_back(device_attended_.writes());
     op.access.push_back(work.own.back());
@@ -231,12 +189,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
                     lse ? ctx.write<float>(lse) : discarded.data());
   };
   const Event done = device_.submit(compute_, std::move(op));
-  for (const AttendItem* item : items) {
-    const auto* fetched = std::get_if<FetchedRef>(&item->pages.source);
-    if (fetched != nullptr) stores_.stagings.get(fetched->staging.id).read[fetched->part] = done;
-    const auto* residents = std::get_if<ResidentBlocks>(&item->pages.source);
-    if (residents != nullptr) stores_.residents.get(residents->set.id).read[context.layer] = done;
-  }
+  for (Event* reader : work.readers) *reader = done;
 }
 
 }  // namespace tandem

@@ -59,7 +59,7 @@ class DecodeAttention::DeviceLaunch {
   /// head: both lie in the same pages, and an attention of their own each, with the merge of the two, would be four
   /// kernels more.
   void chosen_and_fixed(const DeviceWork& work, const PartialOut& to) {
-    std::vector<const DeviceChosen*> blocks = chosen_of(work.chosen, false);
+    std::vector<const DeviceBlocks*> blocks = chosen_of(work.blocks, false);
     take_lengths(work.fixed, true);
     const ListRoom lists = blocks.empty() ? list_tokens(work.tokens) : list_chosen(blocks);
     if (!blocks.empty()) count(lists);
@@ -70,118 +70,98 @@ class DecodeAttention::DeviceLaunch {
     owner_.launched_chosen_.run(ctx_, q_, rows_, shape_.group(), store_, lists, most_, to);
   }
 
-  void fetched(std::span<const DeviceFetched> work) {
-    if (work.empty()) return;
-    std::vector<std::uint32_t> blocks(rows_);
-    std::vector<WholePages> pages(rows_);
+  /// Tokens in memory of their own that lies in pages as the store's does: all of them, or blocks that a choice names.
+  void pages(const DeviceWork& work) {
+    const std::vector<const DevicePacked*> own = packed_of(work.packed, true);
+    if (own.empty()) return;
+    const bool counts = work.counts_packed(true);
+    std::vector<ResidentPages> blocks(lists_of_heads());
+    std::vector<WholePages> whole(rows_);
+    std::vector<std::uint32_t> most(rows_);
     std::vector<RowPages> bases(rows_);
-    for (const DeviceFetched& f : work) {
-      bases[f.row].pages = ctx_.read<char>(f.staging.values) + f.staging.part_offset(f.part);
-      blocks[f.row] = f.blocks;
-      pages[f.row].tokens = f.blocks * kPageTokens;
-    }
-    const PageLists lists = list_whole_pages(ctx_, pages, false, *std::max_element(blocks.begin(), blocks.end()));
-    owner_.launched_fetched_.run(ctx_, q_, rows_, shape_.group(), in_own_memory(bases), lists, blocks, new_part());
-  }
-
-  void residents(std::span<const DeviceResident> work) {
-    if (work.empty()) return;
-    std::vector<ResidentPages> residents(lists_of_heads());
-    std::vector<RowPages> bases(rows_);
-    for (const DeviceResident& r : work) {
-      const ResidentSet& set = r.set;
-      bases[r.row].pages = ctx_.read<char>(set.pages) + set.page_offset(r.layer, 0, 0, 0);
-      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
-        const std::uint32_t list = set.list_of(head);
-        const std::size_t at = std::size_t{r.row} * shape_.kv_heads + head;
-        ResidentPages& own = residents[at];
-        own.residents = set.residents(r.layer);
-        own.pages_per_block = set.pages_per_block();
-        if (r.chosen_only) {
-          own.table = ctx_.read<std::uint32_t>(set.table) + set.table_offset(r.layer, list);
-          own.chosen = ctx_.read<std::uint32_t>(set.chosen) + set.choice_offset(r.layer, list);
+    for (const DevicePacked* p : own) {
+      const Packed& packed = p->packed;
+      bases[p->row].pages = packed.memory.kv.read<char>(ctx_) + packed.memory.offset;
+      whole[p->row].tokens = packed.tokens;
+      most[p->row] = blocks_for(packed.tokens);
+      for (std::uint32_t head = 0; counts && head < shape_.kv_heads; ++head) {
+        const std::size_t at = std::size_t{p->row} * shape_.kv_heads + head;
+        ResidentPages& list = blocks[at];
+        list.pages_per_block = packed.block_runs;
+        list.residents = most[p->row] / packed.block_runs;
+        if (packed.named) {
+          const Packed::Named& named = *packed.named;
+          list.table = ctx_.read<std::uint32_t>(named.table) + named.table_offset + head * named.table_stride;
+          list.chosen = ctx_.read<std::uint32_t>(named.chosen) + named.chosen_offset + head * named.chosen_stride;
         }
-        most_[at] = own.residents * own.pages_per_block;
+        most_[at] = most[p->row];
       }
     }
+    if (!counts) {
+      const PageLists lists = list_whole_pages(ctx_, whole, false, *std::max_element(most.begin(), most.end()));
+      owner_.launched_pages_.run(ctx_, q_, rows_, shape_.group(), in_own_memory(bases), lists, most, new_part());
+      return;
+    }
     const ListRoom lists = room_for_heads();
-    pages_of_residents_cuda(ctx_.pass(residents), static_cast<std::uint32_t>(residents.size()), lists.capacity,
-                            lists.entries, lists.counts, ctx_.stream());
-    attend_counted(owner_.launched_resident_, in_own_memory(bases), lists);
+    pages_of_residents_cuda(ctx_.pass(blocks), static_cast<std::uint32_t>(blocks.size()), lists.capacity, lists.entries,
+                            lists.counts, ctx_.stream());
+    attend(owner_.launched_pages_, in_own_memory(bases), lists);
+    count(lists);
   }
 
-  void heavy(std::span<const DeviceHeavy> work) {
-    if (work.empty()) return;
-    std::vector<Packed> packed;
-    packed.reserve(work.size());
-    for (const DeviceHeavy& h : work) {
-      if (h.held == 0) continue;  // of a prompt of one token, in its first step
-      packed.push_back({h.row, {ctx_.read<char>(h.set.kv) + h.set.kv_offset(h.layer, 0), h.set.room}, h.held, h.held});
+  /// Tokens that lie one after another for each KV head, and their scores where something is made of them.
+  void packed(const DeviceWork& work) {
+    const std::vector<const DevicePacked*> own = packed_of(work.packed, false);
+    if (own.empty()) return;
+    std::vector<RowPages> bases(rows_);
+    std::vector<WholePages> tokens(lists_of_heads());
+    std::uint32_t pages = 0;
+    bool scored = false;
+    for (const DevicePacked* p : own) {
+      const Packed& packed = p->packed;
+      bases[p->row] = {packed.memory.kv.read<char>(ctx_) + packed.memory.offset, packed.memory.run_tokens};
+      pages = std::max(pages, blocks_for(packed.tokens));
+      scored |= p->scored;
+      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
+        const std::size_t list = std::size_t{p->row} * shape_.kv_heads + head;
+        if (packed.count) {
+          const Packed::Count& count = *packed.count;
+          tokens[list] = {count.unit, count.values.read<std::uint32_t>(ctx_) + count.offset + head * count.stride};
+        } else {
+          tokens[list] = {packed.tokens};
+        }
+        most_[list] = blocks_for(packed.tokens);
+      }
     }
-    const auto [memory, lists] = list_packed(packed);
-    attend(owner_.launched_tokens_, memory, lists);
-    if (lists.capacity == 0) return;
-    paged_token_scores_cuda(q_, rows_, shape_.group(), memory, lists,  // behind the own tokens' scores
-                            ctx_.write<float>(owner_.scores_) + heads() * kPageTokens, ctx_.stream());
+    const PageLists lists = list_whole_pages(ctx_, tokens, true, pages);
+    const KvPages memory = in_own_memory(std::move(bases));
+    attend(owner_.launched_packed_, memory, lists);
+    if (work.counts_packed(false)) count(lists);
+    if (scored)
+      paged_token_scores_cuda(q_, rows_, shape_.group(), memory, lists,  // behind the own tokens' scores
+                              ctx_.write<float>(owner_.scores_) + heads() * kPageTokens, ctx_.stream());
   }
 
-  void ahead(std::span<const DeviceAhead> work) {
-    if (work.empty()) return;
-    std::vector<Packed> packed;
-    packed.reserve(work.size());
-    for (const DeviceAhead& a : work) {
-      const std::uint32_t tokens = a.rank.tokens[a.layer];
-      packed.push_back(
-          {a.row, {ctx_.read<char>(a.rank.packed) + a.rank.packed_offset(a.layer, 0), a.rank.most}, tokens, tokens});
-    }
-    const auto [memory, lists] = list_packed(packed);
-    attend(owner_.launched_tokens_, memory, lists);
-  }
-
-  void speculated(std::span<const DeviceSpeculated> work) {
-    if (work.empty()) return;
-    std::vector<Packed> packed;
-    packed.reserve(work.size());
-    for (const DeviceSpeculated& s : work) {
-      const SkewedIndex& index = s.index;
-      packed.push_back({s.row,
-                        {ctx_.read<char>(index.staged) + index.staged_offset(s.layer, 0), index.most * index.unit},
-                        index.most * index.unit,
-                        index.unit,
-                        ctx_.read<std::uint32_t>(index.chosen) + index.chosen_offset(s.layer, 0),
-                        1 + std::size_t{index.most}});
-    }
-    const auto [memory, lists] = list_packed(packed);
-    attend_counted(owner_.launched_tokens_, memory, lists);
-  }
-
-  /// Chosen blocks that were fetched, which lie in the order of the lists.
-  void staged(std::span<const DeviceChosen> work) {
-    const std::vector<const DeviceChosen*> own = chosen_of(work, true);
+  /// Chosen blocks that were copied, which lie in the order of the lists.
+  void copied(std::span<const DeviceBlocks> work) {
+    const std::vector<const DeviceBlocks*> own = chosen_of(work, true);
     if (own.empty()) return;
     lists_of_heads();
-    for (const DeviceChosen* c : own)
-      std::fill_n(most_.data() + std::size_t{c->row} * shape_.kv_heads, shape_.kv_heads,
-                  c->most * c->index.block / kPageTokens);
+    for (const DeviceBlocks* b : own)
+      std::fill_n(most_.data() + std::size_t{b->row} * shape_.kv_heads, shape_.kv_heads, b->pages());
     const ListRoom lists = list_chosen(own);
     number_pages_cuda(lists.entries, lists.counts, static_cast<std::uint32_t>(most_.size()), lists.capacity,
                       ctx_.stream());
     std::vector<RowPages> bases(rows_);
-    for (const DeviceChosen* c : own)
-      if (c->staging) bases[c->row].pages = ctx_.read<char>(c->staging->values) + c->staging->part_offset(c->part);
-    attend_counted(owner_.launched_staged_, in_own_memory(std::move(bases)), lists);
+    for (const DeviceBlocks* b : own) {
+      if (b->choice.copy)
+        bases[b->row].pages = b->choice.copy->memory.kv.read<char>(ctx_) + b->choice.copy->memory.offset;
+    }
+    attend(owner_.launched_copied_, in_own_memory(std::move(bases)), lists);
+    count(lists);
   }
 
  private:
-  /// Tokens that lie packed, as many for each KV head of a row.
-  struct Packed {
-    std::uint32_t row = 0;
-    RowPages memory;
-    std::uint32_t most = 0, each = 0;      // tokens: at most; times the count
-    const std::uint32_t* count = nullptr;  // of the first KV head, and
-    std::size_t count_stride = 0;          // from one to the next
-  };
-
   std::size_t heads() const { return std::size_t{rows_} * shape_.q_heads; }
   /// Of every row; all are empty until most_ says otherwise.
   std::size_t lists_of_heads() {
@@ -194,17 +174,19 @@ class DecodeAttention::DeviceLaunch {
   void attend(LaunchedAttention& with, const KvPages& kv, const PageLists& lists) {
     with.run(ctx_, q_, rows_, shape_.group(), kv, lists, most_, new_part());
   }
-  void attend_counted(LaunchedAttention& with, const KvPages& kv, const PageLists& lists) {
-    attend(with, kv, lists);
-    count(lists);
-  }
   void count(const PageLists& lists) {
     count_tokens_cuda(lists, rows_, shape_.kv_heads, ctx_.write<std::uint64_t>(owner_.device_attended_), ctx_.stream());
   }
-  static std::vector<const DeviceChosen*> chosen_of(std::span<const DeviceChosen> work, bool staged) {
-    std::vector<const DeviceChosen*> own;
-    for (const DeviceChosen& c : work)
-      if (c.staging.has_value() == staged) own.push_back(&c);
+  static std::vector<const DeviceBlocks*> chosen_of(std::span<const DeviceBlocks> work, bool copied) {
+    std::vector<const DeviceBlocks*> own;
+    for (const DeviceBlocks& b : work)
+      if (b.choice.copy.has_value() == copied) own.push_back(&b);
+    return own;
+  }
+  static std::vector<const DevicePacked*> packed_of(std::span<const DevicePacked> work, bool in_pages) {
+    std::vector<const DevicePacked*> own;
+    for (const DevicePacked& p : work)
+      if (p.in_pages() == in_pages) own.push_back(&p);
     return own;
   }
   /// Memory of each row's own.
@@ -264,47 +246,31 @@ class DecodeAttention::DeviceLaunch {
     return lists;
   }
 
-  std::pair<KvPages, PageLists> list_packed(std::span<const Packed> packed) {
-    std::vector<RowPages> bases(rows_);
-    std::vector<WholePages> tokens(lists_of_heads());
-    std::uint32_t pages = 0;
-    for (const Packed& p : packed) {
-      bases[p.row] = p.memory;
-      pages = std::max(pages, blocks_for(p.most));
-      for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
-        const std::size_t list = std::size_t{p.row} * shape_.kv_heads + head;
-        tokens[list] = {p.each, p.count == nullptr ? nullptr : p.count + head * p.count_stride};
-        most_[list] = blocks_for(p.most);
-      }
-    }
-    const PageLists lists = list_whole_pages(ctx_, tokens, true, pages);
-    return {in_own_memory(std::move(bases)), lists};
-  }
-
   /// With room for as many entries as most_ says.
-  ListRoom list_chosen(std::span<const DeviceChosen* const> work) {
-    const DeviceChosen& first = *work.front();
+  ListRoom list_chosen(std::span<const DeviceBlocks* const> work) {
+    const DeviceBlocks& first = *work.front();
+    const Scope scope = first.choice.scope;
     std::vector<BlockSelection> selections(rows_);
-    for (const DeviceChosen* c : work) {
-      const std::uint32_t pages_per_block = c->index.block / kPageTokens;
-      const Range digested = c->index.digested(c->layer);
+    for (const DeviceBlocks* b : work) {
+      const DigestIndex& index = b->index;
+      const Range digested = index.digested(b->choice.layer);
       const std::uint32_t* slots = nullptr;
-      if (!c->staging) {
-        const std::uint32_t before = c->index.tokens.begin / kPageTokens;
-        owner_.page_tables_.check(c->sequence, c->layer, {before, blocks_for(digested.end)});
-        slots = owner_.page_tables_.slots(ctx_, c->sequence, c->layer) + before;
+      if (!b->choice.copy) {
+        const std::uint32_t before = index.tokens.begin / kPageTokens;
+        owner_.page_tables_.check(b->sequence, layer_, {before, blocks_for(digested.end)});
+        slots = owner_.page_tables_.slots(ctx_, b->sequence, layer_) + before;
       }
-      selections[c->row] = {c->index.selection.read<std::uint32_t>(ctx_),
+      selections[b->row] = {index.selection.read<std::uint32_t>(ctx_),
                             slots,
-                            c->blocks,
-                            pages_per_block,
+                            b->blocks,
+                            index.block / kPageTokens,
                             digested.end - digested.begin,
-                            c->index.room};
+                            index.room};
     }
     const ListRoom lists = room_for_heads();
-    const std::uint32_t together = first.scope == Scope::query_head ? 1
-                                   : first.scope == Scope::kv_head  ? shape_.group()
-                                                                    : shape_.q_heads;
+    const std::uint32_t together = scope == Scope::query_head ? 1
+                                   : scope == Scope::kv_head  ? shape_.group()
+                                                              : shape_.q_heads;
     pages_of_selection_cuda(ctx_.pass(selections), rows_, shape_.kv_heads, shape_.group(), together, first.own_only,
                             lists.capacity, lists.entries, lists.counts, ctx_.stream());
     return lists;
@@ -316,7 +282,7 @@ class DecodeAttention::DeviceLaunch {
       const auto* const slots = owner_.page_tables_.slots(ctx_, t.sequence, layer_);  // checked where they were scored
       for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
         const std::size_t list = std::size_t{t.row} * shape_.kv_heads + head;
-        tokens[list] = {ctx_.read<std::uint32_t>(t.choice.lists) + t.choice.list(head), slots};
+        tokens[list] = {ctx_.read<std::uint32_t>(t.tokens.lists) + head * t.tokens.stride, slots};
       }
     }
     const ListRoom lists = room_for_heads();
@@ -352,12 +318,9 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
     return store({ctx.write<float>(out), sums});
   }
   store(launch.new_part());
-  launch.fetched(work.fetched);
-  launch.residents(work.residents);
-  launch.heavy(work.heavy);
-  launch.ahead(work.ahead);
-  launch.speculated(work.speculated);
-  launch.staged(work.chosen);
+  launch.pages(work);
+  launch.packed(work);
+  launch.copied(work.blocks);
   launch.merge(out, lse);
 }
 

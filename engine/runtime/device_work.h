@@ -12,61 +12,37 @@
 
 namespace tandem {
 
-/// Blocks that a row attends on the device and that only bodies know: a selection's, in the store or fetched.
-struct DecodeAttention::DeviceChosen {
-  std::uint32_t row = 0, layer = 0;
+/// A row's blocks, which only bodies know: in the store, or copied.
+struct DecodeAttention::DeviceBlocks {
+  std::uint32_t row = 0;
+  Blocks choice;
   DigestIndex index;
-  Scope scope = Scope::query_head;
   std::uint32_t blocks = 0;          // that have a digest
   std::uint32_t most = 0;            // that a KV head's query heads can have chosen together
   SequenceId sequence = 0;           // whose they are
   std::vector<std::uint32_t> slots;  // of their pages in the store, for bodies
-  std::optional<Staging> staging;    // where they were fetched to instead
-  std::uint32_t part = 0;
   Range heads;
   bool own_only = true;
+
+  /// Of a KV head, at most.
+  std::uint32_t pages() const { return most * index.block / kPageTokens; }
 };
 
-/// Whole blocks that were fetched.
-struct DecodeAttention::DeviceFetched {
-  std::uint32_t row = 0;
-  Staging staging;
-  std::uint32_t part = 0, blocks = 0;
-  Range heads;
-};
-
-/// Blocks that are resident: all of them, or those of the latest choice, which only bodies know.
-struct DecodeAttention::DeviceResident {
-  std::uint32_t row = 0, layer = 0;
-  ResidentSet set;  // as it is when submitted
-  bool chosen_only = false;
-};
-
-/// Tokens that were fetched ahead; how many, only bodies know.
-struct DecodeAttention::DeviceSpeculated {
-  std::uint32_t row = 0, layer = 0;
-  SkewedIndex index;  // as it is when submitted
-};
-
-/// Single tokens of the store's pages; which, only bodies know.
+/// A row's single tokens; which, only bodies know.
 struct DecodeAttention::DeviceTokens {
   std::uint32_t row = 0;
-  TokenChoice choice;
+  Tokens tokens;
   SequenceId sequence = 0;
   std::vector<std::uint32_t> slots;  // of the pages that the candidates are in, for bodies
-  std::uint32_t keep = 0;            // tokens of a KV head
 };
 
-/// Single tokens that a cache rank chose and sent, packed.
-struct DecodeAttention::DeviceAhead {
-  std::uint32_t row = 0, layer = 0;
-  CacheRank rank;  // as it is when submitted
-};
+/// A row's tokens in memory of their own.
+struct DecodeAttention::DevicePacked {
+  std::uint32_t row = 0;
+  Packed packed;
+  bool scored = false;  // something is made of its weights
 
-/// Tokens that survived, per KV head.
-struct DecodeAttention::DeviceHeavy {
-  std::uint32_t row = 0, layer = 0, held = 0;
-  HeavySet set;
+  bool in_pages() const { return packed.memory.run_tokens == kPageTokens; }
 };
 
 struct DecodeAttention::DeviceRow {
@@ -83,31 +59,36 @@ struct DecodeAttention::DeviceRow {
 
 struct DecodeAttention::DeviceWork {
   std::vector<DeviceRow> fixed;  // [row]: rows without device items give the empty partial
-  std::vector<DeviceFetched> fetched;
-  std::vector<DeviceHeavy> heavy;
+  std::vector<DeviceBlocks> blocks;
   std::vector<DeviceTokens> tokens;
-  std::vector<DeviceAhead> ahead;
-  std::vector<DeviceChosen> chosen;
-  std::vector<DeviceResident> residents;
-  std::vector<DeviceSpeculated> speculated;
-  std::vector<Access> own;  // what is touched whatever was chosen
-  Cost cost;                // of that
-  bool settles = false;     // what is attended is known to the body only
+  std::vector<DevicePacked> packed;
+  std::vector<Event*> readers;  // where those who keep what is read note this attention
+  std::vector<Access> own;      // what is touched whatever was chosen
+  Cost cost;                    // of that
+  bool settles = false;         // what is attended is known to the body only
 
   /// LogicError for rows that launch_device() does not take together, so that every device refuses what a GPU would.
   void check(std::uint32_t kv_heads, bool scores) const;
   /// Of launch_device(). scores: of what the plan names, for something that is made of them.
   std::uint32_t kernels(bool scores) const;
 
+  void note_reader(const KvMemory& memory) {
+    if (memory.reader != nullptr) readers.push_back(memory.reader);
+  }
+  bool copied_blocks() const {
+    return std::any_of(blocks.begin(), blocks.end(), [](const auto& b) { return b.choice.copy; });
+  }
   bool chooses_blocks_of_store() const {
-    return std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return !c.staging; });
+    return std::any_of(blocks.begin(), blocks.end(), [](const auto& b) { return !b.choice.copy; });
   }
   /// Blocks of the store's pages were chosen, or single tokens: not both.
   bool chooses_of_store() const { return !tokens.empty() || chooses_blocks_of_store(); }
   /// Nothing that lies elsewhere is attended.
-  bool only_store() const {
-    return fetched.empty() && residents.empty() && ahead.empty() && speculated.empty() && heavy.empty() &&
-           std::none_of(chosen.begin(), chosen.end(), [](const auto& c) { return c.staging.has_value(); });
+  bool only_store() const { return packed.empty() && !copied_blocks(); }
+  /// The kernels count what the rows attend of what lies in pages, or not.
+  bool counts_packed(bool in_pages) const {
+    return std::any_of(packed.begin(), packed.end(),
+                       [&](const auto& p) { return p.in_pages() == in_pages && (p.packed.counted || p.packed.count); });
   }
 };
 

@@ -245,7 +245,6 @@ void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::spa
 
 DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest& request) {
   const KvShape& shape = kv_.shape();
-  const Tier tier = request.side == Side::device ? Tier::device : Tier::host;
   Range covered = request.tokens;
   if (request.grows) {
     const std::uint32_t most = std::max(sequence.max_tokens, covered.end) - covered.begin;
@@ -253,16 +252,16 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   }
   DigestRef ref;
   ref.side = request.side;
-  ref.id = stores_.digests.add(make_digest_index(device_, tier, sequence.id, covered, request.block, shape,
+  ref.id = stores_.digests.add(make_digest_index(device_, request.side, sequence.id, covered, request.block, shape,
                                                  attention_.q_heads(), request.first_layer, request.kind));
   DigestIndex& index = stores_.digests.get(ref.id);
   if (request.finer) {
     const DigestIndex& finer = stores_.digests.get(request.finer->id);
     TANDEM_CHECK(finer.kind == DigestKind::bounds && request.kind == DigestKind::bounds,
                  "means of blocks are not made from those of smaller ones");
-    TANDEM_CHECK(finer.tier() == tier && finer.sequence == sequence.id && finer.first_layer <= request.first_layer &&
-                     finer.tokens.begin == covered.begin && finer.tokens.end >= covered.end &&
-                     request.block % finer.block == 0,
+    TANDEM_CHECK(finer.tier() == request.side && finer.sequence == sequence.id &&
+                     finer.first_layer <= request.first_layer && finer.tokens.begin == covered.begin &&
+                     finer.tokens.end >= covered.end && request.block % finer.block == 0,
                  "digests of {} tokens over [{}, {}) from those of {} over [{}, {})", request.block, covered.begin,
                  covered.end, finer.block, finer.tokens.begin, finer.tokens.end);
     index.finer = request.finer->id;
@@ -273,7 +272,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
     Op op;
     std::vector<DigestWork> work = {digest_work(sequence, ref.id, layer, {0, blocks}, op)};
-    index.built[layer] = submit_digests(tier, layer, std::move(work), std::move(op));
+    index.built[layer] = submit_digests(request.side, layer, std::move(work), std::move(op));
     index.digests[layer] = blocks;
   }
   return ref;

@@ -15,8 +15,8 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
   std::vector<Emitted> emitted;
   std::size_t floats = 0;
   for (const AttendItem* item : items) {
-    if (const auto* heavy = std::get_if<HeavyRef>(&item->pages.source)) {
-      HeavySet& set = stores_.heavy.get(heavy->id);
+    if (item->survivors) {
+      HeavySet& set = stores_.heavy.get(item->survivors->id);
       const std::uint32_t tokens = set.held[context.layer] + 1;
       emitted.push_back({item->row, nullptr, &set, {0, tokens}, floats, tokens});
       floats += std::size_t{context.shape.q_heads} * (set.room + 1);
@@ -24,7 +24,7 @@ std::vector<DecodeAttention::Emitted> DecodeAttention::plan_emission(const Layer
     }
     if (!item->average) continue;
     AttentionAverage& average = stores_.averages.get(item->average->id);
-    const std::vector<Range>& ranges = std::get<StaticTokens>(item->pages.source).ranges;
+    const std::vector<Range>& ranges = std::get<Ranges>(item->kv).positions;
     const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
     TANDEM_CHECK(ranges.size() == 1 && ranges[0].end == context.batch[item->row]->tokens && item->kv_heads.begin == 0 &&
                      item->kv_heads.end >= context.shape.kv_heads &&

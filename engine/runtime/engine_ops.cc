@@ -198,7 +198,7 @@ void EngineOps::drop(SequenceState& sequence, Range tokens) {
   }
 }
 
-std::vector<SelectionRef> EngineOps::score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) {
+std::vector<Blocks> EngineOps::score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) {
   return attention_.score_topk(context, requests);
 }
 

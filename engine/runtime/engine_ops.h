@@ -62,20 +62,23 @@ class EngineOps : public Ops {
   void read_context(SequenceState& sequence, const ContextRequest& request) override;
   DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) override;
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) override;
+  Packed kv_of(HeavyRef survivors, std::uint32_t layer) override;
+  Packed kv_of(TokenSetRef set, std::uint32_t layer) override;
+  Packed kv_of(RankRef rank, std::uint32_t layer) override;
+  Packed kv_of(ResidentRef residents, std::uint32_t layer, bool chosen_only) override;
   void drop(SequenceState& sequence, Range tokens) override;
   HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) override;
-  std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
+  std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
   TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) override;
   void renew_token_choice(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) override;
-  std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
-                                          std::span<const ChooseRequest> requests) override;
+  std::vector<Tokens> choose_tokens(const LayerContext& context, std::span<const ChooseRequest> requests) override;
   RankRef open_cache_rank(SequenceState& sequence, const RankRequest& request) override;
   void renew_cache_rank(SequenceState& sequence, RankRef rank, std::uint32_t most) override;
   void keep_queries(const LayerContext& context, std::span<const RankRef> ranks) override;
   void select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
   void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) override;
-  std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
+  std::vector<KvSource> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
   QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) override;
   QueryRef layer_query(const LayerContext& context) override;
   ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) override;
@@ -170,6 +173,7 @@ class EngineOps : public Ops {
                           const std::vector<std::uint32_t>& slots) const;
   void launch_digests(LaunchContext& ctx, std::uint32_t layer, std::span<const DigestWork> work) const;
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
+  KvSource fetched(const FetchRequest& request, const FetchWork& work, Event ready);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
   void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
   void launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work, const Cost& fixed) const;

@@ -52,8 +52,8 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
     kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
   };
-  if (const auto* fixed = std::get_if<StaticTokens>(&request.tokens)) {
-    for (const Range& r : fixed->ranges) {
+  if (const auto* fixed = std::get_if<Ranges>(&request.tokens)) {
+    for (const Range& r : fixed->positions) {
       TANDEM_CHECK(r.begin % kPageTokens == 0 && r.end % kPageTokens == 0, "tokens [{}, {}) are not whole pages",
                    r.begin, r.end);
       add_blocks({r.begin / kPageTokens, r.end / kPageTokens});
@@ -66,7 +66,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
     op.cost.h2d += work.slots.size() * shape.slot_bytes();
     return work;
   }
-  const auto& selection = std::get<SelectionRef>(request.tokens);
+  const auto& selection = std::get<Blocks>(request.tokens);
   TANDEM_CHECK(selection.digests.side == Side::device && selection.layer == layer,
                "a fetch of layer {} by a selection for layer {} that is not on the device", layer, selection.layer);
   work.index = stores_.digests.get(selection.digests.id);
@@ -87,7 +87,32 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   return work;
 }
 
-std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const FetchRequest> requests) {
+KvSource EngineOps::fetched(const FetchRequest& request, const FetchWork& work, Event ready) {
+  Staging& staging = stores_.stagings.get(request.staging.id);
+  const std::size_t page = staging.shape.page_bytes();
+  KvMemory memory{
+      TierBuffer(staging.values), staging.part_offset(work.part), page, staging.shape.slot_bytes(), kPageTokens,
+      &staging.read[work.part]};
+  const Access access = staging.values.reads(work.part, work.part + 1);
+  if (const auto* chosen = std::get_if<Blocks>(&request.tokens)) {
+    memory.head_bytes = staging.pages_per_head * page;
+    memory.run_bytes = page;
+    Blocks blocks = *chosen;
+    blocks.side = Side::device;
+    blocks.copy = {std::move(memory), access, ready};
+    return blocks;
+  }
+  Packed kv;
+  kv.sequence = staging.sequence;
+  kv.positions = std::get<Ranges>(request.tokens).positions;
+  kv.ready = ready;
+  kv.memory = std::move(memory);
+  kv.tokens = static_cast<std::uint32_t>(work.slots.size()) * kPageTokens;
+  kv.access = {access};
+  return kv;
+}
+
+std::vector<KvSource> EngineOps::fetch(std::uint32_t layer, std::span<const FetchRequest> requests) {
   Op op;
   op.name = "fetch kv";
   op.kind = Kind::copy;
@@ -95,16 +120,13 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   op.layer = layer;
   op.cost.pieces = 0;
   std::vector<FetchWork> work;
-  std::vector<FetchedRef> fetched;
   std::vector<Access> fixed;  // what is touched whatever was chosen
   Cost fixed_cost;
   work.reserve(requests.size());
-  fetched.reserve(requests.size());
   for (const FetchRequest& request : requests) {
     const std::size_t before = op.access.size();
     const Cost cost = op.cost;
     work.push_back(fetch_work(request, layer, op));
-    fetched.push_back({request.staging, work.back().part, request.tokens, {}});
     const FetchWork& w = work.back();
     if (!w.index) {
       fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
@@ -148,7 +170,9 @@ std::vector<FetchedRef> EngineOps::fetch(std::uint32_t layer, std::span<const Fe
   op.body = [run](BodyContext& ctx) { run(ctx, true); };
   if (settles) op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = ask(LaneKind::h2d, std::move(op));
-  for (FetchedRef& f : fetched) f.ready = done;
+  std::vector<KvSource> fetched;
+  fetched.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) fetched.push_back(this->fetched(requests[i], work[i], done));
   return fetched;
 }
 

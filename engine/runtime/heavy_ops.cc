@@ -89,6 +89,16 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
   return *ref;
 }
 
+Packed EngineOps::kv_of(HeavyRef survivors, std::uint32_t layer) {
+  const HeavySet& set = stores_.heavy.get(survivors.id);
+  Packed kv;
+  kv.sequence = set.sequence;
+  kv.memory = {TierBuffer(set.kv), set.kv_offset(layer, 0), 2 * set.half_bytes(), 0, set.room};
+  kv.tokens = set.held[layer];
+  set.append_access(layer, false, kv.access);
+  return kv;
+}
+
 void EngineOps::compete(BodyContext& ctx, const HeavyWork& work) const {
   const KvShape& s = kv_.shape();
   const HeavySet& old = work.old;

@@ -5,6 +5,7 @@
 #include "engine/common/error.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/of_heads.h"
+#include "engine/runtime/packed_spans.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -19,64 +20,80 @@ struct DecodeAttention::HostRow {
     Range heads;
     bool own_only;
   };
-  struct Packed {
-    const TokenSet* set;
+  struct InOwnMemory {
+    Packed packed;
     Range heads;
     bool own_only;
   };
   std::uint32_t row = 0;
+  SequenceId sequence = 0;
   OfHeads<PageRun> fixed;
   std::vector<Chosen> chosen;
-  std::vector<Packed> packed;
+  std::vector<InOwnMemory> packed;
+  std::uint64_t most = 0;  // tokens, summed over KV heads
 };
+
+void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Ranges& tokens, Op& op,
+                                  HostRow& row) const {
+  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, context.shape.kv_heads)};
+  const SequenceState& sequence = *context.batch[item.row];
+  std::vector<PageRun> runs;
+  append_page_runs(sequence, context.layer, tokens, runs);
+  row.fixed.add(heads, context.shape.kv_heads, std::move(runs));
+  for (const Range& r : tokens.positions) {
+    const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
+    kv_.append_access(row.sequence, context.layer, pages, Tier::host, heads, false, op.access);
+    kv_.append_filled(row.sequence, context.layer, pages, Tier::host, op.after);
+  }
+  row.most += std::uint64_t{heads.end - heads.begin} * tokens.count();
+}
+
+void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
+                                  HostRow& row) const {
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = context.layer;
+  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
+  const DigestIndex& index = stores_.digests.get(chosen.digests.id);
+  HostRow::Chosen c{index, chosen.scope, index.digests[layer], {}, heads, item.own_only};
+  const Range pages{index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)};
+  kv_.append_slots(row.sequence, layer, pages, Tier::host, c.slots);
+  kv_.append_access(row.sequence, layer, pages, Tier::host, heads, false, op.access);
+  op.access.push_back(index.selection.reads());
+  wait_for(op.after, chosen.ready);
+  const std::uint32_t lists = chosen.scope == Scope::query_head ? shape.group() : 1;
+  const std::uint32_t pieces = (heads.end - heads.begin) * std::min(c.blocks, lists * chosen.blocks);
+  row.most += std::uint64_t{pieces} * index.block;
+  op.cost.pieces += pieces;
+  row.chosen.push_back(std::move(c));
+}
+
+void DecodeAttention::gather_host(const LayerContext&, const AttendItem&, const Tokens&, Op&, HostRow&) const {
+  TANDEM_CHECK(false, "single tokens of the store are attended on the device");
+}
+
+void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
+                                  HostRow& row) const {
+  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, context.shape.kv_heads)};
+  const std::uint32_t count = heads.end - heads.begin;
+  op.access.insert(op.access.end(), packed.access.begin(), packed.access.end());
+  wait_for(op.after, packed.ready);
+  row.most += std::uint64_t{count} * packed.tokens;
+  op.cost.pieces += 2 * count;  // K and V of a KV head lie in one run each
+  row.packed.push_back({packed, heads, item.own_only});
+}
 
 DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& context, std::uint32_t row,
                                                           std::span<const AttendItem* const> items, Op& op) const {
   const ModelShape& shape = context.shape;
-  const SequenceState& sequence = *context.batch[row];
-  const std::uint32_t layer = context.layer;
   HostRow out;
   out.row = row;
-  std::uint64_t most = 0;  // tokens, summed over KV heads
-  for (const AttendItem* item : items) {
-    const Range heads{item->kv_heads.begin, std::min(item->kv_heads.end, shape.kv_heads)};
-    const std::uint32_t count = heads.end - heads.begin;
-    if (const auto* tokens = std::get_if<StaticTokens>(&item->pages.source)) {
-      std::vector<PageRun> more;
-      append_static_runs(sequence, layer, *tokens, Tier::host, more);
-      out.fixed.add(heads, shape.kv_heads, std::move(more));
-      for (const Range& r : tokens->ranges) {
-        kv_.append_access(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, heads, false,
-                          op.access);
-        kv_.append_filled(sequence.id, layer, {r.begin / kPageTokens, blocks_for(r.end)}, Tier::host, op.after);
-      }
-      most += std::uint64_t{count} * tokens->count();
-    } else if (const auto* chosen = std::get_if<SelectionRef>(&item->pages.source)) {
-      const DigestIndex& index = stores_.digests.get(chosen->digests.id);
-      HostRow::Chosen c{index, chosen->scope, index.digests[layer], {}, heads, item->own_only};
-      const Range blocks{index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)};
-      kv_.append_slots(sequence.id, layer, blocks, Tier::host, c.slots);
-      kv_.append_access(sequence.id, layer, blocks, Tier::host, heads, false, op.access);
-      op.access.push_back(index.selection.reads());
-      wait_for(op.after, chosen->ready);
-      const std::uint32_t lists = chosen->scope == Scope::query_head ? shape.group() : 1;
-      const std::uint32_t pieces = count * std::min(c.blocks, lists * chosen->blocks);
-      most += std::uint64_t{pieces} * index.block;
-      op.cost.pieces += pieces;
-      out.chosen.push_back(std::move(c));
-    } else {
-      const TokenSet& set = stores_.sets.get(std::get<TokenSetRef>(item->pages.source).id);
-      set.append_access(layer, false, op.access);
-      wait_for(op.after, set.packed[layer]);
-      most += std::uint64_t{count} * set.offered[layer];
-      op.cost.pieces += 2 * count;  // K and V of a KV head lie in one run each
-      out.packed.push_back({&set, heads, item->own_only});
-    }
-  }
-  op.cost.dram += most * 2 * kv_.shape().vector_bytes();
-  op.cost.context += most * 2 * kv_.shape().vector_bytes();
-  op.cost.flops += most * 4 * shape.group() * shape.head_dim;
-  op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(most / kPartTokens);
+  out.sequence = context.batch[row]->id;
+  for (const AttendItem* item : items)
+    std::visit([&](const auto& kv) { gather_host(context, *item, kv, op, out); }, item->kv);
+  op.cost.dram += out.most * 2 * kv_.shape().vector_bytes();
+  op.cost.context += out.most * 2 * kv_.shape().vector_bytes();
+  op.cost.flops += out.most * 4 * shape.group() * shape.head_dim;
+  op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(out.most / kPartTokens);
   return out;
 }
 
@@ -211,29 +228,19 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
       add(row.fixed.runs(g));
       add(chosen[g]);
     }
-    for (const HostRow::Packed& p : row.packed) {
-      if (ctx.lists_access()) p.set->append_access(layer, false, access);
+    for (const HostRow::InOwnMemory& p : row.packed) {
+      if (ctx.lists_access()) access.insert(access.end(), p.packed.access.begin(), p.packed.access.end());
+      const std::size_t mask_bytes = p.packed.masks ? sizeof(std::uint32_t) : 0;
       for (std::uint32_t g = p.heads.begin; g < p.heads.end; ++g) {
-        const std::size_t list = p.set->index(layer, g), at = list * p.set->capacity;
-        const std::uint32_t count = ctx.read<std::uint32_t>(p.set->counts)[list];
+        const std::uint32_t count = packed_tokens(ctx, p.packed, g);
         attended[g] += count;
         cost.pieces += count > 0 ? 2 : 0;
-        cost.dram += count * sizeof(std::uint32_t);
-        cost.context += count * sizeof(std::uint32_t);
+        cost.dram += count * mask_bytes;
+        cost.context += count * mask_bytes;
         cost.contiguous += packed_contiguous(count, vector_bytes);
-        counted.packed_bytes += count * p.set->token_bytes();
+        counted.packed_bytes += count * (2 * vector_bytes + mask_bytes);
         if (out == nullptr) continue;
-        const std::uint32_t* masks = ctx.read<std::uint32_t>(p.set->masks) + at;
-        const char* keys = ctx.read<char>(p.set->keys) + at * vector_bytes;
-        const char* values = ctx.read<char>(p.set->values) + at * vector_bytes;
-        std::vector<KvSpan>& spans = (*out)[first_entry + g].spans;
-        for (std::uint32_t t = 0; t < count;) {  // tokens that the same heads chose as one span
-          std::uint32_t end = t + 1;
-          while (end < count && (!p.own_only || masks[end] == masks[t])) ++end;
-          spans.push_back(
-              {keys + t * vector_bytes, values + t * vector_bytes, end - t, p.own_only ? masks[t] : 0xFFFFFFFFu});
-          t = end;
-        }
+        append_packed_spans(ctx, p.packed, vector_bytes, g, p.own_only, (*out)[first_entry + g].spans);
       }
     }
     for (const std::uint64_t tokens : attended) {

@@ -8,22 +8,12 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/residency.h"
-#include "engine/kv/block_set.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/resident_moves.h"
 
 namespace tandem {
-namespace {
-
-/// Whether `candidate` is in a list: a count, then ascending numbers.
-bool contains(const std::uint32_t* list, std::uint32_t candidate) {
-  return std::binary_search(list + 1, list + 1 + list[0], candidate);
-}
-
-}  // namespace
-
 LayerAhead::LayerAhead(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
                        const HostCounters& counters)
     : forward_(forward), device_(device), pool_(pool), kv_(kv), stores_(stores), counters_(counters) {}
@@ -55,7 +45,7 @@ const DeviceBuffer& LayerAhead::values(const QueryRef& query) const {
   return query.predicted ? half(query.layer).query : forward_.q();
 }
 
-Event LayerAhead::split(const SplitRef& split, std::span<const SelectionRef> selections) {
+Event LayerAhead::split(const SplitRef& split, std::span<const Blocks> selections) {
   const std::uint32_t layer = split.query.layer;
   struct Row {
     ResidentSet set;  // as it is now
@@ -365,41 +355,6 @@ void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const st
   none.pieces = 0;
   page.h2d = moves.front().bytes;
   ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
-}
-
-void LayerAhead::append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
-                                       std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans) {
-  const char* pages = ctx.read<char>(set.pages);
-  const std::size_t keys = kPageTokens * set.shape.vector_bytes();
-  const auto append = [&](std::uint32_t slot) {
-    for (std::uint32_t page = 0; page < set.pages_per_block(); ++page) {
-      const char* at = pages + set.page_offset(layer, slot, page, kv_head);
-      spans.push_back({at, at + keys, kPageTokens, ~0u});
-    }
-  };
-  const std::uint32_t list = set.list_of(kv_head);
-  for (std::uint32_t slot = 0; slot < set.residents(layer); ++slot) {
-    if (chosen_only && !contains(ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
-                                 ctx.read<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot]))
-      continue;
-    append(slot);
-  }
-}
-
-std::uint64_t LayerAhead::chosen_resident_tokens(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer) {
-  const auto* chosen = ctx.read<std::uint32_t>(set.chosen);
-  const auto* table = ctx.read<std::uint32_t>(set.table);
-  BlockSet blocks(set.candidates[layer]);
-  std::uint64_t found = 0;
-  for (std::uint32_t list = 0; list < set.lists; ++list) {
-    const std::uint32_t* const own = chosen + set.choice_offset(layer, list);
-    const std::uint32_t* const resident = table + set.table_offset(layer, list);
-    blocks.clear();
-    blocks.add({own + 1, own[0]});
-    found += static_cast<std::uint64_t>(std::count_if(resident, resident + set.residents(layer),
-                                                      [&](std::uint32_t block) { return blocks.contains(block); }));
-  }
-  return found * set.block * (set.shape.kv_heads / set.lists);
 }
 
 }  // namespace tandem

@@ -30,7 +30,7 @@ class LayerAhead {
   const DeviceBuffer& values(const QueryRef& query) const;
   /// `selections`: of the query's layer, made on the device by it, by entry of `split.rows`. Returns the operation that
   /// says which of the chosen blocks are missing.
-  Event split(const SplitRef& split, std::span<const SelectionRef> selections);
+  Event split(const SplitRef& split, std::span<const Blocks> selections);
   std::optional<PartialRef> start_partial(const LayerContext& context, const SplitRef& split);
   /// Returns the operation that brings the blocks; invalid where no row is in the split.
   Event recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows);
@@ -42,13 +42,6 @@ class LayerAhead {
     DeviceBuffer landed_part, landed_lse;  // the same on the device
   };
   const Half& half(std::uint32_t layer) const { return halves_[layer % 2]; }
-
-  /// Inside bodies that declared the set's pages, and its table and choice where only chosen blocks are meant: appends
-  /// a KV head's residents in the order of the slots.
-  static void append_resident_spans(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
-                                    std::uint32_t kv_head, bool chosen_only, std::vector<KvSpan>& spans);
-  /// Tokens of the residents that the layer's latest choice names, summed over KV heads.
-  static std::uint64_t chosen_resident_tokens(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer);
 
  private:
   struct Missing;  // what one row attends on the host

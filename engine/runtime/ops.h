@@ -109,7 +109,7 @@ struct FetchRequest {
   const SequenceState* sequence = nullptr;
   StagingRef staging;
   /// In host memory: whole pages, or the blocks of a selection that was made on the device.
-  std::variant<StaticTokens, SelectionRef> tokens;
+  std::variant<Ranges, Blocks> tokens;
 };
 
 struct ResidentRequest {
@@ -198,20 +198,25 @@ class Ops {
   /// The heaviest tokens and the most recent ones, per layer and KV head, of the prompt (by its column sums, see Needs)
   /// or, with a set, of that and of the prompt that was appended since. They are copies: the pages can be dropped.
   virtual HeavyRef keep_heavy(SequenceState& sequence, std::optional<HeavyRef> set, const HeavyRequest& request) = 0;
+  /// What a set, a rank's latest selection, or the residents have of a layer now, for this layer's plan. `chosen_only`:
+  /// those residents that the latest choice names; all of them where no block can be missing.
+  virtual Packed kv_of(HeavyRef survivors, std::uint32_t layer) = 0;
+  virtual Packed kv_of(TokenSetRef set, std::uint32_t layer) = 0;
+  virtual Packed kv_of(RankRef rank, std::uint32_t layer) = 0;
+  virtual Packed kv_of(ResidentRef residents, std::uint32_t layer, bool chosen_only) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
   /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have
   /// one scope and one reduction.
-  virtual std::vector<SelectionRef> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
+  virtual std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
   /// Room for a choice of at most `most` tokens per KV head.
   virtual TokenChoiceRef make_token_choice(SequenceState& sequence, std::uint32_t most) = 0;
   /// Other room in its place: what was chosen is gone.
   virtual void renew_token_choice(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) = 0;
   /// Scores single tokens against this layer's true query and takes each KV head's best, by the best of its query
   /// heads; ties go to the older token. On the device. A choice holds until the sequence's next one.
-  virtual std::vector<ChosenTokens> choose_tokens(const LayerContext& context,
-                                                  std::span<const ChooseRequest> requests) = 0;
+  virtual std::vector<Tokens> choose_tokens(const LayerContext& context, std::span<const ChooseRequest> requests) = 0;
   /// A cache rank of a sequence (AsyncSpade section 4.1): a window of the latest queries per layer and head, the KV
   /// that selections are made from, and room on the device for one selection per layer. InputError where the device has
   /// no peer and the place is one.
@@ -233,7 +238,7 @@ class Ops {
   /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
   /// until the part's last reader is done. Whole pages are copied; chosen blocks, whose selections have one scope, are
   /// read by the device itself. Pieces are counted as engine/kv/link_pieces.h says.
-  virtual std::vector<FetchedRef> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
+  virtual std::vector<KvSource> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
 
   /// Queries of `layer` for all rows from the input of the layer that runs, under the input norm of layer `norm_of`, at
   /// the step's position (ScoutAttention, algorithm 1, line 2). In before_layer and plan_attend.

@@ -8,12 +8,10 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <variant>
 #include <vector>
 
 #include "engine/device/types.h"
-#include "engine/kernels/scope.h"
-#include "engine/kv/kv_store.h"
+#include "engine/kv/kv_source.h"
 
 namespace tandem {
 
@@ -34,37 +32,9 @@ struct SequenceState {
   std::size_t device_bytes = 0;     // on the device, of what it has there beside what Ops made: counted in the peaks
 };
 
-enum class Side : std::uint8_t { device, host };
-
-/// Tokens fixed by position: sorted, disjoint ranges.
-struct StaticTokens {
-  std::vector<Range> ranges;
-  std::uint32_t count() const;
-};
-
-/// Handles. `ready` is the event after which the data exists on `side`.
-struct DigestRef {
-  std::uint32_t id = 0;
-  Side side = Side::host;
-};
-
-struct SelectionRef {  // blocks of a digest index, made by Ops::score_topk
-  DigestRef digests;
-  std::uint32_t layer = 0;
-  Scope scope = Scope::query_head;
-  std::uint32_t blocks = 0;  // that each list holds
-  Event ready;
-};
-
-/// KV of some tokens of a layer on the device, brought there by Ops::fetch for one attention.
+/// Room on the device for KV that Ops::fetch brings there.
 struct StagingRef {
   std::uint32_t id = 0;
-};
-struct FetchedRef {
-  StagingRef staging;
-  std::uint32_t part = 0;
-  std::variant<StaticTokens, SelectionRef> tokens;
-  Event ready;
 };
 
 struct TokenSetRef {  // tokens packed on the host per KV head, filled by Ops::keep_salient
@@ -74,8 +44,7 @@ struct AverageRef {  // averages of attention weights, made by Ops::make_average
   std::uint32_t id = 0;
 };
 
-/// Tokens that survive on the device per KV head, made by Ops::keep_heavy. A plan that names them attends to them and
-/// to the step's own token, whose weights go into the set's attention mass; the own token then takes a place in it.
+/// Tokens that survive on the device per KV head, made by Ops::keep_heavy.
 struct HeavyRef {
   std::uint32_t id = 0;
 };
@@ -87,11 +56,6 @@ struct QueryRef {  // queries of all rows on the device: a layer's own, or made 
 };
 struct ResidentRef {  // blocks of a sequence that are on the device, per layer; made by Ops::keep_resident
   std::uint32_t id = 0;
-};
-/// The residents of the plan's layer; `chosen_only`: those of them that the latest choice names.
-struct ResidentBlocks {
-  ResidentRef set;
-  bool chosen_only = false;
 };
 struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart; made by Ops::split_by_residency
   QueryRef query;
@@ -111,44 +75,27 @@ struct SkewedRef {  // a partial index of a sequence's keys on the device; made 
 struct SpeculatedRef {  // tokens of a layer that are on their way to the device; made by Ops::fetch_speculated
   std::uint32_t layer = 0;
   std::vector<std::uint32_t> rows;
-  Event ready;
-};
-struct Speculated {  // what was fetched of a sequence for the plan's layer
-  SkewedRef index;
-  Event ready;
-};
-
-struct ChosenTokens {  // of the plan's layer, per KV head, on the device; made by Ops::choose_tokens
-  std::uint32_t choice = 0;
-  Range scored;              // candidates
-  std::uint32_t tokens = 0;  // per KV head
+  std::vector<Packed> fetched;  // by entry of `rows`
 };
 
 struct RankRef {  // a sequence's cache rank, made by Ops::open_cache_rank
   std::uint32_t id = 0;
 };
-/// What a cache rank chose for the plan's layer and sent: its latest selection.
-struct SelectedAhead {
-  RankRef rank;
-};
 
-struct PageSet {
-  std::variant<StaticTokens, SelectionRef, TokenSetRef, FetchedRef, HeavyRef, ResidentBlocks, Speculated, ChosenTokens,
-               SelectedAhead>
-      source;
-};
-
-/// One piece of attention: the query heads of KV heads [kv_heads) of a row over a set of tokens, on one side.
+/// One piece of attention: the query heads of KV heads [kv_heads) of a row over some tokens, where these lie.
 struct AttendItem {
   std::uint32_t row = 0;
   Range kv_heads{};  // default: all
-  PageSet pages;
-  Side side = Side::device;
-  // Of a selection per query head or a token set: each query head attends what it chose; false: the group's union.
+  KvSource kv;
+  // Of blocks chosen per query head, or tokens with masks: each query head attends what it chose; false: the group's
+  // union.
   bool own_only = true;
-  // Of the row's only device item, for all KV heads and adjacent tokens that reach to the row's end: its weights go
-  // into this average. A token that is new starts at 0.
+  // On the device, of all KV heads. The row's only item, adjacent tokens that reach to the row's end: its weights go
+  // into this average, in which a token that is new starts at 0.
   std::optional<AverageRef> average = {};
+  // Of the survivors' KV, beside nothing but the step's own token: the weights of both go into the survivors' attention
+  // mass, and the own token then takes a place among them.
+  std::optional<HeavyRef> survivors = {};
 };
 
 /// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in three parts.
@@ -202,11 +149,11 @@ struct PulledTasks {
 };
 
 struct AttendPlan {
-  // Every row at least once; no token twice for a head; the step's own token once, by position or as a survivors' own
-  // (HeavyRef, which is then the row's only item); of a digest index one choice. On the device rows are attended
-  // together, so there a row has at most one item of each kind but StaticTokens (one selection, one set of residents,
-  // ...), for all KV heads, and selections of all rows have one scope and one own_only; all choose blocks, or all
-  // choose single tokens. On the host a row may have several of each, for some of the KV heads.
+  // Every row at least once; no token twice for a head; the step's own token once, by position; of a digest index one
+  // choice. On the device rows are attended together, so there a row has at most one item of each kind but Ranges, for
+  // all KV heads, and the rows' items of a kind are alike: in scope and own_only, in the store or copied, in runs of
+  // pages or not; all choose blocks of the store, or all choose single tokens. On the host a row may have several of
+  // each, for some of the KV heads. Sums go in the order of positions where these are known, Ranges first elsewhere.
   std::vector<AttendItem> items;
   std::optional<PartialRef> ready = {};   // of this layer, begun earlier; then no item is on the host
   std::optional<PulledTasks> tasks = {};  // then no item is on the host and no weights are averaged

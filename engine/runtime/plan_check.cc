@@ -14,10 +14,10 @@ struct Piece {
 
 struct Row {
   std::vector<Piece> pieces;
-  std::vector<Range> own;                    // heads that attend the step's own token
-  std::vector<const SelectionRef*> choices;  // an index is of one sequence
+  std::vector<Range> own;              // heads that attend the step's own token
+  std::vector<const Blocks*> choices;  // an index is of one sequence
   std::uint32_t items = 0;
-  bool heavy = false;
+  bool survivors = false;
 };
 
 class PlanCheck {
@@ -30,7 +30,7 @@ class PlanCheck {
     if (plan_.tasks) {
       for (const auto& apart : plan_.tasks->apart) {
         for (const AttendItem& item : apart) {
-          TANDEM_CHECK(item.side == Side::device && !item.average,
+          TANDEM_CHECK(common(item.kv).side == Side::device && !item.average,
                        "what is attended apart for estimates lies on the device, and goes into no average");
           check_item(item);
         }
@@ -38,7 +38,7 @@ class PlanCheck {
     }
     for (std::uint32_t row = 0; row < rows_.size(); ++row) {
       TANDEM_CHECK(rows_[row].items > 0, "a plan leaves row {} without attention", row);
-      TANDEM_CHECK(!rows_[row].heavy || rows_[row].items == 1, "row {} attends survivors and something else", row);
+      check_survivors(row);
       check_own_token(row);
       check_choices(rows_[row].choices);
     }
@@ -56,94 +56,52 @@ class PlanCheck {
                  "a plan names KV heads [{}, {}) of {}", item.kv_heads.begin, item.kv_heads.end,
                  context_.shape.kv_heads);
     ++rows_[item.row].items;
-    const std::size_t before = rows_[item.row].pieces.size();
-    std::visit([&](const auto& source) { check_source(item, source); }, item.pages.source);
-    check_disjoint(item, before);
+    const KvTokens& kv = common(item.kv);
+    TANDEM_CHECK(!kv.sequence || *kv.sequence == context_.batch[item.row]->id,
+                 "row {} attends tokens of another sequence", item.row);
+    TANDEM_CHECK(!item.survivors || kv.side == Side::device, "survivors are attended on the device");
+    rows_[item.row].survivors |= item.survivors.has_value();
+    if (item.average) {
+      TANDEM_CHECK(kv.side == Side::device && std::holds_alternative<Ranges>(item.kv),
+                   "only attention to fixed tokens on the device goes into an average");
+      TANDEM_CHECK(stores_.averages.get(item.average->id).sequence == context_.batch[item.row]->id,
+                   "row {} averages into another sequence's", item.row);
+    }
+    check_positions(item, kv.positions);
+    if (const auto* chosen = std::get_if<Blocks>(&item.kv)) rows_[item.row].choices.push_back(chosen);
+    if (const auto* packed = std::get_if<Packed>(&item.kv); packed != nullptr && packed->named) {
+      TANDEM_CHECK(plan_.ready && std::find(plan_.ready->rows.begin(), plan_.ready->rows.end(), item.row) !=
+                                      plan_.ready->rows.end(),
+                   "chosen residents are attended where the host attends to the rest of the choice");
+    }
   }
 
-  void check_source(const AttendItem& item, const StaticTokens& fixed) {
+  static const KvTokens& common(const KvSource& kv) {
+    return std::visit([](const KvTokens& tokens) -> const KvTokens& { return tokens; }, kv);
+  }
+
+  void check_positions(const AttendItem& item, const std::vector<Range>& positions) {
     const std::uint32_t tokens = context_.batch[item.row]->tokens;
+    const std::size_t before = rows_[item.row].pieces.size();
     std::uint32_t at = 0;
-    TANDEM_CHECK(!item.average || item.side == Side::device, "only attention on the device goes into an average");
-    if (item.average) check_own(item, stores_.averages.get(item.average->id));
-    for (const Range& r : fixed.ranges) {
+    for (const Range& r : positions) {
       TANDEM_CHECK(r.begin >= at && r.begin < r.end && r.end <= tokens,
                    "a plan names tokens [{}, {}) of {} (ranges must be sorted, disjoint, not empty)", r.begin, r.end,
                    tokens);
       at = r.end;
-      add(item, r);
-      if (r.end == tokens) rows_[item.row].own.push_back(item.kv_heads);
+      rows_[item.row].pieces.push_back({item.kv_heads, r});
+      if (r.end == tokens && std::holds_alternative<Ranges>(item.kv)) rows_[item.row].own.push_back(item.kv_heads);
     }
+    check_disjoint(item, before);
   }
-  void check_source(const AttendItem& item, const SelectionRef& chosen) {
-    check_side(item, chosen.digests.side);
-    add_choice(item, chosen);
-  }
-  void check_source(const AttendItem& item, const FetchedRef& fetched) {
-    check_side(item, Side::device);
-    check_own(item, stores_.stagings.get(fetched.staging.id));
-    if (const auto* fixed = std::get_if<StaticTokens>(&fetched.tokens)) check_source(item, *fixed);
-    if (const auto* chosen = std::get_if<SelectionRef>(&fetched.tokens)) add_choice(item, *chosen);
-  }
-  void check_source(const AttendItem& item, const ChosenTokens& chosen) {
-    check_side(item, Side::device);
-    check_own(item, stores_.choices.get(chosen.choice));
-    add(item, chosen.scored);
-  }
-  void check_source(const AttendItem& item, const HeavyRef& survivors) {
-    check_side(item, Side::device);
-    check_own(item, stores_.heavy.get(survivors.id));
-    rows_[item.row].heavy = true;
-    rows_[item.row].own.push_back(item.kv_heads);
-  }
-  void check_source(const AttendItem& item, const ResidentBlocks& residents) {
-    TANDEM_CHECK(item.side == Side::device && item.kv_heads.begin == 0 && !item.average,
-                 "residents are attended on the device, by all heads");
-    check_own(item, stores_.residents.get(residents.set.id));
-    const auto in_partial = [&] {
-      return plan_.ready &&
-             std::find(plan_.ready->rows.begin(), plan_.ready->rows.end(), item.row) != plan_.ready->rows.end();
-    };
+
+  /// Beside survivors there is the step's own token alone.
+  void check_survivors(std::uint32_t row) const {
+    if (!rows_[row].survivors) return;
+    const std::vector<Piece>& pieces = rows_[row].pieces;
     TANDEM_CHECK(
-        !residents.chosen_only || !stores_.residents.get(residents.set.id).open(context_.layer) || in_partial(),
-        "chosen residents are attended where the host attends to the rest of the choice");
-  }
-  void check_source(const AttendItem& item, const TokenSetRef& packed) {
-    check_side(item, Side::host);
-    check_own(item, stores_.sets.get(packed.id));
-  }
-  void check_source(const AttendItem& item, const Speculated& fetched) {
-    check_side(item, Side::device);
-    check_own(item, stores_.skewed.get(fetched.index.id));
-  }
-  void check_source(const AttendItem& item, const SelectedAhead& sent) {
-    check_side(item, Side::device);
-    check_own(item, stores_.ranks.get(sent.rank.id));
-  }
-
-  /// What a handle names is the row's.
-  template <class T>
-  void check_own(const AttendItem& item, const T& object) const {
-    TANDEM_CHECK(object.sequence == context_.batch[item.row]->id, "row {} attends by a {} of another sequence",
-                 item.row, T::kName);
-  }
-
-  /// Of all kinds but StaticTokens and residents.
-  static void check_side(const AttendItem& item, Side side) {
-    TANDEM_CHECK(item.side == side,
-                 "a selection is attended on the side where it was made, fetched and surviving KV on the device");
-    TANDEM_CHECK(!item.average, "only attention to fixed tokens on the device goes into an average");
-  }
-
-  void add_choice(const AttendItem& item, const SelectionRef& chosen) {
-    const DigestIndex& index = stores_.digests.get(chosen.digests.id);
-    check_own(item, index);
-    add(item, index.digested(context_.layer));
-    rows_[item.row].choices.push_back(&chosen);
-  }
-
-  void add(const AttendItem& item, const Range& tokens) {
-    if (tokens.begin < tokens.end) rows_[item.row].pieces.push_back({item.kv_heads, tokens});
+        rows_[row].items == 2 && pieces.size() == 1 && pieces[0].tokens.begin + 1 == context_.batch[row]->tokens,
+        "row {} attends survivors and more than the step's own token", row);
   }
 
   /// No token twice for a head; the pieces from `before` on are the item's.
@@ -170,7 +128,7 @@ class PlanCheck {
   }
 
   /// An index holds one choice at a time.
-  static void check_choices(const std::vector<const SelectionRef*>& choices) {
+  static void check_choices(const std::vector<const Blocks*>& choices) {
     for (std::size_t i = 0; i < choices.size(); ++i)
       for (std::size_t j = 0; j < i; ++j)
         TANDEM_CHECK(choices[i]->digests.id != choices[j]->digests.id || choices[i]->ready == choices[j]->ready,

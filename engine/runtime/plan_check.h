@@ -6,8 +6,8 @@
 
 namespace tandem {
 
-/// LogicError naming the rule that `plan` breaks. Not looked at is what has no positions before it is there: residents,
-/// packed and speculated tokens, what a cache rank sends, and the tasks of a plan must not be in other items too.
+/// LogicError naming the rule that `plan` breaks. Not checked: sources whose tokens are chosen later (KvTokens without
+/// positions), and the tasks of a plan; neither may be in other items too.
 void check_plan(const LayerContext& context, const AttendPlan& plan, const SequenceStores& stores);
 
 }  // namespace tandem

@@ -299,6 +299,33 @@ QueryRef EngineOps::layer_query(const LayerContext& context) {
   return attention_.layer_query(context);
 }
 
+Packed EngineOps::kv_of(ResidentRef ref, std::uint32_t layer, bool chosen_only) {
+  ResidentSet& set = stores_.residents.get(ref.id);
+  Packed kv;
+  kv.sequence = set.sequence;
+  kv.memory = {TierBuffer(set.pages),
+               set.page_offset(layer, 0, 0, 0),
+               set.shape.page_bytes(),
+               set.shape.slot_bytes(),
+               kPageTokens,
+               &set.read[layer]};
+  kv.tokens = set.residents(layer) * set.block;
+  kv.block_runs = set.pages_per_block();
+  kv.counted = true;
+  kv.access = {set.pages.reads(layer, layer + 1)};
+  if (!chosen_only || !set.open(layer)) return kv;
+  const std::size_t next_list = set.per_head ? 1 : 0;
+  kv.named = {set.table,
+              set.chosen,
+              set.table_offset(layer, 0),
+              next_list * set.slots,
+              set.choice_offset(layer, 0),
+              next_list * (1 + std::size_t{set.slots}),
+              set.candidates[layer]};
+  kv.access.insert(kv.access.end(), {set.table.reads(layer, layer + 1), set.chosen.reads(layer, layer + 1)});
+  return kv;
+}
+
 SplitRef EngineOps::split_by_residency(const LayerContext& context, const QueryRef& query,
                                        std::span<const ResidentRef> sets) {
   SplitRef split;
@@ -318,7 +345,7 @@ SplitRef EngineOps::split_by_residency(const LayerContext& context, const QueryR
   if (split.rows.empty()) return split;
   LayerContext ahead = context;
   ahead.layer = query.layer;
-  const std::vector<SelectionRef> selections =
+  const std::vector<Blocks> selections =
       attention_.select_on_device(ahead, requests, attention_.ahead().values(query), query.ready);
   split.ready = attention_.ahead().split(split, selections);
   return split;

@@ -173,7 +173,22 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
   top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
 }
 
-SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {
+Blocks DecodeAttention::chosen_blocks(std::uint32_t layer, const ScoreRequest& request, const Selecting& selecting,
+                                      Event ready) {
+  Blocks blocks;
+  blocks.sequence = selecting.index.sequence;
+  blocks.side = request.digests.side;
+  const Range digested = selecting.index.digested(layer);
+  if (digested.begin < digested.end) blocks.positions = {digested};
+  blocks.ready = ready;
+  blocks.digests = request.digests;
+  blocks.layer = layer;
+  blocks.scope = request.scope;
+  blocks.blocks = selecting.choice.keep;
+  return blocks;
+}
+
+Blocks DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {
   const Selecting s = selecting(context, request);
   const ModelShape& shape = context.shape;
   Op op;
@@ -190,12 +205,12 @@ SelectionRef DecodeAttention::select_on_host(const LayerContext& context, const 
   op.after = {query_on_host(context)};
   op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
   op.stand_in = [this, shape, s](BodyContext& ctx) { draw_and_choose(ctx, shape, s); };
-  return {request.digests, context.layer, request.scope, s.choice.keep, device_.submit(workers_, std::move(op))};
+  return chosen_blocks(context.layer, request, s, device_.submit(workers_, std::move(op)));
 }
 
-std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& context,
-                                                            std::span<const ScoreRequest> requests,
-                                                            const DeviceBuffer& query, Event query_ready) {
+std::vector<Blocks> DecodeAttention::select_on_device(const LayerContext& context,
+                                                      std::span<const ScoreRequest> requests, const DeviceBuffer& query,
+                                                      Event query_ready) {
   const ModelShape& shape = context.shape;
   std::vector<Selecting> work;
   work.reserve(requests.size());
@@ -230,22 +245,21 @@ std::vector<SelectionRef> DecodeAttention::select_on_device(const LayerContext& 
     for (const Selecting& s : work) draw_and_choose(ctx, shape, s);
   };
   const Event done = device_.submit(compute_, std::move(op));
-  std::vector<SelectionRef> selections;
+  std::vector<Blocks> selections;
   selections.reserve(work.size());
   for (std::size_t i = 0; i < work.size(); ++i)
-    selections.push_back({requests[i].digests, context.layer, requests[i].scope, work[i].choice.keep, done});
+    selections.push_back(chosen_blocks(context.layer, requests[i], work[i], done));
   return selections;
 }
 
-std::vector<SelectionRef> DecodeAttention::score_topk(const LayerContext& context,
-                                                      std::span<const ScoreRequest> requests) {
+std::vector<Blocks> DecodeAttention::score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) {
   std::vector<std::uint32_t> indices;
   indices.reserve(requests.size());
   for (const ScoreRequest& request : requests) indices.push_back(request.digests.id);
   std::sort(indices.begin(), indices.end());
   TANDEM_CHECK(std::adjacent_find(indices.begin(), indices.end()) == indices.end(),
                "two choices are asked of one digest index, which holds one: build an index for each");
-  std::vector<SelectionRef> selections(requests.size());
+  std::vector<Blocks> selections(requests.size());
   std::vector<ScoreRequest> on_device;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -257,7 +271,7 @@ std::vector<SelectionRef> DecodeAttention::score_topk(const LayerContext& contex
     }
   }
   if (on_device.empty()) return selections;
-  const std::vector<SelectionRef> made = select_on_device(context, on_device, forward_.q(), query_ready_);
+  const std::vector<Blocks> made = select_on_device(context, on_device, forward_.q(), query_ready_);
   for (std::size_t i = 0; i < made.size(); ++i) selections[places[i]] = made[i];
   return selections;
 }

@@ -29,6 +29,21 @@ void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint
   for (std::uint32_t i = 0; i < count; ++i) std::memcpy(staged + to[i] * bytes, host + from[i] * bytes, bytes);
 }
 
+namespace {
+
+Packed fetched_units(const SkewedIndex& index, std::uint32_t layer) {
+  const std::uint32_t half = index.half(layer);
+  Packed kv;
+  kv.sequence = index.sequence;
+  kv.memory = {TierBuffer(index.staged), index.staged_offset(layer, 0), index.half_bytes(), 0, index.most * index.unit};
+  kv.tokens = index.most * index.unit;
+  kv.count = {TierBuffer(index.chosen), index.chosen_offset(layer, 0), 1 + std::size_t{index.most}, index.unit};
+  kv.access = {index.chosen.reads(half, half + 1), index.staged.reads(half, half + 1)};
+  return kv;
+}
+
+}  // namespace
+
 SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const QueryRef& query,
                                           std::span<const SpeculateRequest> requests) {
   const std::uint32_t layer = query.layer;
@@ -57,6 +72,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
     op.cost.pieces += index.most * shape.kv_heads * 2;
     most = std::max(most, shape.kv_heads * index.half_bytes());
     speculated.rows.push_back(request.sequence->row);
+    speculated.fetched.push_back(fetched_units(index, layer));
     rows.push_back(std::move(row));
   }
   op.cost.kernels = 1 + gathers_of(rows.size(), most);  // list, gathers
@@ -90,7 +106,8 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
   };
   op.body = [run](BodyContext& ctx) { run(ctx, true); };
   op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
-  speculated.ready = ask(LaneKind::recall, std::move(op));
+  const Event ready = ask(LaneKind::recall, std::move(op));
+  for (Packed& kv : speculated.fetched) kv.ready = ready;
   return speculated;
 }
 

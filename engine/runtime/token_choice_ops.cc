@@ -18,8 +18,7 @@ void EngineOps::renew_token_choice(const SequenceState& sequence, TokenChoiceRef
   if (held.most != most) held = tandem::make_token_choice(device_, sequence.id, kv_.shape().kv_heads, most);
 }
 
-std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
-                                                   std::span<const ChooseRequest> requests) {
+std::vector<Tokens> EngineOps::choose_tokens(const LayerContext& context, std::span<const ChooseRequest> requests) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
   struct Row {
@@ -38,7 +37,7 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
   const DeviceBuffer values = attention_.ahead().values(query);
   std::vector<Row> rows;
   rows.reserve(requests.size());
-  std::vector<ChosenTokens> chosen;
+  std::vector<Tokens> chosen;
   chosen.reserve(requests.size());
   for (const ChooseRequest& request : requests) {
     const SequenceState& sequence = *request.sequence;
@@ -56,7 +55,12 @@ std::vector<ChosenTokens> EngineOps::choose_tokens(const LayerContext& context,
     op.cost.hbm += std::uint64_t{row.end} * shape.kv_heads * (kv_.shape().vector_bytes() + 2 * sizeof(float)) +
                    std::uint64_t{shape.kv_heads} * (1 + row.keep) * sizeof(std::uint32_t) + width * sizeof(float);
     op.cost.flops += 2 * width * row.end;
-    chosen.push_back({request.choice.id, {0, row.end}, row.keep});
+    Tokens& tokens = chosen.emplace_back();
+    tokens.sequence = row.choice.sequence;
+    tokens.positions = {{0, row.end}};
+    tokens.lists = row.choice.lists;
+    tokens.stride = row.choice.list(1);
+    tokens.tokens = row.keep;
     rows.push_back(std::move(row));
   }
   std::uint32_t most = 1;  // pages of a list: kernels have no lists without room

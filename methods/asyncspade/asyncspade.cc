@@ -74,13 +74,13 @@ class AsyncSpade : public Method {
     select_by_prompt(sequence, ops);
   }
 
-  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
       const std::uint32_t tokens = sequence->tokens, newest = is_sparse(*sequence, tokens) ? newest_page(tokens) : 0;
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{newest, tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{newest, tokens}}});
       if (newest > 0 && selected(tokens) > 0)
-        plan.items.push_back({.row = sequence->row, .pages = {SelectedAhead{rank_of(*sequence)}}});
+        plan.items.push_back({.row = sequence->row, .kv = ops.kv_of(rank_of(*sequence), context.layer)});
     }
     return plan;
   }

@@ -24,11 +24,11 @@ std::vector<BudgetOption> budget_options_of_fixed() {
           {.option = "window", .step = kPageTokens, .turns_touched = false}};
 }
 
-StaticTokens HostRegion::near(const SequenceState& sequence) const {
+Ranges HostRegion::near(const SequenceState& sequence) const {
   if (empty()) return {{{0, sequence.tokens}}};
-  StaticTokens out;
-  if (tokens.begin > 0) out.ranges.push_back({0, tokens.begin});
-  out.ranges.push_back({tokens.end, sequence.tokens});
+  Ranges out;
+  if (tokens.begin > 0) out.positions.push_back({0, tokens.begin});
+  out.positions.push_back({tokens.end, sequence.tokens});
   return out;
 }
 

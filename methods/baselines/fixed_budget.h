@@ -33,7 +33,7 @@ struct HostRegion {
 
   bool empty() const { return tokens.begin == tokens.end; }
   /// Everything else: what the device attends to in every step.
-  StaticTokens near(const SequenceState& sequence) const;
+  Ranges near(const SequenceState& sequence) const;
 };
 
 /// Moves the region to host memory, with digests on `side`.
@@ -46,7 +46,7 @@ AttendPlan plan_near(const LayerContext& context, std::vector<ScoreRequest>& req
   AttendPlan plan;
   for (const SequenceState* sequence : context.batch) {
     const HostRegion& region = std::any_cast<const Region&>(sequence->method);
-    plan.items.push_back({.row = sequence->row, .pages = {region.near(*sequence)}});
+    plan.items.push_back({.row = sequence->row, .kv = region.near(*sequence)});
     if (region.empty()) continue;
     requests.push_back({.sequence = sequence, .digests = region.digests, .blocks = region.blocks_per_head});
   }

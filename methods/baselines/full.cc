@@ -11,7 +11,7 @@ class Full : public Method {
   AttendPlan plan_attend(const LayerContext& context, Ops&) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{0, sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
     }
     return plan;
   }

@@ -23,8 +23,7 @@ class FullHost : public Method {
     newest.reserve(context.batch.size());
     for (const SequenceState* sequence : context.batch) {
       newest.push_back({sequence, {sequence->tokens - 1, sequence->tokens}});
-      plan.items.push_back(
-          {.row = sequence->row, .pages = {StaticTokens{{{0, sequence->tokens}}}}, .side = Side::host});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges({{0, sequence->tokens}}, Side::host)});
     }
     ops.copy_to_host(context.layer, newest);
     return plan;

@@ -55,8 +55,8 @@ class FullOffload : public Method {
     AttendPlan plan;
     for (SequenceState* sequence : context.batch) {
       const OffloadState& state = state_of(*sequence);
-      if (state.end > 0) plan.items.push_back({.row = sequence->row, .pages = {state.stream.of(context.layer)}});
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{state.end, sequence->tokens}}}}});
+      if (state.end > 0) plan.items.push_back({.row = sequence->row, .kv = state.stream.of(context.layer)});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{state.end, sequence->tokens}}});
     }
     return plan;
   }

@@ -38,16 +38,16 @@ class GpuFetch : public Method {
     std::vector<ScoreRequest> requests;
     AttendPlan plan = plan_near<FetchRegion>(context, requests);
     if (requests.empty()) return plan;
-    const std::vector<SelectionRef> selections = ops.score_topk(context, requests);
+    const std::vector<Blocks> selections = ops.score_topk(context, requests);
     std::vector<FetchRequest> wanted;
     wanted.reserve(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const auto& region = std::any_cast<const FetchRegion&>(requests[i].sequence->method);
       wanted.push_back({requests[i].sequence, region.staging, selections[i]});
     }
-    const std::vector<FetchedRef> fetched = ops.fetch(context.layer, wanted);
+    const std::vector<KvSource> fetched = ops.fetch(context.layer, wanted);
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      plan.items.push_back({.row = requests[i].sequence->row, .pages = {fetched[i]}, .own_only = options_.own_only()});
+      plan.items.push_back({.row = requests[i].sequence->row, .kv = fetched[i], .own_only = options_.own_only()});
     }
     return plan;
   }

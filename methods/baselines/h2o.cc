@@ -42,10 +42,13 @@ class H2o : public Method {
     ops.drop(sequence, {0, sequence.tokens});
   }
 
-  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
-    for (const SequenceState* sequence : context.batch)
-      plan.items.push_back({.row = sequence->row, .pages = {std::any_cast<const H2oState&>(sequence->method).set}});
+    for (const SequenceState* sequence : context.batch) {
+      const HeavyRef set = std::any_cast<const H2oState&>(sequence->method).set;
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{sequence->tokens - 1, sequence->tokens}}});
+      plan.items.push_back({.row = sequence->row, .kv = ops.kv_of(set, context.layer), .survivors = set});
+    }
     return plan;
   }
 

@@ -25,12 +25,9 @@ class HybridFixed : public Method {
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     std::vector<ScoreRequest> requests;
     AttendPlan plan = plan_near<HostRegion>(context, requests);
-    const std::vector<SelectionRef> selections = ops.score_topk(context, requests);
+    const std::vector<Blocks> selections = ops.score_topk(context, requests);
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      plan.items.push_back({.row = requests[i].sequence->row,
-                            .pages = {selections[i]},
-                            .side = Side::host,
-                            .own_only = options_.own_only()});
+      plan.items.push_back({.row = requests[i].sequence->row, .kv = selections[i], .own_only = options_.own_only()});
     }
     return plan;
   }

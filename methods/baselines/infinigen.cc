@@ -97,14 +97,13 @@ class Infinigen : public Method {
     }
     AttendPlan plan;
     for (SequenceState* sequence : context.batch) {
-      plan.items.push_back(
-          {.row = sequence->row, .pages = {StaticTokens{{{newest_begin(*sequence), sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{newest_begin(*sequence), sequence->tokens}}});
       if (is_dense(context) && newest_begin(*sequence) > 0)
-        plan.items.push_back({.row = sequence->row, .pages = {state_of(*sequence).stream.of(context.layer)}});
+        plan.items.push_back({.row = sequence->row, .kv = state_of(*sequence).stream.of(context.layer)});
     }
     if (!now_) return plan;
-    for (const std::uint32_t row : now_->rows)
-      plan.items.push_back({.row = row, .pages = {Speculated{state_of(*context.batch[row]).index, now_->ready}}});
+    for (std::size_t i = 0; i < now_->rows.size(); ++i)
+      plan.items.push_back({.row = now_->rows[i], .kv = now_->fetched[i]});
     return plan;
   }
 

@@ -12,9 +12,8 @@ std::uint32_t room_for(const SequenceState& sequence, std::uint32_t block) {
 void fetch_layer(std::uint32_t layer, std::span<const StreamedRow> rows, Ops& ops) {
   std::vector<FetchRequest> requests;
   requests.reserve(rows.size());
-  for (const StreamedRow& row : rows)
-    requests.push_back({row.sequence, row.stream->staging, StaticTokens{{{0, row.end}}}});
-  const std::vector<FetchedRef> fetched = ops.fetch(layer, requests);
+  for (const StreamedRow& row : rows) requests.push_back({row.sequence, row.stream->staging, Ranges{{0, row.end}}});
+  const std::vector<KvSource> fetched = ops.fetch(layer, requests);
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].stream->fetched[layer % rows[i].stream->parts()] = fetched[i];
 }
 

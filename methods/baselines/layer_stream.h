@@ -15,11 +15,11 @@ struct LayerStream {
   std::uint32_t block = 0;  // tokens that leave the device together
   std::uint32_t room = 0;   // of a part, in tokens: whole blocks
   StagingRef staging;
-  std::vector<FetchedRef> fetched;  // [layer % parts]
+  std::vector<KvSource> fetched;  // [layer % parts]
 
   std::uint32_t parts() const { return static_cast<std::uint32_t>(fetched.size()); }
   /// What the step has fetched of a layer.
-  const FetchedRef& of(std::uint32_t layer) const { return fetched[layer % parts()]; }
+  const KvSource& of(std::uint32_t layer) const { return fetched[layer % parts()]; }
 };
 
 /// With room for the whole blocks of max_tokens, `parts` times.

@@ -58,8 +58,7 @@ class Quest : public Method {
       const std::uint32_t others = newest / options_.page;
       const std::uint32_t keep = std::max(pages(options_.budget.of(sequence->tokens)), 1u) - 1;
       const bool everything = context.layer < options_.dense_layers || keep >= others;
-      plan.items.push_back(
-          {.row = sequence->row, .pages = {StaticTokens{{{everything ? 0 : newest, sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{everything ? 0 : newest, sequence->tokens}}});
       if (everything || keep == 0) continue;
       requests.push_back({.sequence = sequence,
                           .digests = std::any_cast<DigestRef>(sequence->method),
@@ -69,9 +68,9 @@ class Quest : public Method {
                           .reduce = options_.group_reduce == "mean" ? Reduce::mean : Reduce::max});
     }
     if (requests.empty()) return plan;
-    const std::vector<SelectionRef> selections = ops.score_topk(context, requests);
+    const std::vector<Blocks> selections = ops.score_topk(context, requests);
     for (std::size_t i = 0; i < requests.size(); ++i)
-      plan.items.push_back({.row = requests[i].sequence->row, .pages = {selections[i]}});
+      plan.items.push_back({.row = requests[i].sequence->row, .kv = selections[i]});
     return plan;
   }
 

@@ -51,20 +51,21 @@ class Tova : public Method {
     std::vector<ChooseRequest> requests;
     for (const SequenceState* sequence : context.batch) {
       if (options_.evicts()) {
-        plan.items.push_back({.row = sequence->row, .pages = {std::any_cast<HeavyRef>(sequence->method)}});
+        const auto set = std::any_cast<HeavyRef>(sequence->method);
+        plan.items.push_back({.row = sequence->row, .kv = Ranges{{sequence->tokens - 1, sequence->tokens}}});
+        plan.items.push_back({.row = sequence->row, .kv = ops.kv_of(set, context.layer), .survivors = set});
         continue;
       }
       const std::uint32_t others = sequence->tokens - 1;
       const std::uint32_t keep = std::max(options_.budget.of(sequence->tokens), 1u) - 1;
-      plan.items.push_back(
-          {.row = sequence->row, .pages = {StaticTokens{{{keep >= others ? 0 : others, sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{keep >= others ? 0 : others, sequence->tokens}}});
       if (keep < others && keep > 0)
         requests.push_back({sequence, std::any_cast<TokenChoiceRef>(sequence->method), others, keep});
     }
     if (requests.empty()) return plan;
-    const std::vector<ChosenTokens> chosen = ops.choose_tokens(context, requests);
+    const std::vector<Tokens> chosen = ops.choose_tokens(context, requests);
     for (std::size_t i = 0; i < requests.size(); ++i)
-      plan.items.push_back({.row = requests[i].sequence->row, .pages = {chosen[i]}});
+      plan.items.push_back({.row = requests[i].sequence->row, .kv = chosen[i]});
     return plan;
   }
 

@@ -162,11 +162,11 @@ class Fluxion : public Method {
     for (const SequenceState* sequence : context.batch) {
       const auto& state = std::any_cast<const FluxionState&>(sequence->method);
       if (state.host_tokens() == 0) {
-        plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{0, sequence->tokens}}}}});
+        plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
         continue;
       }
       const auto attend = [&](std::vector<AttendItem>& to, Range tokens) {
-        if (tokens.begin < tokens.end) to.push_back({.row = sequence->row, .pages = {StaticTokens{{tokens}}}});
+        if (tokens.begin < tokens.end) to.push_back({.row = sequence->row, .kv = Ranges{tokens}});
       };
       // What spilling takes of the prompt's window, new tokens make up for: it leaves more than a window behind itself.
       const std::uint32_t window_end = std::max(state.host.end + options_.window, state.prompt);

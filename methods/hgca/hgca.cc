@@ -57,15 +57,15 @@ class Hgca : public Method {
     sequence.method = state;
   }
 
-  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
       const auto& state = std::any_cast<const HgcaState&>(sequence->method);
       plan.items.push_back(
-          {.row = sequence->row, .pages = {StaticTokens{{{state.begin, sequence->tokens}}}}, .average = state.average});
+          {.row = sequence->row, .kv = Ranges{{state.begin, sequence->tokens}}, .average = state.average});
       if (state.begin == 0) continue;
       plan.items.push_back(
-          {.row = sequence->row, .pages = {state.salient}, .side = Side::host, .own_only = options_.pad == "masked"});
+          {.row = sequence->row, .kv = ops.kv_of(state.salient, context.layer), .own_only = options_.pad == "masked"});
     }
     return plan;
   }

@@ -111,17 +111,18 @@ class Scout : public Method {
     plan.ready = now_.partial;
     for (const SequenceState* sequence : context.batch) {
       const std::uint32_t newest = newest_begin(*sequence), sinks = options_.sink_tokens();
-      StaticTokens near;
+      Ranges near;
       if (newest <= sinks) {
-        near.ranges = {{0, sequence->tokens}};
+        near.positions = {{0, sequence->tokens}};
       } else {
-        if (sinks > 0) near.ranges.push_back({0, sinks});
-        near.ranges.push_back({newest, sequence->tokens});
+        if (sinks > 0) near.positions.push_back({0, sinks});
+        near.positions.push_back({newest, sequence->tokens});
       }
-      plan.items.push_back({.row = sequence->row, .pages = {std::move(near)}});
+      plan.items.push_back({.row = sequence->row, .kv = std::move(near)});
       if (newest <= sinks) continue;
       const bool chosen_only = options_.device_scope == "selected" && now_.partial.has_value();
-      plan.items.push_back({.row = sequence->row, .pages = {ResidentBlocks{state(*sequence).residents, chosen_only}}});
+      plan.items.push_back(
+          {.row = sequence->row, .kv = ops.kv_of(state(*sequence).residents, context.layer, chosen_only)});
     }
     return plan;
   }

@@ -54,11 +54,11 @@ Planned two_selections(Side side) {
     for (const SequenceState* sequence : context.batch)
       for (const DigestRef& part : std::any_cast<const Parts&>(sequence->method))
         requests.push_back({.sequence = sequence, .digests = part, .blocks = kPart / 16});
-    const std::vector<SelectionRef> chosen = ops.score_topk(context, requests);
+    const std::vector<Blocks> chosen = ops.score_topk(context, requests);
     for (std::size_t i = 0; i < requests.size(); ++i)
-      plan.items.push_back({.row = requests[i].sequence->row, .pages = {chosen[i]}, .side = side});
+      plan.items.push_back({.row = requests[i].sequence->row, .kv = chosen[i]});
     for (const SequenceState* sequence : context.batch)
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{2 * kPart, sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{2 * kPart, sequence->tokens}}});
     return plan;
   };
   return Planned(chooses, [side](SequenceState& sequence, Ops& ops) {
@@ -92,8 +92,8 @@ TEST(Plan, NoTokenIsAttendedTwiceForAHead) {
   Planned overlapping([](const LayerContext& context, Ops&) {
     AttendPlan plan;
     for (const SequenceState* s : context.batch) {
-      plan.items.push_back({.row = s->row, .pages = {StaticTokens{{{0, 20}}}}});
-      plan.items.push_back({.row = s->row, .pages = {StaticTokens{{{16, s->tokens}}}}});
+      plan.items.push_back({.row = s->row, .kv = Ranges{{0, 20}}});
+      plan.items.push_back({.row = s->row, .kv = Ranges{{16, s->tokens}}});
     }
     return plan;
   });
@@ -104,7 +104,7 @@ TEST(Plan, NoTokenIsAttendedTwiceForAHead) {
     AttendPlan plan;
     for (const SequenceState* s : context.batch)
       for (const Range heads : {Range{0, 1}, Range{1, 2}})
-        plan.items.push_back({.row = s->row, .kv_heads = heads, .pages = {StaticTokens{{{0, s->tokens}}}}});
+        plan.items.push_back({.row = s->row, .kv_heads = heads, .kv = Ranges{{0, s->tokens}}});
     return plan;
   });
   EXPECT_EQ(refusal(by_heads, {random_prompt(30, 1)}), "it ran") << "each head once";
@@ -113,7 +113,7 @@ TEST(Plan, NoTokenIsAttendedTwiceForAHead) {
 TEST(Plan, MistakesNameTheMethodAndThePlace) {
   Planned no_row([](const LayerContext& context, Ops&) {
     AttendPlan plan;
-    if (context.layer == 0) plan.items.push_back({.row = 0, .pages = {StaticTokens{{{0, context.batch[0]->tokens}}}}});
+    if (context.layer == 0) plan.items.push_back({.row = 0, .kv = Ranges{{0, context.batch[0]->tokens}}});
     return plan;
   });
   EXPECT_THAT(refusal(no_row, {random_prompt(30, 1)}),
@@ -127,7 +127,7 @@ TEST(Plan, MistakesNameTheMethodAndThePlace) {
 }
 
 AttendItem fixed(Range tokens, Range heads = {}) {
-  return {.row = 0, .kv_heads = heads, .pages = {StaticTokens{{tokens}}}};
+  return {.row = 0, .kv_heads = heads, .kv = Ranges{tokens}};
 }
 
 /// What is said of a plan of one row made of these; `tasks`: those are attended apart.
@@ -155,7 +155,7 @@ TEST(Plan, EveryHeadAttendsItsOwnToken) {
                 return std::vector{fixed({0, n}, {0, 1})};
               }),
               HasSubstr("59 of row 0, for KV head 1"));
-  EXPECT_THAT(refusal_of([](std::uint32_t) { return std::vector{AttendItem{.pages = {StaticTokens{}}}}; }),
+  EXPECT_THAT(refusal_of([](std::uint32_t) { return std::vector{AttendItem{.kv = Ranges{}}}; }),
               HasSubstr("leaves out the step's own token"));
 }
 
@@ -189,7 +189,7 @@ TEST(Plan, ChosenTokensAreNotAttendedTwice) {
         const SequenceState* s = context.batch[0];
         const ChooseRequest asked{s, std::any_cast<TokenChoiceRef>(s->method), s->tokens - 1, 40};
         AttendPlan plan;
-        plan.items.push_back({.pages = {ops.choose_tokens(context, std::span(&asked, 1))[0]}});
+        plan.items.push_back({.kv = ops.choose_tokens(context, std::span(&asked, 1))[0]});
         plan.items.push_back(fixed({s->tokens - 20, s->tokens}));
         return plan;
       },
@@ -197,22 +197,24 @@ TEST(Plan, ChosenTokensAreNotAttendedTwice) {
   EXPECT_THAT(refusal(method, {random_prompt(60, 1)}), HasSubstr("attends tokens [40, 59) of row 0 twice"));
 }
 
-TEST(Plan, SurvivorsAreARowsOnlyItem) {
+TEST(Plan, BesideSurvivorsThereIsTheOwnTokenAlone) {
   class Survivors : public Planned {
    public:
     using Planned::Planned;
     Needs needs(const ModelShape&) const override { return {.last_queries = 1}; }
   } method(
-      [](const LayerContext& context, Ops&) {
+      [](const LayerContext& context, Ops& ops) {
         AttendPlan plan;
-        plan.items.push_back({.pages = {std::any_cast<HeavyRef>(context.batch[0]->method)}});
+        const auto set = std::any_cast<HeavyRef>(context.batch[0]->method);
+        plan.items.push_back({.kv = ops.kv_of(set, context.layer), .survivors = set});
         plan.items.push_back(fixed({0, 128}));
         return plan;
       },
       [](SequenceState& sequence, Ops& ops) {
         sequence.method = ops.keep_heavy(sequence, {}, {0, 41, true});
       });
-  EXPECT_THAT(refusal(method, {random_prompt(301, 1)}), HasSubstr("row 0 attends survivors and something else"));
+  EXPECT_THAT(refusal(method, {random_prompt(301, 1)}),
+              HasSubstr("row 0 attends survivors and more than the step's own token"));
 }
 
 TEST(Plan, AnIndexHoldsOneChoice) {
@@ -223,19 +225,19 @@ TEST(Plan, AnIndexHoldsOneChoice) {
           const std::array<ScoreRequest, 2> asked = {
               ScoreRequest{.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 12},
               ScoreRequest{.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 1}};
-          std::vector<SelectionRef> chosen;
+          std::vector<Blocks> chosen;
           if (together) chosen = ops.score_topk(context, asked);
           for (std::uint32_t head = 0; head < 2 && !together; ++head)
             chosen.push_back(ops.score_topk(context, std::span(&asked[head], 1))[0]);
           AttendPlan plan;
           for (std::uint32_t head = 0; head < 2; ++head)
-            plan.items.push_back({.kv_heads = {head, head + 1}, .pages = {chosen[head]}, .side = Side::host});
+            plan.items.push_back({.kv_heads = {head, head + 1}, .kv = chosen[head]});
           plan.items.push_back(fixed({192, s->tokens}));
           return plan;
         },
         [](SequenceState& sequence, Ops& ops) {
           ops.move_to_host(sequence, {0, 192});
-          sequence.method = ops.build_digests(sequence, {.tokens = {0, 192}, .block = 16, .side = Side::host});
+          sequence.method = ops.build_digests(sequence, {.tokens = {0, 192}, .block = 16});
         });
     EXPECT_THAT(refusal(method, {random_prompt(301, 1)}), HasSubstr("two choices"));
     EXPECT_THAT(refusal(method, {random_prompt(301, 1)}), HasSubstr("build an index for each"));
@@ -249,19 +251,19 @@ TEST(Plan, AChoiceIsOfTheRowsOwnSequence) {
         std::vector<ScoreRequest> asked;
         for (const SequenceState* s : context.batch)
           asked.push_back({.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 2});
-        const std::vector<SelectionRef> chosen = ops.score_topk(context, asked);
+        const std::vector<Blocks> chosen = ops.score_topk(context, asked);
         for (std::uint32_t row = 0; row < 2; ++row) {
-          plan.items.push_back({.row = row, .pages = {chosen[1 - row]}, .side = Side::host});
-          plan.items.push_back({.row = row, .pages = {StaticTokens{{{192, context.batch[row]->tokens}}}}});
+          plan.items.push_back({.row = row, .kv = chosen[1 - row]});
+          plan.items.push_back({.row = row, .kv = Ranges{{192, context.batch[row]->tokens}}});
         }
         return plan;
       },
       [](SequenceState& sequence, Ops& ops) {
         ops.move_to_host(sequence, {0, 192});
-        sequence.method = ops.build_digests(sequence, {.tokens = {0, 192}, .block = 16, .side = Side::host});
+        sequence.method = ops.build_digests(sequence, {.tokens = {0, 192}, .block = 16});
       });
   EXPECT_THAT(refusal(method, {random_prompt(301, 1), random_prompt(250, 2)}),
-              HasSubstr("row 0 attends by a digest index of another sequence"));
+              HasSubstr("row 0 attends tokens of another sequence"));
 }
 
 // The first layer has no digests: its choice is empty, wherever it stands.
@@ -271,11 +273,11 @@ TEST(Plan, AnEmptyChoiceOverlapsNothing) {
         const SequenceState* s = context.batch[0];
         const ScoreRequest asked{.sequence = s, .digests = std::any_cast<DigestRef>(s->method), .blocks = 6};
         AttendPlan plan;
-        plan.items.push_back({.pages = {ops.score_topk(context, std::span(&asked, 1))[0]}});
+        plan.items.push_back({.kv = ops.score_topk(context, std::span(&asked, 1))[0]});
         if (context.layer == 0) {
           plan.items.push_back(fixed({0, s->tokens}));
         } else {
-          plan.items.push_back({.pages = {StaticTokens{{{0, 96}, {192, s->tokens}}}}});
+          plan.items.push_back({.kv = Ranges{{0, 96}, {192, s->tokens}}});
         }
         return plan;
       },

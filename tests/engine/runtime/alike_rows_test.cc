@@ -56,7 +56,7 @@ struct Digested : public TwoRows {
   static AttendPlan behind(const LayerContext& context) {
     AttendPlan rest;
     for (std::uint32_t row = 0; row < 2; ++row)
-      rest.items.push_back({.row = row, .pages = {StaticTokens{{{kChosenFrom, context.batch[row]->tokens}}}}});
+      rest.items.push_back({.row = row, .kv = Ranges{{kChosenFrom, context.batch[row]->tokens}}});
     return rest;
   }
 };
@@ -70,9 +70,9 @@ TEST(AlikeRows, HaveOneScopeAndOneReduction) {
       for (ScoreRequest& request : requests) request.scope = Scope::kv_head;
       if (!alike && scopes) requests[1].scope = Scope::layer;
       if (!alike && !scopes) requests[1].reduce = Reduce::mean;
-      const std::vector<SelectionRef> chosen = ops.score_topk(context, requests);
+      const std::vector<Blocks> chosen = ops.score_topk(context, requests);
       AttendPlan plan = Digested::behind(context);
-      for (std::uint32_t row = 0; row < 2; ++row) plan.items.push_back({.row = row, .pages = {chosen[row]}});
+      for (std::uint32_t row = 0; row < 2; ++row) plan.items.push_back({.row = row, .kv = chosen[row]});
       return plan;
     };
     decode(method, sim());
@@ -91,7 +91,7 @@ TEST(AlikeRows, AttendSelectionsOfOneScopeForAllHeadsOnce) {
       for (std::uint32_t row = 0; row < 2; ++row) {
         ScoreRequest request = method.request(context, row);
         if (mistake == other_scope && row == 1) request.scope = Scope::kv_head;
-        AttendItem item{.row = row, .pages = {ops.score_topk(context, {&request, 1})[0]}};
+        AttendItem item{.row = row, .kv = ops.score_topk(context, {&request, 1})[0]};
         if (mistake == not_own_only && row == 1) item.own_only = false;
         if (mistake == some_heads && row == 1) item.kv_heads = {0, 1};
         plan.items.push_back(item);
@@ -122,9 +122,9 @@ TEST(AlikeRows, FetchSelectionsOfOneScope) {
       if (!alike && row == 1) request.scope = Scope::kv_head;
       requests.push_back({request.sequence, stagings[row], ops.score_topk(context, {&request, 1})[0]});
     }
-    const std::vector<FetchedRef> fetched = ops.fetch(context.layer, requests);
+    const std::vector<KvSource> fetched = ops.fetch(context.layer, requests);
     AttendPlan plan = Digested::behind(context);
-    for (std::uint32_t row = 0; row < 2; ++row) plan.items.push_back({.row = row, .pages = {fetched[row]}});
+    for (std::uint32_t row = 0; row < 2; ++row) plan.items.push_back({.row = row, .kv = fetched[row]});
     return plan;
   };
   decode(method, sim());
@@ -145,7 +145,7 @@ TEST(AlikeRows, GetDigestsOfOneSizeTogether) {
     AttendPlan plan;
     for (std::uint32_t row = 0; row < 2; ++row) {
       extensions.push_back({context.batch[row], digests[row], kChosenFrom});
-      plan.items.push_back({.row = row, .pages = {StaticTokens{{{0, context.batch[row]->tokens}}}}});
+      plan.items.push_back({.row = row, .kv = Ranges{{0, context.batch[row]->tokens}}});
     }
     ops.extend_digests(context.layer, extensions);
     return plan;
@@ -166,12 +166,12 @@ TEST(AlikeRows, ChooseBlocksOrSingleTokens) {
   method.plan = [&](const LayerContext& context, Ops& ops) {
     AttendPlan plan = Digested::behind(context);
     const ScoreRequest blocks[] = {method.request(context, 0), method.request(context, 1)};
-    plan.items.push_back({.row = 0, .pages = {ops.score_topk(context, {blocks, 1})[0]}});
+    plan.items.push_back({.row = 0, .kv = ops.score_topk(context, {blocks, 1})[0]});
     if (alike) {
-      plan.items.push_back({.row = 1, .pages = {ops.score_topk(context, {blocks + 1, 1})[0]}});
+      plan.items.push_back({.row = 1, .kv = ops.score_topk(context, {blocks + 1, 1})[0]});
     } else {
       const ChooseRequest tokens{context.batch[1], choice, kChosenFrom, 8};
-      plan.items.push_back({.row = 1, .pages = {ops.choose_tokens(context, {&tokens, 1})[0]}});
+      plan.items.push_back({.row = 1, .kv = ops.choose_tokens(context, {&tokens, 1})[0]});
     }
     return plan;
   };
@@ -200,8 +200,8 @@ TEST(AlikeRows, SpeculateInOneUnitByIndexesOfOneKind) {
       const SpeculatedRef fetched = ops.fetch_speculated(context, ops.layer_query(context), requests);
       AttendPlan plan;
       for (std::uint32_t row = 0; row < 2; ++row) {
-        plan.items.push_back({.row = row, .pages = {Speculated{indexes[row], fetched.ready}}});
-        plan.items.push_back({.row = row, .pages = {StaticTokens{{{96, context.batch[row]->tokens}}}}});
+        plan.items.push_back({.row = row, .kv = fetched.fetched[row]});
+        plan.items.push_back({.row = row, .kv = Ranges{{96, context.batch[row]->tokens}}});
       }
       return plan;
     };

@@ -90,11 +90,11 @@ class Fetches : public Method {
     const SequenceState* sequence = context.batch[0];
     const ScoreRequest wanted{
         .sequence = sequence, .digests = digests_, .blocks = 3, .always_first = 1, .scope = scope_};
-    const std::vector<SelectionRef> selection = ops.score_topk(context, {&wanted, 1});
+    const std::vector<Blocks> selection = ops.score_topk(context, {&wanted, 1});
     const FetchRequest fetch{sequence, staging_, selection[0]};
     AttendPlan plan;
-    plan.items.push_back({.pages = {ops.fetch(context.layer, {&fetch, 1})[0]}});
-    plan.items.push_back({.pages = {StaticTokens{{{end_, sequence->tokens}}}}});
+    plan.items.push_back({.kv = ops.fetch(context.layer, {&fetch, 1})[0]});
+    plan.items.push_back({.kv = Ranges{{end_, sequence->tokens}}});
     return plan;
   }
 

@@ -90,7 +90,7 @@ class Liar final : public Method {
   AttendPlan plan_attend(const LayerContext& context, Ops&) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch)
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{sequence->tokens - 1, sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{sequence->tokens - 1, sequence->tokens}}});
     return plan;
   }
 };

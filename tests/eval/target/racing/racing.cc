@@ -42,13 +42,13 @@ class Racing : public Method {
     std::vector<FetchRequest> requests;
     for (const SequenceState* sequence : context.batch) {
       const auto& state = std::any_cast<const RacingState&>(sequence->method);
-      requests.push_back({sequence, state.staging, StaticTokens{{state.host}}});
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{state.host.end, sequence->tokens}}}}});
+      requests.push_back({sequence, state.staging, Ranges{state.host}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{state.host.end, sequence->tokens}}});
     }
-    std::vector<FetchedRef> fetched = ops.fetch(context.layer, requests);
+    std::vector<KvSource> fetched = ops.fetch(context.layer, requests);
     for (std::size_t i = 0; i < fetched.size(); ++i) {
-      if (options_.waits == "no") fetched[i].ready = Event{};
-      plan.items.push_back({.row = requests[i].sequence->row, .pages = {fetched[i]}});
+      if (options_.waits == "no") std::get<Packed>(fetched[i]).ready = Event{};
+      plan.items.push_back({.row = requests[i].sequence->row, .kv = fetched[i]});
     }
     return plan;
   }

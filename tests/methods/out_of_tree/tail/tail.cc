@@ -29,7 +29,7 @@ class Tail : public Method {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
       const std::uint32_t begin = sequence->tokens - std::min(std::max(options_.keep, 1u), sequence->tokens);
-      plan.items.push_back({.row = sequence->row, .pages = {StaticTokens{{{begin, sequence->tokens}}}}});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{begin, sequence->tokens}}});
     }
     return plan;
   }
