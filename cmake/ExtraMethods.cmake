@@ -49,6 +49,6 @@ std::vector<MethodInfo> extra_methods() {
   # It includes the folders' headers.
   set_property(SOURCE "${CMAKE_CURRENT_BINARY_DIR}/${target}.cc" APPEND PROPERTY COMPILE_OPTIONS -Wno-error)
   add_library(${target} OBJECT "${CMAKE_CURRENT_BINARY_DIR}/${target}.cc" ${sources})
-  target_link_libraries(${target} PRIVATE tandem_flags tandem_runtime)
+  target_link_libraries(${target} PRIVATE tandem_flags tandem_mechanisms)
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
 endfunction()

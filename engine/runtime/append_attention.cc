@@ -54,25 +54,21 @@ struct RowBlock {
 }  // namespace
 
 AppendAttention::AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence,
-                                 Range tokens, std::uint32_t chunk, AttentionAverage* average, HeavySet* heavy)
+                                 Range tokens, std::uint32_t chunk, const AppendRequest& wanted)
     : forward_(forward),
       device_(device),
       pool_(pool),
       kv_(kv),
       sequence_(sequence),
       tokens_(tokens),
-      average_(average),
-      heavy_(heavy) {
+      weights_(wanted.weights),
+      older_(wanted.older) {
   const ModelShape& s = forward.shape();
   const std::size_t heads = std::size_t{std::min(chunk, tokens.end - tokens.begin)} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
   device_part_ = device.allocate_device(values, "append: device partial");
   device_lse_ = device.allocate_device(sums, "append: device lse");
-  if (heavy_ != nullptr) {
-    heavy_->arriving_tokens = tokens;
-    heavy_->arriving = device.allocate_device(
-        std::size_t{s.layers} * s.kv_heads * (tokens.end - tokens.begin) * sizeof(float), "append: attention mass");
-  }
+  if (older_ != nullptr) older_->begin_prompt(device, tokens);
   landed_part_ = device.allocate_device(values, "append: host partial on the device");
   landed_lse_ = device.allocate_device(sums, "append: host lse on the device");
   host_query_ = device.allocate_host(values, "append: query on the host");
@@ -87,7 +83,7 @@ std::vector<AppendAttention::Piece> AppendAttention::pieces_of(std::uint32_t lay
     const std::uint32_t slot = kv_.slot(sequence_, layer, block, tier);
     if (slot == KvStore::kNoSlot) continue;
     if (tier == Tier::host && kv_.slot(sequence_, layer, block, Tier::device) != KvStore::kNoSlot) continue;
-    const std::uint32_t oldest = heavy_ != nullptr ? tokens_.begin : 0;
+    const std::uint32_t oldest = older_ != nullptr ? tokens_.begin : 0;
     const std::uint32_t begin = std::max(block * kPageTokens, oldest), page_end = (block + 1) * kPageTokens;
     if (begin < page_end) pieces.push_back({slot, begin, std::min(page_end, end) - begin});
   }
@@ -108,16 +104,15 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows), device_lse_.writes(0, rows)};
   kv_.append_access(sequence_, layer, {0, blocks_for(first + rows)}, Tier::device, Range{0, shape.kv_heads}, false,
                     op.access);
-  if (heavy_ != nullptr) {
-    const std::uint64_t held = heavy_->held[layer];
+  if (older_ != nullptr) {
+    const std::uint64_t held = older_->count(layer);
     op.cost.flops += 4 * rows * held * width;
-    op.cost.hbm += shape.kv_heads * (held * (heavy_->token_bytes() + sizeof(float)) + tokens * sizeof(float));
-    heavy_->append_access(layer, true, op.access);
-    op.access.push_back(heavy_->arriving.writes(layer, layer + 1));
+    op.cost.hbm += shape.kv_heads * (held * (older_->token_bytes() + sizeof(float)) + tokens * sizeof(float));
+    older_->append_prompt_access(layer, op.access);
   }
   op.launch = [&](LaunchContext& ctx) { launch_device(ctx, first, rows, pieces, out); };
   op.body = [this, shape, layer, first, rows, pieces, out](BodyContext& ctx) {
-    if (heavy_ != nullptr) {
+    if (older_ != nullptr) {
       attend_with_mass(ctx, layer, first, rows, pieces, out);
       return;
     }
@@ -157,8 +152,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
 void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                        const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
   const ModelShape& shape = forward_.shape();
-  const HeavySet& set = *heavy_;
-  const std::uint32_t group = shape.group(), dim = shape.head_dim, held = set.held[layer];
+  const std::uint32_t group = shape.group(), dim = shape.head_dim, held = older_->count(layer);
   const std::uint32_t total = tokens_.end - tokens_.begin;
   const std::size_t bytes = kv_.shape().vector_bytes();
   const char* pages = ctx.read<char>(kv_.device_buffer());
@@ -167,15 +161,12 @@ void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, st
   float* lse = ctx.write<float>(device_lse_);
   pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
     const auto g = static_cast<std::uint32_t>(task);
-    const std::size_t list = set.list(layer, g);
-    float* mass = ctx.write<float>(set.mass) + list;
-    float* arriving = ctx.write<float>(set.arriving) + (std::size_t{layer} * shape.kv_heads + g) * total;
+    const auto [mass, arriving] = older_->mass_of(ctx, layer, g);
     std::fill_n(arriving + (first - tokens_.begin), rows, 0.0f);
     std::vector<float> scores(std::size_t{group} * (held + total));
     for (std::uint32_t row = 0; row < rows; ++row) {
       const std::uint32_t position = first + row, seen = held + position + 1 - tokens_.begin;
-      const char* const kept = ctx.read<char>(set.kv) + set.kv_offset(layer, g);
-      std::vector<KvSpan> spans = {{kept, kept + set.half_bytes(), held, ~0u}};
+      std::vector<KvSpan> spans = {older_->span(ctx, layer, g)};
       for (const Piece& piece : pieces) {
         if (piece.begin > position) break;
         const std::size_t at = piece.begin % kPageTokens * bytes;
@@ -223,13 +214,13 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   const std::uint32_t together = rows_per_read(shape.group()), blocks_of_rows = (rows + together - 1) / together;
   op.cost.dram = blocks_of_rows * tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.cost.flops = 4 * rows * tokens * width;
-  op.cost.tasks = average_ != nullptr ? shape.kv_heads : shape.kv_heads * blocks_of_rows;
+  op.cost.tasks = weights_ ? shape.kv_heads : shape.kv_heads * blocks_of_rows;
   op.access = {host_query_.reads(0, rows), host_part_.writes(0, rows), host_lse_.writes(0, rows)};
   const Range blocks{0, blocks_for(tokens_.begin)};
   kv_.append_access(sequence_, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
-  if (average_ != nullptr) {
+  if (weights_) {
     op.cost.dram += 2 * tokens * shape.q_heads * sizeof(float);
-    op.access.push_back(average_->left_access(layer, {0, tokens_.begin}, true));
+    op.access.push_back(weights_->access(layer, {0, tokens_.begin}, true));
   }
   op.after = {queries};
   op.body = [this, shape, layer, rows, together, blocks_of_rows, pieces = std::move(pieces), done](BodyContext& ctx) {
@@ -246,7 +237,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
             {pages + kv_.k_offset(piece.slot, kv_head), pages + kv_.v_offset(piece.slot, kv_head), piece.tokens, ~0u});
       return spans;
     };
-    if (average_ == nullptr) {
+    if (!weights_) {
       pool_.parallel_for(std::size_t{blocks_of_rows} * shape.kv_heads, [&](std::size_t task) {
         const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
         const auto first = static_cast<std::uint32_t>(task / shape.kv_heads) * together;
@@ -257,7 +248,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
       });
       return;
     }
-    float* left = ctx.write<float>(average_->left);
+    float* left = ctx.write<float>(weights_->values);
     const float share = 1.0f / static_cast<float>(tokens_.end - tokens_.begin);
     pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
       const auto kv_head = static_cast<std::uint32_t>(task);
@@ -271,7 +262,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
         block.store(o + at * shape.head_dim, lse + at);
         for (std::uint32_t head = 0; head < block.rows * group; ++head) {  // [row][group]
           const float* from = scores.data() + std::size_t{head} * seen;
-          float* own = left + average_->left_offset(layer, kv_head * group + head % group);
+          float* own = left + weights_->offset(layer, kv_head * group + head % group);
           for (const Piece& piece : pieces) {
             if (done + first + head / group == 0) std::fill_n(own + piece.begin, piece.tokens, 0.0f);
             blend_weights(from, block.lse[head], piece.tokens, 1, share, own + piece.begin);

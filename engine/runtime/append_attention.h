@@ -8,23 +8,17 @@
 
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
-#include "engine/kv/attention_average.h"
-#include "engine/kv/heavy_set.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/forward.h"
-#include "engine/runtime/plan.h"
+#include "engine/runtime/method.h"
 
 namespace tandem {
 
 class AppendAttention {
  public:
-  /// `tokens`: of the new prompt, in chunks of at most `chunk`. `average` may be nullptr; else the mean weights that
-  /// the host's tokens have under the new prompt's queries, in a softmax over these tokens, take the place of what
-  /// AttentionAverage::left held.
-  /// `heavy` may be nullptr; else it stands for all tokens before the new prompt, and takes in the weights of the new
-  /// prompt's queries: its own tokens in their mass, those of the new tokens in HeavySet::arriving.
+  /// `tokens`: of the new prompt, in chunks of at most `chunk`.
   AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence, Range tokens,
-                  std::uint32_t chunk, AttentionAverage* average, HeavySet* heavy);
+                  std::uint32_t chunk, const AppendRequest& wanted);
 
   /// Submits one layer of rows first .. first + rows - 1, whose q and KV `query_ready` writes. Afterwards the forward
   /// pass's attention buffer holds them. Splits the open launch segment where the device waits for the host.
@@ -54,8 +48,8 @@ class AppendAttention {
   KvStore& kv_;
   SequenceId sequence_;
   Range tokens_;
-  AttentionAverage* average_;
-  HeavySet* heavy_;
+  std::optional<HostWeights> weights_;  // of the method (AppendRequest)
+  OlderTokens* older_;
   DeviceBuffer device_part_, device_lse_, landed_part_, landed_lse_;  // [row][Hq][D], [row][Hq]
   HostBuffer host_query_, host_part_, host_lse_;
 };

@@ -11,7 +11,7 @@ namespace tandem {
 /// pages that are there are attended as if they were a whole, shorter prompt.
 void AppendAttention::launch_device(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
                                     const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
-  TANDEM_CHECK(heavy_ == nullptr, "tokens that survived one by one are attended on a GPU");
+  TANDEM_CHECK(older_ == nullptr, "tokens that survived one by one are attended on a GPU");
   std::vector<std::uint32_t> slots;
   slots.reserve(pieces.size());
   for (const Piece& piece : pieces) {

@@ -178,7 +178,7 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     if (!on_host[row].empty()) host.rows.push_back(row);
   }
   TANDEM_CHECK(!plan.ready || host.rows.empty(), "a plan has items on the host beside a partial that is under way");
-  const std::vector<Emitted> emitted = plan_emission(context, on_device);
+  const Emission emitted = plan_emission(context, on_device);
   if (plan.tasks) {
     TANDEM_CHECK(!plan.ready && host.rows.empty() && emitted.empty(),
                  "a plan with tasks has other host parts or averages weights");
@@ -188,7 +188,7 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   if (host.rows.empty() &&
       !plan.ready) {  // the common case of methods without a host part: straight into the layer's attention
     submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
-    submit_emitted(context, emitted);
+    take_emission(context, emitted);
     return;
   }
   if (plan.ready) {
@@ -202,8 +202,8 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     host.done = submit_host(context, on_host);
   }
   if (!on_device.empty()) submit_device(context, on_device, emitted, device_part_, device_lse_);
-  submit_emitted(context, emitted);  // while the host is at work
-  device_.end_segment();             // a captured segment must not contain a wait for the host
+  take_emission(context, emitted);  // while the host is at work
+  device_.end_segment();            // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
   submit_merge(context, host, !on_device.empty());
 }

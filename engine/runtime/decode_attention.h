@@ -64,13 +64,11 @@ class DecodeAttention {
     std::uint32_t first = 0, tokens = 0;
     std::uint32_t head_mask = 0;
   };
-  struct Emitted {  // scores of one row's device item, on their way into an average or a set's mass
-    std::uint32_t row = 0;
-    AttentionAverage* average = nullptr;  // or
-    HeavySet* heavy = nullptr;
-    Range tokens;
-    std::size_t offset = 0;  // into scores_: [Hq][stride], of which `tokens` are theirs
-    std::size_t stride = 0;
+  struct Emission {  // scores of the device's items, on their way to a mechanism
+    WeightsTaker* taker = nullptr;
+    bool packed = false;  // of packed tokens and the step's own, else of tokens at their positions
+    std::vector<EmittedWeights> rows;
+    bool empty() const { return rows.empty(); }
   };
   struct HostRow;       // what one row attends on the host
   struct DeviceWork;    // what all rows attend on the device
@@ -92,9 +90,9 @@ class DecodeAttention {
   void draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting);
   void launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
                         const float* query /*[row][Hq][D]*/) const;
-  std::vector<Emitted> plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
-  void submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
-                     const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
+  Emission plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
+  void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const Emission& emitted,
+                     const DeviceBuffer& out, const DeviceBuffer& lse);
   // Dispatched by the kind of source: into `work`, with what `op` must declare and wait for.
   void gather(const LayerContext& context, const AttendItem& item, const Ranges& ranges, Op& op, DeviceWork& work);
   void gather(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
@@ -108,17 +106,10 @@ class DecodeAttention {
   class DeviceLaunch;
   /// The body's twin on a GPU (device_launch.cc).
   void launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const DeviceWork& work,
-                     const std::vector<Emitted>& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
-  struct HeavyRow;  // a set's part of a step's update
-  void launch_heavy(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                    const std::vector<HeavyRow>& rows) const;
-  void launch_averages(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                       const std::vector<Emitted>& emitted) const;
+                     const Emission& emitted, const DeviceBuffer& out, const DeviceBuffer& lse);
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
-  void submit_emitted(const LayerContext& context, const std::vector<Emitted>& emitted);
-  void submit_averages(const LayerContext& context, std::vector<Emitted> emitted);
-  void submit_heavy(const LayerContext& context, const std::vector<Emitted>& emitted);
+  void take_emission(const LayerContext& context, const Emission& emission);
   void gather_host(const LayerContext& context, const AttendItem& item, const Ranges& tokens, Op& op,
                    HostRow& row) const;
   void gather_host(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,

@@ -110,10 +110,11 @@ void DecodeSession::count_bytes(const Active& a, std::size_t device_more, std::s
   for (const Tier tier : {Tier::device, Tier::host}) {
     std::size_t& peak = result_.sequences[a.request].peak_kv_bytes[static_cast<int>(tier)];
     const std::size_t more = tier == Tier::host ? host_more : device_more + a.state.device_bytes;
-    peak = std::max(peak, kv_.bytes(a.state.id, tier) + stores_.bytes_of(a.state.id, tier) + more);
+    peak = std::max(peak, kv_.bytes(a.state.id, tier) + stores_.bytes_of(a.state.id, tier) +
+                              ops_.bytes_of(a.state.id, tier) + more);
   }
   std::size_t& peer = result_.sequences[a.request].peak_peer_bytes;
-  peer = std::max(peer, stores_.ranks.peer_bytes_of(a.state.id));
+  peer = std::max(peer, ops_.peer_bytes_of(a.state.id));
 }
 
 /// What the method does before a sequence's first step. Returns what that comes to on the compute lane.
@@ -358,6 +359,7 @@ void DecodeSession::collect(std::uint32_t step) {
       continue;
     }
     stores_.destroy_of(a->state.id);
+    ops_.forget(a->state.id);
     kv_.destroy(a->state.id);
   }
   active_ = std::move(still);

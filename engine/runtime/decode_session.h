@@ -58,8 +58,7 @@ class DecodeSession {
                      std::vector<Event> recycled);
   Event append_chunk(Active& sequence, AppendAttention& attention, std::span<const std::int32_t> tokens,
                      std::uint32_t first, const KeepQueries& keep);
-  Nanos append_chunks(Active& sequence, std::span<const std::int32_t> tokens, AttentionAverage* average,
-                      HeavySet* heavy);
+  Nanos append_chunks(Active& sequence, std::span<const std::int32_t> tokens, const AppendRequest& wanted);
   Nanos drain_behind(const std::vector<Event>& work);
   void prompt_seen(Active& sequence);
   void count_bytes(const Active& sequence, std::size_t device_more, std::size_t host_more);

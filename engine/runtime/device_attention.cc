@@ -116,12 +116,11 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   } else {
     attention_cost(std::uint64_t{packed.tokens} * shape.kv_heads, work.cost);
   }
-  work.packed.push_back({item.row, packed, item.survivors.has_value()});
+  work.packed.push_back({item.row, packed, item.weights.has_value()});
 }
 
 void DecodeAttention::submit_device(const LayerContext& context, std::span<const AttendItem* const> items,
-                                    const std::vector<Emitted>& emitted, const DeviceBuffer& out,
-                                    const DeviceBuffer& lse) {
+                                    const Emission& emitted, const DeviceBuffer& out, const DeviceBuffer& lse) {
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const auto shared = std::make_shared<DeviceWork>();  // by the body and its twins
@@ -139,7 +138,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows)};
   if (lse) op.access.push_back(lse.writes(0, rows));
   std::vector<std::size_t> score_offset(rows, kNoScores);
-  for (const Emitted& e : emitted) {
+  for (const EmittedWeights& e : emitted.rows) {
     score_offset[e.row] = e.offset;
     work.cost.hbm += std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin) * sizeof(float);
   }

@@ -43,13 +43,12 @@ class DecodeAttention::DeviceLaunch {
 
   /// Tokens of the store that the plan names, and their scores where something is made of them. Every row has lists, so
   /// that one with nothing gets the empty partial.
-  void fixed(const DeviceWork& work, const std::vector<Emitted>& emitted, LaunchedAttention& with,
-             const PartialOut& to) {
+  void fixed(const DeviceWork& work, const Emission& emitted, LaunchedAttention& with, const PartialOut& to) {
     const PageLists lists = list_fixed(work.fixed);
     with.run(ctx_, q_, rows_, shape_.group(), store_, lists, most_, to);
     if (emitted.empty()) return;
-    // Of sets of survivors that is the step's own token.
-    const std::size_t stride = emitted.front().heavy == nullptr ? emitted.front().stride : kPageTokens;
+    // Beside packed tokens that is the step's own token.
+    const std::size_t stride = emitted.packed ? kPageTokens : emitted.rows.front().stride;
     TANDEM_CHECK(!lists.per_kv_head && lists.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
                  lists.capacity, stride);
     paged_token_scores_cuda(q_, rows_, shape_.group(), store_, lists, ctx_.write<float>(owner_.scores_), ctx_.stream());
@@ -302,8 +301,8 @@ class DecodeAttention::DeviceLaunch {
 };
 
 void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                    const DeviceWork& work, const std::vector<Emitted>& emitted,
-                                    const DeviceBuffer& out, const DeviceBuffer& lse) {
+                                    const DeviceWork& work, const Emission& emitted, const DeviceBuffer& out,
+                                    const DeviceBuffer& lse) {
   const auto rows = static_cast<std::uint32_t>(work.fixed.size());
   LaunchedAttention& with = launched_fixed_[out.id()];
   DeviceLaunch launch(*this, ctx, shape, layer, rows);

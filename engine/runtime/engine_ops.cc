@@ -8,35 +8,54 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kv/link_pieces.h"
+#include "engine/runtime/companion.h"
 
 namespace tandem {
-Event EngineOps::ask(LaneKind kind, Op op) {
-  return asked(device_.submit(device_.lane(kind), std::move(op)));
-}
-
-Event EngineOps::asked(Event event) {
+Event EngineParts::asked(Event event) {
   const auto same = [event](const Event& e) { return e.lane == event.lane; };
-  const auto found = std::find_if(last_asked_.begin(), last_asked_.end(), same);
-  if (found == last_asked_.end()) {
-    last_asked_.push_back(event);
+  const auto found = std::find_if(last_asked.begin(), last_asked.end(), same);
+  if (found == last_asked.end()) {
+    last_asked.push_back(event);
   } else {
     *found = event;
   }
   return event;
 }
 
+const PromptQueries& EngineParts::queries_of(SequenceId sequence) const {
+  const auto found = queries.find(sequence);
+  TANDEM_CHECK(found != queries.end() && found->second.kept > 0, "sequence {} has no prompt queries", sequence);
+  return found->second;
+}
+
+void EngineOps::forget(SequenceId sequence) {
+  for (auto& [type, mechanism] : mechanisms_) mechanism->forget(sequence);
+}
+
+std::size_t EngineOps::bytes_of(SequenceId sequence, Tier tier) const {
+  std::size_t bytes = 0;
+  for (const auto& [type, mechanism] : mechanisms_) bytes += mechanism->bytes_of(sequence, tier);
+  return bytes;
+}
+
+std::size_t EngineOps::peer_bytes_of(SequenceId sequence) const {
+  std::size_t bytes = 0;
+  for (const auto& [type, mechanism] : mechanisms_) bytes += mechanism->peer_bytes_of(sequence);
+  return bytes;
+}
+
 std::size_t EngineOps::prompt_bytes(SequenceId sequence, const Needs& needs) const {
   std::size_t bytes = 0;
-  if (const auto found = queries_.find(sequence); found != queries_.end() && found->second.kept > 0) {
+  if (const auto found = parts_.queries.find(sequence); found != parts_.queries.end() && found->second.kept > 0) {
     const std::uint32_t kept = found->second.kept;
     bytes += found->second.values.bytes() / kept * std::min(needs.last_queries, kept);
   }
-  if (const auto found = sums_.find(sequence); found != sums_.end() && needs.column_sums)
+  if (const auto found = parts_.sums.find(sequence); found != parts_.sums.end() && needs.column_sums)
     bytes += found->second.values.bytes();
   return bytes;
 }
 
-Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint32_t layer, AttentionAverage* average) {
+void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, Companion* along) {
   TANDEM_CHECK(tokens.begin % kPageTokens == 0 && tokens.end % kPageTokens == 0 && tokens.begin < tokens.end &&
                    tokens.end <= sequence.tokens,
                "move_to_host of tokens [{}, {}) of {}", tokens.begin, tokens.end, sequence.tokens);
@@ -55,28 +74,13 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
   LinkPieces pieces;
   for (const SlotCopy& copy : copies) pieces.add(kv_.k_offset(copy.to, 0), shape.slot_bytes());
   op.cost.pieces = pieces.count();
-  if (average != nullptr) {
-    op.cost.short_bytes = std::uint64_t{average->q_heads} * (tokens.end - tokens.begin) * sizeof(float);
-    op.cost.short_pieces = average->q_heads;
-    op.cost.d2h += op.cost.short_bytes;
-    op.cost.pieces += op.cost.short_pieces;
-    average->append_window_access(layer, tokens, false, op.access);
-    op.access.push_back(average->left_access(layer, tokens, true));
-    wait_for(op.after, average->updated[layer]);
-  }
-  op.body = [this, copies, tokens, layer, average](BodyContext& ctx) {
+  if (along != nullptr) along->declare_move(layer, tokens, op);
+  op.body = [this, copies, tokens, layer, along](BodyContext& ctx) {
     const std::size_t bytes = kv_.shape().slot_bytes();
     const auto* from = ctx.read<std::byte>(kv_.device_buffer());
     auto* to = ctx.write<std::byte>(kv_.host_buffer());
     for (const SlotCopy& copy : copies) std::memcpy(to + copy.to * bytes, from + copy.from * bytes, bytes);
-    if (average == nullptr) return;
-    for (std::uint32_t head = 0; head < average->q_heads; ++head) {
-      const float* window = ctx.read<float>(average->window) + average->window_offset(layer, head);
-      float* left = ctx.write<float>(average->left) + average->left_offset(layer, head);
-      average->for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        std::copy_n(window + at, count, left + token);
-      });
-    }
+    if (along != nullptr) along->move(ctx, layer, tokens);
   };
   op.launch = [&](LaunchContext& ctx) {
     const std::size_t bytes = kv_.shape().slot_bytes();
@@ -84,32 +88,17 @@ Event EngineOps::offload(const SequenceState& sequence, Range tokens, std::uint3
     CopyList::Between pages =
         list.between(ctx.write<std::byte>(kv_.host_buffer()), ctx.read<std::byte>(kv_.device_buffer()));
     for (const SlotCopy& copy : copies) pages.add(copy.to * bytes, copy.from * bytes, bytes);
-    for (std::uint32_t head = 0; average != nullptr && head < average->q_heads; ++head) {
-      const std::size_t window = average->window_offset(layer, head), left = average->left_offset(layer, head);
-      CopyList::Between weights = list.between(ctx.write<float>(average->left), ctx.read<float>(average->window));
-      average->for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        weights.add((left + token) * sizeof(float), (window + at) * sizeof(float), count * sizeof(float));
-      });
-    }
+    if (along != nullptr) along->launch_move(ctx, layer, tokens, list);
     list.copy(CopyWay::over_link, ctx.stream());
   };
   const Event done = ask(LaneKind::d2h, std::move(op));
   kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
   kv_.drop(sequence.id, layer, blocks, Tier::device, done);
-  if (average != nullptr) {
-    for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens)
-      average->copied_page(layer, token) = done;
-  }
-  return done;
+  if (along != nullptr) along->moved_by(layer, tokens, done);
 }
 
 void EngineOps::move_to_host(SequenceState& sequence, Range tokens) {
-  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) offload(sequence, tokens, layer, nullptr);
-}
-
-void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer,
-                             std::optional<AverageRef> average) {
-  offload(sequence, tokens, layer, average ? &stores_.averages.get(average->id) : nullptr);
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) move_to_host(sequence, tokens, layer, nullptr);
 }
 
 void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) {
@@ -194,7 +183,7 @@ void EngineOps::drop(SequenceState& sequence, Range tokens) {
   const Range blocks{blocks_for(tokens.begin), tokens.end / kPageTokens};
   if (blocks.begin >= blocks.end) return;
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) {
-    kv_.drop(sequence.id, layer, blocks, Tier::device, last_reader_);
+    kv_.drop(sequence.id, layer, blocks, Tier::device, parts_.last_reader);
   }
 }
 

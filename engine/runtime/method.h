@@ -15,11 +15,11 @@ namespace tandem {
 
 /// What a method wants from the attention of a new prompt, which is exact over all KV that the sequence still has.
 struct AppendRequest {
-  /// Gets the mean weights that the tokens on the host have under all of the new prompt's queries, in a softmax over
-  /// these tokens, for Ops::keep_salient to look at. The device's tokens have theirs from Ops::observe_prompt.
-  std::optional<AverageRef> average = {};
-  /// Attended instead of the tokens before the new prompt; gets the weights of its queries.
-  std::optional<HeavyRef> heavy = {};
+  /// Get the mean weights that the tokens on the host have under all of the new prompt's queries, in a softmax over
+  /// these tokens.
+  std::optional<HostWeights> weights = {};
+  /// Attended instead of the tokens before the new prompt; takes in the weights of its queries.
+  OlderTokens* older = nullptr;
 };
 
 struct Needs {
@@ -28,7 +28,7 @@ struct Needs {
   std::uint32_t last_queries = 0;
   bool column_sums = false;   // the prompt's attention mass by token and KV head
   bool eigenvectors = false;  // of the prompt's keys, by OpenBLAS where a CPU computes
-  /// What is left of a context are tokens that survived one by one (AppendRequest::heavy). On a GPU such a sequence
+  /// What is left of a context are tokens that survived one by one (AppendRequest::older). On a GPU such a sequence
   /// takes no further prompt.
   bool single_tokens = false;
 };

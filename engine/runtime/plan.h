@@ -12,6 +12,7 @@
 
 #include "engine/device/types.h"
 #include "engine/kv/kv_source.h"
+#include "engine/runtime/weights.h"
 
 namespace tandem {
 
@@ -37,18 +38,6 @@ struct StagingRef {
   std::uint32_t id = 0;
 };
 
-struct TokenSetRef {  // tokens packed on the host per KV head, filled by Ops::keep_salient
-  std::uint32_t id = 0;
-};
-struct AverageRef {  // averages of attention weights, made by Ops::make_average
-  std::uint32_t id = 0;
-};
-
-/// Tokens that survive on the device per KV head, made by Ops::keep_heavy.
-struct HeavyRef {
-  std::uint32_t id = 0;
-};
-
 struct QueryRef {  // queries of all rows on the device: a layer's own, or made ahead by Ops::predict_query
   std::uint32_t layer = 0;
   bool predicted = false;
@@ -69,19 +58,6 @@ struct PartialRef {  // attention on the host that is under way; made by Ops::ho
   Event done;
 };
 
-struct SkewedRef {  // a partial index of a sequence's keys on the device; made by Ops::index_keys
-  std::uint32_t id = 0;
-};
-struct SpeculatedRef {  // tokens of a layer that are on their way to the device; made by Ops::fetch_speculated
-  std::uint32_t layer = 0;
-  std::vector<std::uint32_t> rows;
-  std::vector<Packed> fetched;  // by entry of `rows`
-};
-
-struct RankRef {  // a sequence's cache rank, made by Ops::open_cache_rank
-  std::uint32_t id = 0;
-};
-
 /// One piece of attention: the query heads of KV heads [kv_heads) of a row over some tokens, where these lie.
 struct AttendItem {
   std::uint32_t row = 0;
@@ -90,12 +66,9 @@ struct AttendItem {
   // Of blocks chosen per query head, or tokens with masks: each query head attends what it chose; false: the group's
   // union.
   bool own_only = true;
-  // On the device, of all KV heads. The row's only item, adjacent tokens that reach to the row's end: its weights go
-  // into this average, in which a token that is new starts at 0.
-  std::optional<AverageRef> average = {};
-  // Of the survivors' KV, beside nothing but the step's own token: the weights of both go into the survivors' attention
-  // mass, and the own token then takes a place among them.
-  std::optional<HeavyRef> survivors = {};
+  // On the device, of all KV heads: the weights go there. Of Ranges that are the row's only item, adjacent tokens that
+  // reach to the row's end; of packed tokens beside nothing but the step's own token, whose weights go along.
+  std::optional<WeightsTo> weights = {};
 };
 
 /// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in three parts.

@@ -17,7 +17,7 @@ struct Row {
   std::vector<Range> own;              // heads that attend the step's own token
   std::vector<const Blocks*> choices;  // an index is of one sequence
   std::uint32_t items = 0;
-  bool survivors = false;
+  bool keeps_packed_weights = false;
 };
 
 class PlanCheck {
@@ -30,15 +30,15 @@ class PlanCheck {
     if (plan_.tasks) {
       for (const auto& apart : plan_.tasks->apart) {
         for (const AttendItem& item : apart) {
-          TANDEM_CHECK(common(item.kv).side == Side::device && !item.average,
-                       "what is attended apart for estimates lies on the device, and goes into no average");
+          TANDEM_CHECK(common(item.kv).side == Side::device && !item.weights,
+                       "what is attended apart for estimates lies on the device, and leaves no weights");
           check_item(item);
         }
       }
     }
     for (std::uint32_t row = 0; row < rows_.size(); ++row) {
       TANDEM_CHECK(rows_[row].items > 0, "a plan leaves row {} without attention", row);
-      check_survivors(row);
+      check_kept_weights(row);
       check_own_token(row);
       check_choices(rows_[row].choices);
     }
@@ -59,13 +59,11 @@ class PlanCheck {
     const KvTokens& kv = common(item.kv);
     TANDEM_CHECK(!kv.sequence || *kv.sequence == context_.batch[item.row]->id,
                  "row {} attends tokens of another sequence", item.row);
-    TANDEM_CHECK(!item.survivors || kv.side == Side::device, "survivors are attended on the device");
-    rows_[item.row].survivors |= item.survivors.has_value();
-    if (item.average) {
-      TANDEM_CHECK(kv.side == Side::device && std::holds_alternative<Ranges>(item.kv),
-                   "only attention to fixed tokens on the device goes into an average");
-      TANDEM_CHECK(stores_.averages.get(item.average->id).sequence == context_.batch[item.row]->id,
-                   "row {} averages into another sequence's", item.row);
+    if (item.weights) {
+      const bool packed = std::holds_alternative<Packed>(item.kv);
+      TANDEM_CHECK(kv.side == Side::device && (packed || std::holds_alternative<Ranges>(item.kv)),
+                   "only attention to fixed or packed tokens on the device leaves its weights");
+      rows_[item.row].keeps_packed_weights |= packed;
     }
     check_positions(item, kv.positions);
     if (const auto* chosen = std::get_if<Blocks>(&item.kv)) rows_[item.row].choices.push_back(chosen);
@@ -95,13 +93,13 @@ class PlanCheck {
     check_disjoint(item, before);
   }
 
-  /// Beside survivors there is the step's own token alone.
-  void check_survivors(std::uint32_t row) const {
-    if (!rows_[row].survivors) return;
+  /// Beside packed tokens whose weights are kept there is the step's own token alone.
+  void check_kept_weights(std::uint32_t row) const {
+    if (!rows_[row].keeps_packed_weights) return;
     const std::vector<Piece>& pieces = rows_[row].pieces;
     TANDEM_CHECK(
         rows_[row].items == 2 && pieces.size() == 1 && pieces[0].tokens.begin + 1 == context_.batch[row]->tokens,
-        "row {} attends survivors and more than the step's own token", row);
+        "row {} attends more than packed tokens, whose weights are kept, and the step's own", row);
   }
 
   /// No token twice for a head; the pieces from `before` on are the item's.

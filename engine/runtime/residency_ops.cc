@@ -58,9 +58,9 @@ void EngineOps::take_in(SequenceState& sequence, ResidentRef ref) {
     set.changed[layer] = set.read[layer] = Event{};
     if (set.candidates[layer] == 0) continue;
     const bool goes = added.end > added.begin, others_there = added.begin > set.begin;
-    if (goes && others_there) offload(sequence, added, layer, nullptr);
+    if (goes && others_there) move_to_host(sequence, added, layer, nullptr);
     place_residents(sequence, set, layer);
-    if (goes && !others_there) offload(sequence, added, layer, nullptr);
+    if (goes && !others_there) move_to_host(sequence, added, layer, nullptr);
   }
 }
 
@@ -68,8 +68,9 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
   const KvShape& shape = kv_.shape();
   const ModelShape model = attention_.shape();
   const std::uint32_t q_heads = model.q_heads;
-  const auto found = queries_.find(sequence.id);
-  TANDEM_CHECK(found != queries_.end() && found->second.kept > 0, "sequence {} has no prompt queries", sequence.id);
+  const auto found = parts_.queries.find(sequence.id);
+  TANDEM_CHECK(found != parts_.queries.end() && found->second.kept > 0, "sequence {} has no prompt queries",
+               sequence.id);
   const PromptQueries& queries = found->second;
   const DigestIndex& index = stores_.digests.get(set.digests);
   Op op;
@@ -243,7 +244,7 @@ void EngineOps::block_filled(SequenceState& sequence, ResidentRef ref, std::uint
   extend_digests(layer, {&extension, 1});
   if (set.candidates[layer] < set.slots) keep_filled(sequence, set, layer, begin);
   ++set.candidates[layer];
-  offload(sequence, {begin, end}, layer, nullptr);
+  move_to_host(sequence, {begin, end}, layer, nullptr);
 }
 
 /// While slots are free every block is resident, and its candidate number is its slot.

@@ -40,12 +40,11 @@ Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::sp
   return last;
 }
 
-Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, AttentionAverage* average,
-                                   HeavySet* heavy) {
+Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, const AppendRequest& wanted) {
   Nanos drained = 0;
   const std::uint32_t before = a.state.tokens, total = static_cast<std::uint32_t>(tokens.size());
   AppendAttention attention(forward_, device_, pool_, kv_, a.state.id, {before, before + total}, engine_.prefill_chunk,
-                            average, heavy);
+                            wanted);
   PromptQueries queries;  // of the new prompt; a prefix keeps its own
   queries.kept = engine_.keep_queries;
   const ModelShape shape = forward_.shape();
@@ -110,11 +109,9 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   try {
     const auto place = [&] { return fmt::format("before_append of request {}", a.state.request); };
     const AppendRequest wanted = in_hook(method_, place, [&] { return method_.before_append(a.state, range, ops_); });
-    TANDEM_CHECK(!wanted.heavy || method_.needs(forward_.shape()).single_tokens,
-                 "a method with a heavy set says so in its needs (Needs::single_tokens)");
-    drained = append_chunks(a, std::span<const std::int32_t>(tokens).first(added),
-                            wanted.average ? &stores_.averages.get(wanted.average->id) : nullptr,
-                            wanted.heavy ? &stores_.heavy.get(wanted.heavy->id) : nullptr);
+    TANDEM_CHECK(wanted.older == nullptr || method_.needs(forward_.shape()).single_tokens,
+                 "a method whose tokens survive one by one says so in its needs (Needs::single_tokens)");
+    drained = append_chunks(a, std::span<const std::int32_t>(tokens).first(added), wanted);
   } catch (...) {
     a.state.max_tokens = most_before;
     throw;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/mechanisms/cache_rank/cache_ranks.h"
 
 namespace tandem {
 namespace {
@@ -70,7 +71,7 @@ class AsyncSpade : public Method {
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
-    sequence.method = ops.open_cache_rank(sequence, {options_.rank_place(), options_.rule(), most(sequence)});
+    sequence.method = ops.use<CacheRanks>().open(sequence, {options_.rank_place(), options_.rule(), most(sequence)});
     select_by_prompt(sequence, ops);
   }
 
@@ -80,7 +81,8 @@ class AsyncSpade : public Method {
       const std::uint32_t tokens = sequence->tokens, newest = is_sparse(*sequence, tokens) ? newest_page(tokens) : 0;
       plan.items.push_back({.row = sequence->row, .kv = Ranges{{newest, tokens}}});
       if (newest > 0 && selected(tokens) > 0)
-        plan.items.push_back({.row = sequence->row, .kv = ops.kv_of(rank_of(*sequence), context.layer)});
+        plan.items.push_back(
+            {.row = sequence->row, .kv = ops.use<CacheRanks>().selected(rank_of(*sequence), context.layer)});
     }
     return plan;
   }
@@ -89,18 +91,18 @@ class AsyncSpade : public Method {
     std::vector<RankRef> ranks;
     ranks.reserve(context.batch.size());
     for (const SequenceState* sequence : context.batch) ranks.push_back(rank_of(*sequence));
-    ops.keep_queries(context, ranks);
+    ops.use<CacheRanks>().keep_queries(context, ranks);
     const std::uint32_t end = context.layer + 1;
     if (end % options_.pack != 0 && end != context.shape.layers) return;
     std::vector<AheadRequest> requests;
     requests.reserve(context.batch.size());
     for (const SequenceState* sequence : context.batch) requests.push_back(next_step(*sequence));
-    ops.select_ahead({context.layer / options_.pack * options_.pack, end}, requests, false);
+    ops.use<CacheRanks>().select_ahead({context.layer / options_.pack * options_.pack, end}, requests, false);
   }
 
   // The last step chose nothing: the window, which has its queries, chooses now.
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    ops.renew_cache_rank(sequence, rank_of(sequence), most(sequence));
+    ops.use<CacheRanks>().renew(rank_of(sequence), most(sequence));
     select_by_prompt(sequence, ops);
   }
 
@@ -115,7 +117,7 @@ class AsyncSpade : public Method {
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    ops.renew_cache_rank(sequence, rank_of(sequence), most(sequence));
+    ops.use<CacheRanks>().renew(rank_of(sequence), most(sequence));
     select_by_prompt(sequence, ops);
   }
 
@@ -146,7 +148,7 @@ class AsyncSpade : public Method {
     const AheadRequest request = next_step(sequence);
     const std::uint32_t layers = ops.shape().layers;
     for (std::uint32_t layer = 0; layer < layers; layer += options_.pack)
-      ops.select_ahead({layer, std::min(layer + options_.pack, layers)}, {&request, 1}, true);
+      ops.use<CacheRanks>().select_ahead({layer, std::min(layer + options_.pack, layers)}, {&request, 1}, true);
   }
 
   AsyncSpadeOptions options_;

@@ -66,7 +66,7 @@ class FullOffload : public Method {
       OffloadState& state = state_of(*sequence);
       const std::uint32_t end = whole_pages(sequence->tokens);
       if (end == state.end) continue;
-      ops.move_to_host(*sequence, {state.end, end}, context.layer, {});
+      ops.move_to_host(*sequence, {state.end, end}, context.layer);
       if (context.layer + 1 == context.shape.layers) state.end = end;
     }
   }

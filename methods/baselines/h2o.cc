@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/mechanisms/survivors/survivors.h"
 #include "methods/baselines/baselines.h"
 
 namespace tandem {
@@ -18,8 +19,8 @@ struct H2oOptions {
 };
 
 struct H2oState {
-  HeavyRef set;
-  HeavyRequest sizes;  // that it was made for
+  SurvivorsRef set;
+  SurvivorsRequest sizes;  // that it was made for
 };
 
 /// H2O: each KV head keeps its heavy hitters, the tokens that gathered most attention, and the most recent tokens;
@@ -37,17 +38,16 @@ class H2o : public Method {
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
-    const HeavyRequest wanted = sizes(sequence);
-    sequence.method = H2oState{ops.keep_heavy(sequence, {}, wanted), wanted};
+    const SurvivorsRequest wanted = sizes(sequence);
+    sequence.method = H2oState{ops.use<Survivors>().keep(sequence, {}, wanted), wanted};
     ops.drop(sequence, {0, sequence.tokens});
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
-      const HeavyRef set = std::any_cast<const H2oState&>(sequence->method).set;
-      plan.items.push_back({.row = sequence->row, .kv = Ranges{{sequence->tokens - 1, sequence->tokens}}});
-      plan.items.push_back({.row = sequence->row, .kv = ops.kv_of(set, context.layer), .survivors = set});
+      const SurvivorsRef set = std::any_cast<const H2oState&>(sequence->method).set;
+      ops.use<Survivors>().plan(context, *sequence, set, plan);
     }
     return plan;
   }
@@ -60,14 +60,14 @@ class H2o : public Method {
     }
   }
 
-  AppendRequest before_append(SequenceState& sequence, Range, Ops&) override {
-    return {.heavy = std::any_cast<H2oState&>(sequence.method).set};
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
+    return {.older = ops.use<Survivors>().older(std::any_cast<H2oState&>(sequence.method).set)};
   }
 
   // A number of tokens that was cut down to the context grows with it, and so does the whole context; a smaller share
   // stays what it was.
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    const HeavyRequest before = std::any_cast<H2oState&>(sequence.method).sizes, wanted = sizes(sequence);
+    const SurvivorsRequest before = std::any_cast<H2oState&>(sequence.method).sizes, wanted = sizes(sequence);
     const bool grows = options_.budget.tokens > 0 || options_.budget.ratio >= 1;
     if (grows && wanted.heavy + wanted.window > before.heavy + before.window) keep(sequence, wanted, ops);
   }
@@ -78,12 +78,12 @@ class H2o : public Method {
   }
 
  private:
-  static void keep(SequenceState& sequence, const HeavyRequest& wanted, Ops& ops) {
+  static void keep(SequenceState& sequence, const SurvivorsRequest& wanted, Ops& ops) {
     auto& state = std::any_cast<H2oState&>(sequence.method);
-    ops.keep_heavy(sequence, state.set, wanted);
+    ops.use<Survivors>().keep(sequence, state.set, wanted);
     state.sizes = wanted;
   }
-  HeavyRequest sizes(const SequenceState& sequence) const {
+  SurvivorsRequest sizes(const SequenceState& sequence) const {
     const std::uint32_t most = std::max(sequence.max_tokens, 1u);
     const std::uint32_t all = std::clamp(options_.budget.of(most), 1u, most);
     const auto heavy = std::min(static_cast<std::uint32_t>(std::lround(options_.heavy * all)), all - 1);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/mechanisms/partial_key_index/partial_key_indexes.h"
 #include "methods/baselines/baselines.h"
 #include "methods/baselines/layer_stream.h"
 
@@ -51,7 +52,7 @@ struct InfinigenOptions {
 
 /// Of a sequence.
 struct InfinigenState {
-  SkewedRef index;     // of the layers behind the dense ones
+  KeyIndexRef index;   // of the layers behind the dense ones
   LayerStream stream;  // of the dense ones, where there are any
 };
 
@@ -74,11 +75,12 @@ class Infinigen : public Method {
   void context_ready(SequenceState& sequence, Ops& ops) override {
     const std::uint32_t dense = dense_layers(ops.shape());
     InfinigenState state;
-    state.index = ops.index_keys(sequence, {.columns = options_.columns(ops.shape().head_dim),
-                                            .unit = options_.unit(),
-                                            .most = options_.most_units(sequence.max_tokens, ops.shape()),
-                                            .scope = options_.choosers(),
-                                            .first_layer = dense});
+    state.index = ops.use<PartialKeyIndexes>().index_keys(
+        sequence, {.columns = options_.columns(ops.shape().head_dim),
+                   .unit = options_.unit(),
+                   .most = options_.most_units(sequence.max_tokens, ops.shape()),
+                   .scope = options_.choosers(),
+                   .first_layer = dense});
     if (dense > 0) state.stream = open_layer_stream(sequence, std::min(dense, 2u), kBlock, ops);
     sequence.method = std::move(state);
   }
@@ -108,15 +110,18 @@ class Infinigen : public Method {
   }
 
   void after_layer(const LayerContext& context, Ops& ops) override {
-    for (SequenceState* sequence : context.batch) ops.index_filled(*sequence, state_of(*sequence).index, context.layer);
+    for (SequenceState* sequence : context.batch)
+      ops.use<PartialKeyIndexes>().block_filled(*sequence, state_of(*sequence).index, context.layer);
   }
 
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    ops.renew_index(sequence, state_of(sequence).index, options_.most_units(sequence.max_tokens, ops.shape()));
+    ops.use<PartialKeyIndexes>().renew(sequence, state_of(sequence).index,
+                                       options_.most_units(sequence.max_tokens, ops.shape()));
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    ops.renew_index(sequence, state_of(sequence).index, options_.most_units(sequence.max_tokens, ops.shape()));
+    ops.use<PartialKeyIndexes>().renew(sequence, state_of(sequence).index,
+                                       options_.most_units(sequence.max_tokens, ops.shape()));
   }
 
  private:
@@ -134,14 +139,14 @@ class Infinigen : public Method {
     }
     stream_layers(context, dense_layers(context.shape), rows, ops);
   }
-  std::optional<SpeculatedRef> fetch(const LayerContext& context, const QueryRef& query, Ops& ops) const {
+  std::optional<SpeculatedKv> fetch(const LayerContext& context, const QueryRef& query, Ops& ops) const {
     std::vector<SpeculateRequest> requests;
     for (SequenceState* sequence : context.batch) {
       if (newest_begin(*sequence) == 0) continue;
       requests.push_back({sequence, state_of(*sequence).index, options_.units(sequence->tokens), options_.alpha});
     }
     if (requests.empty()) return std::nullopt;
-    return ops.fetch_speculated(context, query, requests);
+    return ops.use<PartialKeyIndexes>().fetch(context, query, requests);
   }
   void look_ahead(const LayerContext& context, Ops& ops) {
     const std::uint32_t layer = context.layer + 1;
@@ -152,7 +157,7 @@ class Infinigen : public Method {
   }
 
   InfinigenOptions options_;
-  std::optional<SpeculatedRef> now_, next_;  // inside a step
+  std::optional<SpeculatedKv> now_, next_;  // inside a step
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/mechanisms/survivors/survivors.h"
+#include "engine/mechanisms/token_choice/token_choice.h"
 #include "methods/baselines/baselines.h"
 
 namespace tandem {
@@ -39,10 +41,10 @@ class Tova : public Method {
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
     if (options_.evicts()) {
-      sequence.method = ops.keep_heavy(sequence, {}, sizes(sequence));
+      sequence.method = ops.use<Survivors>().keep(sequence, {}, sizes(sequence));
       ops.drop(sequence, {0, sequence.tokens});
     } else {
-      sequence.method = ops.make_token_choice(sequence, most(sequence));
+      sequence.method = ops.use<TokenChoices>().make(sequence, most(sequence));
     }
   }
 
@@ -51,9 +53,7 @@ class Tova : public Method {
     std::vector<ChooseRequest> requests;
     for (const SequenceState* sequence : context.batch) {
       if (options_.evicts()) {
-        const auto set = std::any_cast<HeavyRef>(sequence->method);
-        plan.items.push_back({.row = sequence->row, .kv = Ranges{{sequence->tokens - 1, sequence->tokens}}});
-        plan.items.push_back({.row = sequence->row, .kv = ops.kv_of(set, context.layer), .survivors = set});
+        ops.use<Survivors>().plan(context, *sequence, std::any_cast<SurvivorsRef>(sequence->method), plan);
         continue;
       }
       const std::uint32_t others = sequence->tokens - 1;
@@ -63,7 +63,7 @@ class Tova : public Method {
         requests.push_back({sequence, std::any_cast<TokenChoiceRef>(sequence->method), others, keep});
     }
     if (requests.empty()) return plan;
-    const std::vector<Tokens> chosen = ops.choose_tokens(context, requests);
+    const std::vector<Tokens> chosen = ops.use<TokenChoices>().choose(context, requests);
     for (std::size_t i = 0; i < requests.size(); ++i)
       plan.items.push_back({.row = requests[i].sequence->row, .kv = chosen[i]});
     return plan;
@@ -83,22 +83,22 @@ class Tova : public Method {
     const bool grows =
         options_.budget.tokens > 0 ? options_.budget.tokens > sequence.tokens : options_.budget.ratio >= 1;
     if (!options_.evicts())
-      ops.renew_token_choice(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
+      ops.use<TokenChoices>().renew(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
     else if (grows)
-      ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
+      ops.use<Survivors>().keep(sequence, std::any_cast<SurvivorsRef>(sequence.method), sizes(sequence));
   }
 
-  AppendRequest before_append(SequenceState& sequence, Range, Ops&) override {
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
     if (!options_.evicts()) return {};
-    return {.heavy = std::any_cast<HeavyRef>(sequence.method)};
+    return {.older = ops.use<Survivors>().older(std::any_cast<SurvivorsRef>(sequence.method))};
   }
 
   void appended(SequenceState& sequence, Range tokens, Ops& ops) override {
     if (options_.evicts()) {
-      ops.keep_heavy(sequence, std::any_cast<HeavyRef>(sequence.method), sizes(sequence));
+      ops.use<Survivors>().keep(sequence, std::any_cast<SurvivorsRef>(sequence.method), sizes(sequence));
       ops.drop(sequence, {tokens.begin / kPageTokens * kPageTokens, sequence.tokens});
     } else {  // a longer context may choose more
-      ops.renew_token_choice(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
+      ops.use<TokenChoices>().renew(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
     }
   }
 
@@ -107,7 +107,7 @@ class Tova : public Method {
     return std::clamp(options_.budget.of(sequence.max_tokens), 1u, std::max(sequence.max_tokens, 1u));
   }
   /// The newest token is in the window, so that it is not the one that leaves; the original's may be.
-  HeavyRequest sizes(const SequenceState& sequence) const { return {most(sequence) - 1, 1, true}; }
+  SurvivorsRequest sizes(const SequenceState& sequence) const { return {most(sequence) - 1, 1, true}; }
 
   TovaOptions options_;
 };

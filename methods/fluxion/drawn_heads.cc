@@ -33,7 +33,7 @@ class DrawnHeads : public HeadSource {
   // A predictor looks at the context once; what is drawn has no use for it, but costs the same.
   std::uint32_t last_queries() const override { return 1; }
   std::shared_ptr<void> prepare(SequenceState& sequence, Range host, Ops& ops) const override {
-    if (host.begin < host.end) ops.read_context(sequence, statistics_request(ops.shape(), sequence.tokens));
+    if (host.begin < host.end) ops.use<ContextViews>().show(sequence, statistics_request(ops.shape(), sequence.tokens));
     return nullptr;
   }
 

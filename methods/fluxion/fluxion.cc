@@ -277,7 +277,7 @@ class Fluxion : public Method {
     const auto& state = std::any_cast<const FluxionState&>(sequence.method);
     const std::uint32_t tokens = due(sequence);
     if (tokens == 0) return;
-    ops.move_to_host(sequence, {state.host.end, state.host.end + tokens}, layer, {});
+    ops.move_to_host(sequence, {state.host.end, state.host.end + tokens}, layer);
     std::vector<DigestExtension> extensions;
     for (std::size_t i = 0; i < kGranularities.size(); ++i) {
       if (has_digests(kGranularities[i])) extensions.push_back({&sequence, state.digests[i], state.host.end + tokens});

@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/merge.h"
+#include "engine/mechanisms/context_view/context_view.h"
 
 namespace tandem {
 namespace {
@@ -41,7 +42,7 @@ std::shared_ptr<HostCopy> copy_host(SequenceState& sequence, Range host, Ops& op
       layer.value_rows.push_back(layer.values[g].data());
     }
   };
-  ops.read_context(sequence, request);
+  ops.use<ContextViews>().show(sequence, request);
   return copy;
 }
 

@@ -68,7 +68,7 @@ class PredictedHeads : public HeadSource {
         digests.emplace_back(keys + std::size_t{host.begin} * shape.head_dim, host.end - host.begin, shape.head_dim);
       statistics->layers[view.layer] = prefill_statistics(view.layer, layer, digests, limits, policy);
     };
-    ops.read_context(sequence, request);
+    ops.use<ContextViews>().show(sequence, request);
     return statistics;
   }
 

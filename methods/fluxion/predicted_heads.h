@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "engine/mechanisms/context_view/context_view.h"
 #include "methods/fluxion/fluxion.h"
 #include "methods/fluxion/predictor.h"
 

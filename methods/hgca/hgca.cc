@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/mechanisms/salient_tokens/salient_tokens.h"
+
 namespace tandem {
 namespace {
 
@@ -51,8 +53,8 @@ class Hgca : public Method {
   void context_ready(SequenceState& sequence, Ops& ops) override {
     HgcaState state;
     state.capacity = window_capacity(sequence.max_tokens + 1);
-    state.average = ops.make_average(sequence, state.capacity, static_cast<float>(options_.alpha));
-    state.salient = ops.make_token_set(sequence);
+    state.average = ops.use<AttentionAverages>().make(sequence, state.capacity, static_cast<float>(options_.alpha));
+    state.salient = ops.use<SalientTokens>().make(sequence);
     prompt_read(sequence, state, {0, sequence.tokens}, ops);
     sequence.method = state;
   }
@@ -61,11 +63,13 @@ class Hgca : public Method {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
       const auto& state = std::any_cast<const HgcaState&>(sequence->method);
-      plan.items.push_back(
-          {.row = sequence->row, .kv = Ranges{{state.begin, sequence->tokens}}, .average = state.average});
+      plan.items.push_back({.row = sequence->row,
+                            .kv = Ranges{{state.begin, sequence->tokens}},
+                            .weights = ops.use<AttentionAverages>().weights_to(state.average)});
       if (state.begin == 0) continue;
-      plan.items.push_back(
-          {.row = sequence->row, .kv = ops.kv_of(state.salient, context.layer), .own_only = options_.pad == "masked"});
+      plan.items.push_back({.row = sequence->row,
+                            .kv = ops.use<SalientTokens>().kv(state.salient, context.layer),
+                            .own_only = options_.pad == "masked"});
     }
     return plan;
   }
@@ -82,18 +86,18 @@ class Hgca : public Method {
   AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     grow(sequence, state, ops);
-    return {.average = state.average};
+    return {.weights = ops.use<AttentionAverages>().get(state.average).left};
   }
 
   void goes_on(SequenceState& sequence, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
     grow(sequence, state, ops);
-    ops.extend_token_set(sequence, state.salient);
+    ops.use<SalientTokens>().extend(sequence, state.salient);
   }
 
   void appended(SequenceState& sequence, Range tokens, Ops& ops) override {
     auto& state = std::any_cast<HgcaState&>(sequence.method);
-    ops.renew_token_set(sequence, state.salient);
+    ops.use<SalientTokens>().renew(sequence, state.salient);
     if (state.begin > 0) keep(sequence, state, {0, state.begin}, state.begin, ops);
     prompt_read(sequence, state, tokens, ops);
   }
@@ -108,7 +112,7 @@ class Hgca : public Method {
   /// be asked of a shorter turn: what the window holds stays.
   void grow(SequenceState& sequence, HgcaState& state, Ops& ops) const {
     state.capacity = std::max(state.capacity, window_capacity(sequence.max_tokens + 1));
-    ops.extend_average(sequence, state.average, state.capacity);
+    ops.use<AttentionAverages>().extend(sequence, state.average, state.capacity);
   }
   /// Algorithm 1, line 11, with its sign mended: whole blocks until the window is below its capacity.
   std::uint32_t leaving(std::uint32_t window, std::uint32_t capacity) const {
@@ -120,7 +124,8 @@ class Hgca : public Method {
   void prompt_read(SequenceState& sequence, HgcaState& state, Range prompt, Ops& ops) const {
     const std::uint32_t held = sequence.tokens - state.begin, leave = leaving(held, state.capacity);
     const Range tokens{state.begin, state.begin + leave};
-    ops.observe_prompt(sequence, {state.average, prompt, tokens.begin, tokens.end, options_.obs});
+    ops.use<AttentionAverages>().observe_prompt(sequence,
+                                                {state.average, prompt, tokens.begin, tokens.end, options_.obs});
     if (leave == 0) return;
     ops.move_to_host(sequence, tokens);
     keep(sequence, state, tokens, held, ops);
@@ -132,13 +137,13 @@ class Hgca : public Method {
     const std::uint32_t window = sequence.tokens - state.begin, leave = leaving(window, state.capacity);
     if (leave == 0) return;
     const Range tokens{state.begin, state.begin + leave};
-    ops.move_to_host(sequence, tokens, layer, state.average);
+    ops.move_to_host(sequence, tokens, layer, ops.use<AttentionAverages>().companion(state.average));
     keep(sequence, layer, state, tokens, window, ops);
   }
   void keep(SequenceState& sequence, std::uint32_t layer, const HgcaState& state, Range tokens,
             std::uint32_t softmax_tokens, Ops& ops) const {
     const double beta = layer < options_.dense_layers ? 0 : options_.beta;
-    ops.keep_salient(sequence, layer, {state.salient, state.average, tokens, beta, softmax_tokens});
+    ops.use<SalientTokens>().keep(sequence, layer, {state.salient, state.average, tokens, beta, softmax_tokens});
   }
   void keep(SequenceState& sequence, const HgcaState& state, Range tokens, std::uint32_t softmax_tokens,
             Ops& ops) const {

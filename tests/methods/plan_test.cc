@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/mechanisms/survivors/survivors.h"
+#include "engine/mechanisms/token_choice/token_choice.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"
 
@@ -189,32 +191,33 @@ TEST(Plan, ChosenTokensAreNotAttendedTwice) {
         const SequenceState* s = context.batch[0];
         const ChooseRequest asked{s, std::any_cast<TokenChoiceRef>(s->method), s->tokens - 1, 40};
         AttendPlan plan;
-        plan.items.push_back({.kv = ops.choose_tokens(context, std::span(&asked, 1))[0]});
+        plan.items.push_back({.kv = ops.use<TokenChoices>().choose(context, std::span(&asked, 1))[0]});
         plan.items.push_back(fixed({s->tokens - 20, s->tokens}));
         return plan;
       },
-      [](SequenceState& sequence, Ops& ops) { sequence.method = ops.make_token_choice(sequence, 40); });
+      [](SequenceState& sequence, Ops& ops) { sequence.method = ops.use<TokenChoices>().make(sequence, 40); });
   EXPECT_THAT(refusal(method, {random_prompt(60, 1)}), HasSubstr("attends tokens [40, 59) of row 0 twice"));
 }
 
 TEST(Plan, BesideSurvivorsThereIsTheOwnTokenAlone) {
-  class Survivors : public Planned {
+  class Latest : public Planned {
    public:
     using Planned::Planned;
     Needs needs(const ModelShape&) const override { return {.last_queries = 1}; }
   } method(
       [](const LayerContext& context, Ops& ops) {
         AttendPlan plan;
-        const auto set = std::any_cast<HeavyRef>(context.batch[0]->method);
-        plan.items.push_back({.kv = ops.kv_of(set, context.layer), .survivors = set});
+        const SequenceState& sequence = *context.batch[0];
+        ops.use<Survivors>().plan(context, sequence, std::any_cast<SurvivorsRef>(sequence.method), plan);
+        plan.items.erase(plan.items.begin());  // the own token
         plan.items.push_back(fixed({0, 128}));
         return plan;
       },
       [](SequenceState& sequence, Ops& ops) {
-        sequence.method = ops.keep_heavy(sequence, {}, {0, 41, true});
+        sequence.method = ops.use<Survivors>().keep(sequence, {}, {0, 41, true});
       });
   EXPECT_THAT(refusal(method, {random_prompt(301, 1)}),
-              HasSubstr("row 0 attends survivors and more than the step's own token"));
+              HasSubstr("row 0 attends more than packed tokens, whose weights are kept, and the step's own"));
 }
 
 TEST(Plan, AnIndexHoldsOneChoice) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "engine/mechanisms/partial_key_index/partial_key_indexes.h"
+#include "engine/mechanisms/token_choice/token_choice.h"
 #include "tests/engine/runtime/tiny.h"
 
 namespace tandem::testing {
@@ -161,7 +163,7 @@ TEST(AlikeRows, ChooseBlocksOrSingleTokens) {
   bool alike = true;
   method.ready = [&, build = method.ready](SequenceState& sequence, Ops& ops, std::size_t row) {
     build(sequence, ops, row);
-    if (row == 1) choice = ops.make_token_choice(sequence, 8);
+    if (row == 1) choice = ops.use<TokenChoices>().make(sequence, 8);
   };
   method.plan = [&](const LayerContext& context, Ops& ops) {
     AttendPlan plan = Digested::behind(context);
@@ -171,7 +173,7 @@ TEST(AlikeRows, ChooseBlocksOrSingleTokens) {
       plan.items.push_back({.row = 1, .kv = ops.score_topk(context, {blocks + 1, 1})[0]});
     } else {
       const ChooseRequest tokens{context.batch[1], choice, kChosenFrom, 8};
-      plan.items.push_back({.row = 1, .kv = ops.choose_tokens(context, {&tokens, 1})[0]});
+      plan.items.push_back({.row = 1, .kv = ops.use<TokenChoices>().choose(context, {&tokens, 1})[0]});
     }
     return plan;
   };
@@ -183,21 +185,21 @@ TEST(AlikeRows, ChooseBlocksOrSingleTokens) {
 TEST(AlikeRows, SpeculateInOneUnitByIndexesOfOneKind) {
   for (int different = 0; different < 3; ++different) {
     TwoRows method;
-    SkewedRef indexes[2];
+    KeyIndexRef indexes[2];
     bool alike = true;
     method.ready = [&](SequenceState& sequence, Ops& ops, std::size_t row) {
-      SkewRequest request{.columns = 8, .unit = 32, .most = 1};
+      KeyIndexRequest request{.columns = 8, .unit = 32, .most = 1};
       if (!alike && row == 1) {
         if (different == 0) request.unit = 1;
         if (different == 1) request.columns = 4;
         if (different == 2) request.scope = Scope::layer;
       }
-      indexes[row] = ops.index_keys(sequence, request);
+      indexes[row] = ops.use<PartialKeyIndexes>().index_keys(sequence, request);
     };
     method.plan = [&](const LayerContext& context, Ops& ops) {
       std::vector<SpeculateRequest> requests;
       for (std::uint32_t row = 0; row < 2; ++row) requests.push_back({context.batch[row], indexes[row], 1, 4});
-      const SpeculatedRef fetched = ops.fetch_speculated(context, ops.layer_query(context), requests);
+      const SpeculatedKv fetched = ops.use<PartialKeyIndexes>().fetch(context, ops.layer_query(context), requests);
       AttendPlan plan;
       for (std::uint32_t row = 0; row < 2; ++row) {
         plan.items.push_back({.row = row, .kv = fetched.fetched[row]});

@@ -1,5 +1,5 @@
 // The parts of Ops that keep a cache rank (AsyncSpade section 4.1): a sequence's rank, its latest queries, and what
-// each selection comes to. cache_rank_places.cc carries the selections out.
+// each selection comes to. places.cc carries the selections out.
 #include <algorithm>
 #include <utility>
 
@@ -7,12 +7,12 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/distributed/remote_rank.h"
-#include "engine/runtime/cache_rank_work.h"
+#include "engine/mechanisms/cache_rank/work.h"
 
 namespace tandem {
 
-Packed EngineOps::kv_of(RankRef ref, std::uint32_t layer) {
-  const CacheRank& rank = stores_.ranks.get(ref.id);
+Packed CacheRanks::selected(RankRef ref, std::uint32_t layer) {
+  const CacheRank& rank = kept_.get(ref.id);
   TANDEM_CHECK(rank.tokens[layer] > 0, "nothing was selected for layer {}", layer);
   Packed kv;
   kv.sequence = rank.sequence;
@@ -23,7 +23,7 @@ Packed EngineOps::kv_of(RankRef ref, std::uint32_t layer) {
   return kv;
 }
 
-RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& request) {
+RankRef CacheRanks::open(SequenceState& sequence, const RankRequest& request) {
   if (request.place == RankPlace::peer && !device_.has_peer()) {
     throw_input_error(
         "A cache rank on a peer device was asked for (place=peer), and {} has none: take a hardware profile with a "
@@ -35,28 +35,28 @@ RankRef EngineOps::open_cache_rank(SequenceState& sequence, const RankRequest& r
                                    std::max(request.most, 1u));
   if (request.place == RankPlace::peer && !device_.shapes_only()) {
     if (remote_ == nullptr) {
-      if (peer_ == nullptr) {
+      if (parts_.peer == nullptr) {
         rank_thread_ = std::make_shared<RankThread>();
-        peer_ = rank_thread_->link();
+        parts_.peer = rank_thread_->link();
       }
       const ModelShape& model = attention_.shape();
       const RankModel agreed{model.layers,   model.q_heads,
                              model.kv_heads, {model.group(), model.head_dim, shape.type},
                              kPageTokens,    attention_.rope_table()};
-      remote_ = std::make_shared<RemoteRank>(peer_, agreed, peer_patience_);
+      remote_ = std::make_shared<RemoteRank>(parts_.peer, agreed, parts_.peer_patience);
     }
     rank.remote_state =  // by whichever lane's thread drops the last copy
         std::shared_ptr<void>(nullptr, [remote = remote_, id = sequence.id](void*) { remote->forget(id); });
   }
-  return {stores_.ranks.add(std::move(rank))};
+  return {kept_.add(std::move(rank))};
 }
 
-void EngineOps::renew_cache_rank(SequenceState&, RankRef ref, std::uint32_t most) {
-  CacheRank& rank = stores_.ranks.get(ref.id);
+void CacheRanks::renew(RankRef ref, std::uint32_t most) {
+  CacheRank& rank = kept_.get(ref.id);
   make_selection_room(device_, rank, std::max(most, 1u));
 }
 
-void EngineOps::keep_queries(const LayerContext& context, std::span<const RankRef> ranks) {
+void CacheRanks::keep_queries(const LayerContext& context, std::span<const RankRef> ranks) {
   const std::uint32_t layer = context.layer;
   const std::size_t width = std::size_t{context.shape.q_heads} * context.shape.head_dim;
   const QueryRef query = attention_.layer_query(context);
@@ -70,7 +70,7 @@ void EngineOps::keep_queries(const LayerContext& context, std::span<const RankRe
   std::vector<DeviceBuffer> recent;
   recent.reserve(ranks.size());
   for (std::uint32_t row = 0; row < ranks.size(); ++row) {
-    const CacheRank& rank = stores_.ranks.get(ranks[row].id);
+    const CacheRank& rank = kept_.get(ranks[row].id);
     op.access.insert(op.access.end(), {values.reads(row, row + 1), rank.recent.writes(layer, layer + 1)});
     wait_for(op.after, rank.left[layer]);
     recent.push_back(rank.recent);
@@ -83,29 +83,29 @@ void EngineOps::keep_queries(const LayerContext& context, std::span<const RankRe
     const std::size_t bytes = width * sizeof(float);
     CopyList list;
     for (std::size_t row = 0; row < ranks.size(); ++row)
-      list.between(ctx.write<float>(stores_.ranks.get(ranks[row].id).recent), ctx.read<float>(values))
+      list.between(ctx.write<float>(kept_.get(ranks[row].id).recent), ctx.read<float>(values))
           .add(layer * bytes, row * bytes, bytes);
     list.copy(CopyWay::within_device, ctx.stream());
   };
   const Event done = ask(LaneKind::device_compute, std::move(op));
-  for (const RankRef& ref : ranks) stores_.ranks.get(ref.id).kept[layer] = done;
+  for (const RankRef& ref : ranks) kept_.get(ref.id).kept[layer] = done;
 }
 
-EngineOps::RankWork EngineOps::rank_work(Range layers, const AheadRequest& request, bool of_prompt) {
+CacheRanks::Selection CacheRanks::work_of(Range layers, const AheadRequest& request, bool of_prompt) {
   const SequenceState& sequence = *request.sequence;
-  CacheRank& rank = stores_.ranks.get(request.rank.id);
+  CacheRank& rank = kept_.get(request.rank.id);
   const std::uint32_t tokens = sequence.tokens, room = rank.rule.room(), first = layers.begin;
   TANDEM_CHECK(request.end % kPageTokens == 0 && request.end <= tokens && request.tokens <= request.end &&
                    request.tokens <= rank.most && request.end >= rank.sent[first],
                "a selection of {} of {} tokens, room for {}", request.tokens, request.end, rank.most);
-  RankWork work;
+  Selection work;
   work.end = request.end;
   work.keep = request.tokens;
   if (of_prompt && rank.next[first] == tokens) {  // a decode goes on: the window has all queries
     work.from = rank.recent;
     work.positions = {tokens, tokens};
   } else if (of_prompt) {
-    const PromptQueries& queries = queries_.at(sequence.id);
+    const PromptQueries& queries = parts_.queries_of(sequence.id);
     TANDEM_CHECK(tokens == 0 || queries.kept >= room, "{} prompt queries are kept, a window has {}", queries.kept,
                  room);
     work.from = queries.values;
@@ -133,18 +133,18 @@ EngineOps::RankWork EngineOps::rank_work(Range layers, const AheadRequest& reque
   return work;
 }
 
-void EngineOps::select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) {
-  auto work = std::make_shared<std::vector<RankWork>>();
+void CacheRanks::select_ahead(Range layers, std::span<const AheadRequest> requests, bool of_prompt) {
+  auto work = std::make_shared<std::vector<Selection>>();
   work->reserve(requests.size());
   std::vector<RankRef> refs;
   for (const AheadRequest& request : requests) {
-    RankWork w = rank_work(layers, request, of_prompt);
+    Selection w = work_of(layers, request, of_prompt);
     if (w.pushed() == 0 && w.keep == 0) continue;
     work->push_back(std::move(w));
     refs.push_back(request.rank);
   }
   if (work->empty()) return;
-  if (const std::size_t bytes = stores_.ranks.peer_bytes(); bytes > device_.peer_memory()) {
+  if (const std::size_t bytes = kept_.peer_bytes(); bytes > device_.peer_memory()) {
     throw_input_error(
         "The cache rank's device is full: KV, query windows and selections take {:.2f} GB, and it has {:.2f} GB like "
         "the device itself ({}). Lower --batch or the lengths, or take place=host.",
@@ -155,7 +155,7 @@ void EngineOps::select_ahead(Range layers, std::span<const AheadRequest> request
                     : place == RankPlace::host ? select_on_host(layers, work)
                                                : select_on_peer(layers, work);
   for (const RankRef& ref : refs) {
-    CacheRank& rank = stores_.ranks.get(ref.id);
+    CacheRank& rank = kept_.get(ref.id);
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
       if (!of_prompt) rank.left[layer] = sent.left;
       rank.arrived[layer] = sent.arrived;

@@ -10,7 +10,7 @@
 #include "engine/distributed/remote_rank.h"
 #include "engine/kernels/ahead_selection.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/runtime/cache_rank_work.h"
+#include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/selection.h"
 
@@ -26,7 +26,7 @@ Op transfer_op(const char* name, Range layers) {
   return op;
 }
 
-Op choice_op(Range layers, const auto& work /*RankWork*/, std::size_t score_floats) {
+Op choice_op(Range layers, const auto& work /*Selection*/, std::size_t score_floats) {
   Op op;
   op.name = "select ahead";
   op.cause = Cause::selection;
@@ -54,10 +54,10 @@ Op choice_op(Range layers, const auto& work /*RankWork*/, std::size_t score_floa
 }  // namespace
 
 /// Into the windows of the pack's layers, from the device or from what arrived on the host.
-void EngineOps::push_queries(BodyContext& ctx, Range layers, const std::vector<RankWork>& work, bool inbox) const {
+void CacheRanks::push_queries(BodyContext& ctx, Range layers, const std::vector<Selection>& work, bool inbox) const {
   const auto count = layers.end - layers.begin;
   pool_.parallel_for(work.size() * count, [&](std::size_t task) {
-    const RankWork& w = work[task / count];
+    const Selection& w = work[task / count];
     const CacheRank& rank = w.rank;
     const auto layer = layers.begin + static_cast<std::uint32_t>(task % count);
     if (w.pushed() == 0) return;
@@ -71,11 +71,11 @@ void EngineOps::push_queries(BodyContext& ctx, Range layers, const std::vector<R
 }
 
 /// From pages where the rank is, to where its selections leave from.
-void EngineOps::choose_ahead(BodyContext& ctx, Range layers, const std::vector<RankWork>& work) const {
+void CacheRanks::choose_ahead(BodyContext& ctx, Range layers, const std::vector<Selection>& work) const {
   const ModelShape& shape = attention_.shape();
   const std::size_t tasks = std::size_t{layers.end - layers.begin} * shape.kv_heads;
   pool_.parallel_for(work.size() * tasks, [&](std::size_t task) {
-    const RankWork& w = work[task / tasks];
+    const Selection& w = work[task / tasks];
     if (w.keep == 0) return;
     const CacheRank& rank = w.rank;
     const auto pack_layer = static_cast<std::uint32_t>(task % tasks / shape.kv_heads);
@@ -96,9 +96,9 @@ void EngineOps::choose_ahead(BodyContext& ctx, Range layers, const std::vector<R
   });
 }
 
-EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
+CacheRanks::Sent CacheRanks::select_here(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   Op op = choice_op(layers, *work, attention_.score_floats());
-  for (RankWork& w : *work) {
+  for (Selection& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(op.after, rank.kept[layers.end - 1]);
     if (w.pushed() > 0) op.access.push_back(w.from.reads(layers.begin, layers.end));
@@ -125,14 +125,14 @@ EngineOps::Sent EngineOps::select_here(Range layers, const std::shared_ptr<std::
   return {done, done};
 }
 
-EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
+CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   const Range heads{0, kv_.shape().kv_heads};
   Op out = transfer_op("queries to cache rank", layers);
   Op choice = choice_op(layers, *work, attention_.score_floats());
   Op back = transfer_op("selection to device", layers);
   out.cost.pieces = back.cost.pieces = 0;
   std::vector<SlotCopy> copies;
-  for (RankWork& w : *work) {
+  for (Selection& w : *work) {
     const CacheRank& rank = w.rank;
     const auto count = layers.end - layers.begin;
     wait_for(out.after, rank.kept[layers.end - 1]);
@@ -174,7 +174,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
     out.cost.pieces += queries.count() + pages_sent.count();
   }
   out.body = [this, layers, work, copies](BodyContext& ctx) {
-    for (const RankWork& w : *work) {
+    for (const Selection& w : *work) {
       const CacheRank& rank = w.rank;
       for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
         for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
@@ -195,7 +195,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
     choose_ahead(ctx, layers, *work);
   };
   back.body = [layers, work](BodyContext& ctx) {
-    for (const RankWork& w : *work) {
+    for (const Selection& w : *work) {
       if (w.keep == 0) continue;
       const std::size_t at = w.rank.packed_offset(layers.begin, 0), end = w.rank.packed_offset(layers.end, 0);
       std::memcpy(ctx.write<char>(w.rank.packed) + at, ctx.read<char>(w.rank.outbox) + at, end - at);
@@ -203,7 +203,7 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
   };
   back.launch = [&](LaunchContext& ctx) { launch_answer(ctx, layers, *work); };
   const Event left = ask(LaneKind::d2h, std::move(out));
-  for (const RankWork& w : *work) {
+  for (const Selection& w : *work) {
     for (std::uint32_t layer = layers.begin; layer < layers.end && w.sent.begin < w.sent.end; ++layer) {
       kv_.set_filled(w.rank.sequence, layer, w.sent, Tier::host, left);
       kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, left);
@@ -216,13 +216,13 @@ EngineOps::Sent EngineOps::select_on_host(Range layers, const std::shared_ptr<st
   return {left, ask(LaneKind::recall, std::move(back))};
 }
 
-EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<std::vector<RankWork>>& work) {
+CacheRanks::Sent CacheRanks::select_on_peer(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   const KvShape& shape = kv_.shape();
   Op out = transfer_op("message to peer", layers);
   Op choice = choice_op(layers, *work, attention_.score_floats());
   Op back = transfer_op("selection from peer", layers);
   const std::uint32_t count = layers.end - layers.begin;
-  for (RankWork& w : *work) {
+  for (Selection& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(out.after, rank.kept[layers.end - 1]);
     wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
@@ -250,7 +250,7 @@ EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<st
     std::vector<Message> data;
     rows.reserve(work->size());
     data.reserve(work->size());
-    for (const RankWork& w : *work) {
+    for (const Selection& w : *work) {
       const CacheRank& rank = w.rank;
       rows.push_back(
           {rank.sequence, rank.rule, w.positions.begin, w.pushed(), w.known, w.sent.begin, w.sent.end, w.keep});
@@ -271,13 +271,13 @@ EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<st
     const Message answer = remote->receive();
     const std::byte* from = answer.data();
     std::size_t expected = 0;
-    for (const RankWork& w : *work) expected += (layers.end - layers.begin) * w.packed_bytes();
+    for (const Selection& w : *work) expected += (layers.end - layers.begin) * w.packed_bytes();
     if (answer.size() != expected) {
       throw_run_error(
           "The cache rank answered with {} bytes where {} were expected: both ranks must run the same program.",
           answer.size(), expected);
     }
-    for (const RankWork& w : *work) {
+    for (const Selection& w : *work) {
       const CacheRank& rank = w.rank;
       const std::size_t half = w.keep * rank.shape.vector_bytes();
       for (std::uint32_t layer = layers.begin; layer < layers.end && w.keep > 0; ++layer) {
@@ -290,7 +290,7 @@ EngineOps::Sent EngineOps::select_on_peer(Range layers, const std::shared_ptr<st
     }
   };
   const Event left = ask(LaneKind::to_peer, std::move(out));
-  for (const RankWork& w : *work) {
+  for (const Selection& w : *work) {
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer)
       kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, left);
   }

@@ -10,18 +10,19 @@
 
 #include "engine/device/device.h"
 #include "engine/kv/kv_store.h"
+#include "engine/runtime/companion.h"
+#include "engine/runtime/weights.h"
 
 namespace tandem {
 
-struct AttentionAverage {
+struct AttentionAverage final : Companion {
   static constexpr const char* kName = "average";
   SequenceId sequence = 0;
   std::uint32_t layers = 0, q_heads = 0;
-  std::uint32_t ring = 0;      // tokens, whole pages
-  std::uint32_t capacity = 0;  // tokens
-  float share = 0;             // of a step's weight in the average (alpha)
+  std::uint32_t ring = 0;  // tokens, whole pages
+  float share = 0;         // of a step's weight in the average (alpha)
   DeviceBuffer window;
-  HostBuffer left;
+  HostWeights left;
   std::vector<Event> copied;   // [layer][ring / 16]: the copy that last read this page of the ring
   std::vector<Event> updated;  // [layer]: the operation that last changed the window
   std::vector<Event> moved;    // [layer]: the copy that brought what a prompt left before its window
@@ -29,10 +30,7 @@ struct AttentionAverage {
   std::size_t window_offset(std::uint32_t layer, std::uint32_t head) const {  // in floats
     return (std::size_t{layer} * q_heads + head) * ring;
   }
-  std::size_t left_offset(std::uint32_t layer, std::uint32_t head) const {
-    return (std::size_t{layer} * q_heads + head) * capacity;
-  }
-  std::size_t bytes(Tier tier) const { return tier == Tier::device ? window.bytes() : left.bytes(); }
+  std::size_t bytes(Tier tier) const { return tier == Tier::device ? window.bytes() : left.values.bytes(); }
 
   /// Runs of tokens that are adjacent in the ring: at most two.
   template <class Call>
@@ -52,14 +50,14 @@ struct AttentionAverage {
       out.push_back(access);
     });
   }
-  Access left_access(std::uint32_t layer, Range tokens, bool write) const {
-    Access access = write ? left.writes(tokens.begin, tokens.end) : left.reads(tokens.begin, tokens.end);
-    access.extent.layer = layer;
-    return access;
-  }
   Event& copied_page(std::uint32_t layer, std::uint32_t token) {
     return copied[std::size_t{layer} * (ring / kPageTokens) + token % ring / kPageTokens];
   }
+
+  void declare_move(std::uint32_t layer, Range tokens, Op& op) override;
+  void move(BodyContext& ctx, std::uint32_t layer, Range tokens) const override;
+  void launch_move(LaunchContext& ctx, std::uint32_t layer, Range tokens, CopyList& list) const override;
+  void moved_by(std::uint32_t layer, Range tokens, Event done) override;
 };
 
 /// Without any averages yet. `window_tokens`: most tokens of a window.
@@ -70,10 +68,10 @@ inline AttentionAverage make_average(Device& device, SequenceId sequence, std::u
   average.layers = layers;
   average.q_heads = q_heads;
   average.ring = (blocks_for(window_tokens) + 1) * kPageTokens;  // a window may begin inside a page
-  average.capacity = capacity;
   const std::size_t lists = std::size_t{layers} * q_heads;
   average.window = device.allocate_device(lists * average.ring * sizeof(float), "averages");
-  average.left = device.allocate_host(lists * capacity * sizeof(float), "averages of moved tokens");
+  average.left = {device.allocate_host(lists * capacity * sizeof(float), "averages of moved tokens"), q_heads,
+                  capacity};
   average.copied.resize(std::size_t{layers} * average.ring / kPageTokens);
   average.updated.resize(layers);
   average.moved.resize(layers);

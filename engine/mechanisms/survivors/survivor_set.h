@@ -12,11 +12,12 @@
 
 #include "engine/device/device.h"
 #include "engine/kv/kv_store.h"
+#include "engine/runtime/weights.h"
 
 namespace tandem {
 
-struct HeavySet {
-  static constexpr const char* kName = "heavy set";
+struct SurvivorSet final : OlderTokens {
+  static constexpr const char* kName = "set of survivors";
   SequenceId sequence = 0;
   KvShape shape;
   std::uint32_t room = 0;           // tokens
@@ -35,11 +36,32 @@ struct HeavySet {
     return (std::size_t{layer} * shape.kv_heads + kv_head) * 2 * half_bytes();
   }
   /// K, V, mass and position of a token of one KV head.
-  std::size_t token_bytes() const { return 2 * shape.vector_bytes() + sizeof(float) + sizeof(std::uint32_t); }
+  std::size_t token_bytes() const override { return 2 * shape.vector_bytes() + sizeof(float) + sizeof(std::uint32_t); }
   /// All of a layer.
   void append_access(std::uint32_t layer, bool write, std::vector<Access>& out) const {
     for (const DeviceBuffer* buffer : {&kv, &mass, &positions})
       out.push_back(write ? buffer->writes(layer, layer + 1) : buffer->reads(layer, layer + 1));
+  }
+
+  void begin_prompt(Device& device, Range tokens) override {
+    arriving_tokens = tokens;
+    arriving =
+        device.allocate_device(std::size_t{shape.layers} * shape.kv_heads * (tokens.end - tokens.begin) * sizeof(float),
+                               "append: attention mass");
+  }
+  std::uint32_t count(std::uint32_t layer) const override { return held[layer]; }
+  void append_prompt_access(std::uint32_t layer, std::vector<Access>& out) const override {
+    append_access(layer, true, out);
+    out.push_back(arriving.writes(layer, layer + 1));
+  }
+  KvSpan span(const BodyContext& ctx, std::uint32_t layer, std::uint32_t kv_head) const override {
+    const char* const k = ctx.read<char>(kv) + kv_offset(layer, kv_head);
+    return {k, k + half_bytes(), held[layer], ~0u};
+  }
+  Mass mass_of(const BodyContext& ctx, std::uint32_t layer, std::uint32_t kv_head) const override {
+    const std::size_t tokens = arriving_tokens.end - arriving_tokens.begin;
+    return {ctx.write<float>(mass) + list(layer, kv_head),
+            ctx.write<float>(arriving) + (std::size_t{layer} * shape.kv_heads + kv_head) * tokens};
   }
   std::size_t bytes(Tier tier) const {
     return tier == Tier::host ? 0 : kv.bytes() + mass.bytes() + positions.bytes() + arriving.bytes();
@@ -47,9 +69,9 @@ struct HeavySet {
 };
 
 /// Empty.
-inline HeavySet make_heavy_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t room,
-                               std::uint32_t window) {
-  HeavySet set;
+inline SurvivorSet make_survivor_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t room,
+                                     std::uint32_t window) {
+  SurvivorSet set;
   set.sequence = sequence;
   set.shape = shape;
   set.room = room;

@@ -4,15 +4,15 @@
 
 #include "engine/device/launch_context.h"
 #include "engine/kernels/fetch_list.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/mechanisms/partial_key_index/partial_key_indexes.h"
+#include "engine/mechanisms/partial_key_index/work.h"
 #include "engine/runtime/listed_fetch.h"
-#include "engine/runtime/speculation_work.h"
 
 namespace tandem {
 
 /// What the KV heads chose, from host memory to where it is attended.
-void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint32_t layer,
-                           const std::vector<std::uint32_t>& pages) const {
+void PartialKeyIndexes::move_units(BodyContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
+                                   const std::vector<std::uint32_t>& pages) const {
   const KvShape& shape = kv_.shape();
   const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
   const std::size_t bytes = piece * shape.vector_bytes();
@@ -31,7 +31,7 @@ void EngineOps::move_units(BodyContext& ctx, const SkewedIndex& index, std::uint
 
 namespace {
 
-Packed fetched_units(const SkewedIndex& index, std::uint32_t layer) {
+Packed fetched_units(const PartialKeyIndex& index, std::uint32_t layer) {
   const std::uint32_t half = index.half(layer);
   Packed kv;
   kv.sequence = index.sequence;
@@ -44,10 +44,10 @@ Packed fetched_units(const SkewedIndex& index, std::uint32_t layer) {
 
 }  // namespace
 
-SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const QueryRef& query,
-                                          std::span<const SpeculateRequest> requests) {
+SpeculatedKv PartialKeyIndexes::fetch(const LayerContext& context, const QueryRef& query,
+                                      std::span<const SpeculateRequest> requests) {
   const std::uint32_t layer = query.layer;
-  SpeculatedRef speculated{layer, {}, {}};
+  SpeculatedKv speculated{layer, {}, {}};
   Op op;
   op.name = "fetch speculated kv";
   op.kind = Kind::copy;
@@ -61,7 +61,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
   rows.reserve(requests.size());
   std::size_t most = 0;  // bytes of a row
   for (const SpeculateRequest& request : requests) {
-    const SkewedIndex& index = stores_.skewed.get(request.index.id);
+    const PartialKeyIndex& index = kept_.get(request.index.id);
     SpeculatedRow row{index, {}};
     const Range pages{0, index.tokens[layer] / kPageTokens};
     row.pages = index.host_pages->of(kv_, request.sequence->id, layer, pages);
@@ -83,7 +83,7 @@ SpeculatedRef EngineOps::fetch_speculated(const LayerContext& context, const Que
     const KvShape& s = kv_.shape();
     const std::size_t vector_bytes = s.vector_bytes();
     for (const SpeculatedRow& r : rows) {
-      const SkewedIndex& index = r.index;
+      const PartialKeyIndex& index = r.index;
       for (std::uint32_t g = 0; g < s.kv_heads; ++g) {
         const std::uint32_t* list = ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, g);
         cost.h2d += std::uint64_t{list[0]} * index.unit * 2 * vector_bytes;

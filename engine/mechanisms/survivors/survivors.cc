@@ -1,5 +1,5 @@
-// Attention mass and the tokens that it keeps on the device (H2O, Zhang et al. 2023, section 4): the choice when a
-// prompt is there, and in every step the update after the attention.
+#include "engine/mechanisms/survivors/survivors.h"
+
 #include <algorithm>
 #include <optional>
 
@@ -7,7 +7,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/heavy.h"
-#include "engine/runtime/heavy_work.h"
+#include "engine/mechanisms/survivors/work.h"
 
 namespace tandem {
 namespace {
@@ -36,27 +36,28 @@ std::vector<float> weigh_by_latest(ThreadPool& pool, const float* query, const M
 
 }  // namespace
 
-HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> ref, const HeavyRequest& request) {
+SurvivorsRef Survivors::keep(SequenceState& sequence, std::optional<SurvivorsRef> ref,
+                             const SurvivorsRequest& request) {
   const KvShape& shape = kv_.shape();
   const std::uint32_t tokens = sequence.tokens, room = request.heavy + request.window;
   TANDEM_CHECK(request.window > 0, "the step's own token is in the window");
   if (!ref) {
-    ref = HeavyRef{stores_.heavy.add(tandem::make_heavy_set(device_, sequence.id, shape, 0, 0))};
-    const auto found = sums_.find(sequence.id);
-    TANDEM_CHECK(request.latest || tokens == 0 || (found != sums_.end() && found->second.room > 0),
+    ref = SurvivorsRef{kept_.add(tandem::make_survivor_set(device_, sequence.id, shape, 0, 0))};
+    const auto found = parts_.sums.find(sequence.id);
+    TANDEM_CHECK(request.latest || tokens == 0 || (found != parts_.sums.end() && found->second.room > 0),
                  "sequence {} has no column sums", sequence.id);
-    HeavySet& empty = stores_.heavy.get(ref->id);
+    SurvivorSet& empty = kept_.get(ref->id);
     empty.arriving_tokens = {0, tokens};
     if (tokens > 0 && !request.latest) empty.arriving = found->second.values;
   }
-  const HeavySet old = stores_.heavy.get(ref->id);
-  HeavySet& set = stores_.heavy.get(ref->id);
-  set = make_heavy_set(device_, sequence.id, shape, room, request.window);
+  const SurvivorSet old = kept_.get(ref->id);
+  SurvivorSet& set = kept_.get(ref->id);
+  set = make_survivor_set(device_, sequence.id, shape, room, request.window);
   set.latest = request.latest;
   const Range arriving = old.arriving_tokens;
   const std::uint32_t stride = arriving_stride(old), added = arriving.end - arriving.begin;
   // Where nothing arrives there is only more room: masses stay, and no prompt's query is asked.
-  const PromptQueries queries = request.latest && added > 0 ? queries_.at(sequence.id) : PromptQueries{};
+  const PromptQueries queries = request.latest && added > 0 ? parts_.queries_of(sequence.id) : PromptQueries{};
   TANDEM_CHECK(!request.latest || added == 0 || queries.kept > 0, "sequence {} has no prompt queries", sequence.id);
   const std::uint32_t window_begin = tokens - std::min(request.window, tokens);
   const Range blocks{arriving.begin / kPageTokens, blocks_for(arriving.end)};
@@ -80,7 +81,7 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
       op.access.push_back(old.arriving.reads(layer, layer + 1));
     }
     kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
-    HeavyWork work{old, set, layer, held, arriving, stride, window_begin, {}, queries, tokens - 1};
+    Competition work{old, set, layer, held, arriving, stride, window_begin, {}, queries, tokens - 1};
     kv_.append_slots(sequence.id, layer, blocks, Tier::device, work.slots);
     op.launch = [&](LaunchContext& ctx) { launch_competition(ctx, work); };
     op.body = [this, work](BodyContext& ctx) { compete(ctx, work); };
@@ -89,19 +90,20 @@ HeavyRef EngineOps::keep_heavy(SequenceState& sequence, std::optional<HeavyRef> 
   return *ref;
 }
 
-Packed EngineOps::kv_of(HeavyRef survivors, std::uint32_t layer) {
-  const HeavySet& set = stores_.heavy.get(survivors.id);
+void Survivors::plan(const LayerContext& context, const SequenceState& sequence, SurvivorsRef ref, AttendPlan& plan) {
+  const SurvivorSet& set = kept_.get(ref.id);
   Packed kv;
   kv.sequence = set.sequence;
-  kv.memory = {TierBuffer(set.kv), set.kv_offset(layer, 0), 2 * set.half_bytes(), 0, set.room};
-  kv.tokens = set.held[layer];
-  set.append_access(layer, false, kv.access);
-  return kv;
+  kv.memory = {TierBuffer(set.kv), set.kv_offset(context.layer, 0), 2 * set.half_bytes(), 0, set.room};
+  kv.tokens = set.held[context.layer];
+  set.append_access(context.layer, false, kv.access);
+  plan.items.push_back({.row = sequence.row, .kv = Ranges{{sequence.tokens - 1, sequence.tokens}}});
+  plan.items.push_back({.row = sequence.row, .kv = std::move(kv), .weights = WeightsTo{this, ref.id}});
 }
 
-void EngineOps::compete(BodyContext& ctx, const HeavyWork& work) const {
+void Survivors::compete(BodyContext& ctx, const Competition& work) const {
   const KvShape& s = kv_.shape();
-  const HeavySet& old = work.old;
+  const SurvivorSet& old = work.old;
   const std::uint32_t layer = work.layer, held = work.held;
   const Range arriving = work.arriving;
   const std::size_t bytes = s.vector_bytes();
@@ -130,8 +132,8 @@ void EngineOps::compete(BodyContext& ctx, const HeavyWork& work) const {
 }
 
 /// Of one KV head, without the slots; by the masses that are there.
-HeavyCompetition EngineOps::competition(const BodyContext& ctx, const HeavyWork& work, std::uint32_t kv_head) const {
-  const HeavySet &old = work.old, &to = work.to;
+HeavyCompetition Survivors::competition(const BodyContext& ctx, const Competition& work, std::uint32_t kv_head) const {
+  const SurvivorSet &old = work.old, &to = work.to;
   HeavyCompetition one;
   if (work.held > 0) {
     const std::size_t from = old.list(work.layer, kv_head);
@@ -159,30 +161,32 @@ HeavyCompetition EngineOps::competition(const BodyContext& ctx, const HeavyWork&
 }
 
 /// Tokens that the buffer of a new prompt's mass has room for.
-std::uint32_t EngineOps::arriving_stride(const HeavySet& set) const {
+std::uint32_t Survivors::arriving_stride(const SurvivorSet& set) const {
   const std::size_t lists = std::size_t{kv_.shape().layers} * kv_.shape().kv_heads;
   return static_cast<std::uint32_t>(set.arriving.bytes() / sizeof(float) / lists);
 }
 
-void DecodeAttention::submit_heavy(const LayerContext& context, const std::vector<Emitted>& emitted) {
+void Survivors::take_weights(const LayerContext& context, std::span<const EmittedWeights> emitted,
+                             const DeviceBuffer& scores, const DeviceBuffer& lse) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
   Op op;
   op.name = "update heavy hitters";
   op.layer = layer;
-  op.cost.kernels = emitted.front().heavy->latest ? 2 : 1;  // of all heads together what is lightest, then the places
-  op.access = {scores_.reads()};
-  std::vector<HeavyRow> rows;
+  const bool latest = kept_.get(emitted.front().id).latest;
+  op.cost.kernels = latest ? 2 : 1;  // of all heads together what is lightest, then the places
+  op.access = {scores.reads()};
+  std::vector<Row> rows;
   rows.reserve(emitted.size());
-  for (const Emitted& e : emitted) {
-    HeavySet& set = *e.heavy;
-    TANDEM_CHECK(set.latest == emitted.front().heavy->latest, "the rows of a batch compete alike");
+  for (const EmittedWeights& e : emitted) {
+    SurvivorSet& set = kept_.get(e.id);
+    TANDEM_CHECK(set.latest == latest, "the rows of a batch compete alike");
     const SequenceState& sequence = *context.batch[e.row];
     const std::uint32_t position = sequence.tokens - 1, held = set.held[layer];
     rows.push_back(
         {set, e.row, held, position, kv_.slot(sequence.id, layer, position / kPageTokens, Tier::device), e.offset});
     set.append_access(layer, true, op.access);
-    op.access.push_back(device_lse_.reads(e.row, e.row + 1));
+    op.access.push_back(lse.reads(e.row, e.row + 1));
     kv_.append_access(sequence.id, layer, {position / kPageTokens, position / kPageTokens + 1}, Tier::device,
                       Range{0, shape.kv_heads}, false, op.access);
     // Scores in; mass in and out, positions in; the own token from its page to its place.
@@ -192,12 +196,12 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
     op.cost.flops += std::uint64_t{10} * shape.q_heads * (held + 1);
     set.held[layer] = std::min(held + 1, set.room);
   }
-  op.launch = [&](LaunchContext& ctx) { launch_heavy(ctx, shape, layer, rows); };
-  op.body = [this, shape, layer, rows, scores = scores_](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_update(ctx, shape, layer, rows, scores, lse); };
+  op.body = [this, shape, layer, rows, scores, lse](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
     const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
-    const auto step = [&](const HeavyRow& row, std::uint32_t g) {
-      HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(device_lse_));
+    const auto step = [&](const Row& row, std::uint32_t g) {
+      HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(lse));
       one.set_scores(ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1));
       return one;
     };
@@ -209,12 +213,12 @@ void DecodeAttention::submit_heavy(const LayerContext& context, const std::vecto
       return;
     }
     std::vector<HeavyStep> sets(shape.kv_heads);
-    for (const HeavyRow& row : rows) {
+    for (const Row& row : rows) {
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g) sets[g] = step(row, g);
       update_heavy_alike(sets, group, pages);
     }
   };
-  device_.submit(compute_, std::move(op));
+  device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
 }  // namespace tandem

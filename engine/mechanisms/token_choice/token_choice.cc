@@ -1,24 +1,29 @@
-// The parts of Ops that choose single tokens by their exact scores (TOVA, AsyncSpade).
+#include "engine/mechanisms/token_choice/token_choice.h"
+
 #include <algorithm>
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/token_choice.h"
-#include "engine/runtime/engine_ops.h"
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 
-TokenChoiceRef EngineOps::make_token_choice(SequenceState& sequence, std::uint32_t most) {
-  return {stores_.choices.add(tandem::make_token_choice(device_, sequence.id, kv_.shape().kv_heads, most))};
+TokenChoice TokenChoices::room_for(SequenceId sequence, std::uint32_t most) const {
+  const std::size_t entries = kv_.shape().kv_heads * (1 + std::size_t{most});
+  return {sequence, most, device_.allocate_device(entries * sizeof(std::uint32_t), "chosen tokens")};
 }
 
-void EngineOps::renew_token_choice(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) {
-  TokenChoice& held = stores_.choices.get(choice.id);
-  if (held.most != most) held = tandem::make_token_choice(device_, sequence.id, kv_.shape().kv_heads, most);
+TokenChoiceRef TokenChoices::make(SequenceState& sequence, std::uint32_t most) {
+  return {kept_.add(room_for(sequence.id, most))};
 }
 
-std::vector<Tokens> EngineOps::choose_tokens(const LayerContext& context, std::span<const ChooseRequest> requests) {
+void TokenChoices::renew(const SequenceState& sequence, TokenChoiceRef choice, std::uint32_t most) {
+  TokenChoice& held = kept_.get(choice.id);
+  if (held.most != most) held = room_for(sequence.id, most);
+}
+
+std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<const ChooseRequest> requests) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
   struct Row {
@@ -41,7 +46,7 @@ std::vector<Tokens> EngineOps::choose_tokens(const LayerContext& context, std::s
   chosen.reserve(requests.size());
   for (const ChooseRequest& request : requests) {
     const SequenceState& sequence = *request.sequence;
-    Row row{sequence.row, request.end, std::min(request.tokens, request.end), stores_.choices.get(request.choice.id),
+    Row row{sequence.row, request.end, std::min(request.tokens, request.end), kept_.get(request.choice.id),
             sequence.id,  {}};
     TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
                  row.keep, row.end, row.choice.most);

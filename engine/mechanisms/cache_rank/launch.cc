@@ -6,7 +6,7 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/ahead_selection.h"
-#include "engine/runtime/cache_rank_work.h"
+#include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {
@@ -19,15 +19,15 @@ DeviceRope device_rope(LaunchContext& ctx, const PredictionRule& rule, const Rop
 
 }  // namespace
 
-void EngineOps::launch_pushes(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) const {
+void CacheRanks::launch_pushes(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const {
   const PredictionRule& rule = work.front().rank.rule;
   const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
   std::uint32_t most = 0;
-  for (const RankWork& w : work) most = std::max(most, w.pushed());
+  for (const Selection& w : work) most = std::max(most, w.pushed());
   // One after another: of a prompt, several queries go into each window.
   for (std::uint32_t i = 0; i < most; ++i) {
     std::vector<QueryPush> pushes;
-    for (const RankWork& w : work) {
+    for (const Selection& w : work) {
       if (i >= w.pushed()) continue;
       const CacheRank& rank = w.rank;
       const std::uint32_t position = w.positions.begin + i;
@@ -42,9 +42,9 @@ void EngineOps::launch_pushes(LaunchContext& ctx, Range layers, const std::vecto
   }
 }
 
-void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) const {
+void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const {
   struct Row {
-    const RankWork* work = nullptr;
+    const Selection* work = nullptr;
     std::uint32_t layer = 0;
     const std::vector<std::uint32_t>* slots = nullptr;
   };
@@ -53,7 +53,7 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
   std::vector<Row> all;
   std::size_t pages = 1;
   for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (const RankWork& w : work) {
+    for (const Selection& w : work) {
       if (w.keep == 0) continue;
       all.push_back({&w, layer, &w.at[layer - layers.begin]});
       pages = std::max(pages, all.back().slots->size());
@@ -109,10 +109,10 @@ void EngineOps::launch_choice(LaunchContext& ctx, Range layers, const std::vecto
 }
 
 /// Queries and pages to the host's memory, where its rank is.
-void EngineOps::launch_message(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work,
-                               std::span<const SlotCopy> copies) const {
+void CacheRanks::launch_message(LaunchContext& ctx, Range layers, const std::vector<Selection>& work,
+                                std::span<const SlotCopy> copies) const {
   CopyList list;
-  for (const RankWork& w : work) {
+  for (const Selection& w : work) {
     const CacheRank& rank = w.rank;
     const std::size_t bytes = rank.width() * sizeof(float);
     CopyList::Between queries = list.between(ctx.write<float>(rank.inbox), ctx.read<float>(w.from));
@@ -131,9 +131,9 @@ void EngineOps::launch_message(LaunchContext& ctx, Range layers, const std::vect
 }
 
 /// What the host's rank chose to the device.
-void EngineOps::launch_answer(LaunchContext& ctx, Range layers, const std::vector<RankWork>& work) {
+void CacheRanks::launch_answer(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) {
   CopyList list;
-  for (const RankWork& w : work) {
+  for (const Selection& w : work) {
     const CacheRank& rank = w.rank;
     if (w.keep == 0) continue;
     const std::size_t bytes = w.keep * rank.shape.vector_bytes();

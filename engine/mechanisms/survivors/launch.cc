@@ -1,4 +1,4 @@
-// Heavy hitters on a GPU: the twins of the bodies in heavy_ops.cc.
+// Heavy hitters on a GPU: the twins of the bodies in survivors.cc.
 #include <algorithm>
 #include <vector>
 
@@ -6,13 +6,13 @@
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/heavy.h"
 #include "engine/kernels/paged_attention.h"
-#include "engine/runtime/heavy_work.h"
+#include "engine/mechanisms/survivors/work.h"
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 
 /// [arriving] the weights of the prompt's latest query, summed over all heads.
-const float* EngineOps::launch_latest_weights(LaunchContext& ctx, const HeavyWork& work,
+const float* Survivors::launch_latest_weights(LaunchContext& ctx, const Competition& work,
                                               const std::uint32_t* slots) const {
   const ModelShape& shape = attention_.shape();
   const std::uint32_t tokens = work.added(), pages = blocks_for(tokens);
@@ -34,7 +34,7 @@ const float* EngineOps::launch_latest_weights(LaunchContext& ctx, const HeavyWor
   return weights;
 }
 
-void EngineOps::launch_competition(LaunchContext& ctx, const HeavyWork& work) const {
+void Survivors::launch_competition(LaunchContext& ctx, const Competition& work) const {
   const KvShape& shape = kv_.shape();
   const auto* const slots = ctx.upload(work.slots);
   const float* const latest = work.by_latest() ? launch_latest_weights(ctx, work, slots) : nullptr;
@@ -54,19 +54,20 @@ void EngineOps::launch_competition(LaunchContext& ctx, const HeavyWork& work) co
 }
 
 /// Scores: [rows][Hq][16] of the own tokens' pages, then [rows][Hq] of all places, whole pages of the fullest set.
-void DecodeAttention::launch_heavy(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                   const std::vector<HeavyRow>& rows) const {
+void Survivors::launch_update(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                              const std::vector<Row>& rows, const DeviceBuffer& scores_of_rows,
+                              const DeviceBuffer& lse) const {
   const std::uint32_t group = shape.group();
   std::uint32_t most = 0;
-  for (const HeavyRow& row : rows) most = std::max(most, row.held);
+  for (const Row& row : rows) most = std::max(most, row.held);
   const std::size_t stride = std::size_t{blocks_for(most)} * kPageTokens,
                     own_scores = rows.size() * shape.q_heads * kPageTokens;
-  const auto* const scores = ctx.read<float>(scores_);
+  const auto* const scores = ctx.read<float>(scores_of_rows);
   std::vector<HeavyStep> steps;
-  for (const HeavyRow& row : rows) {
+  for (const Row& row : rows) {
     for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
       const std::size_t head = std::size_t{row.row} * shape.q_heads + g * group;
-      HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(device_lse_));
+      HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(lse));
       one.own = scores + head * kPageTokens + row.position % kPageTokens;
       one.own_stride = kPageTokens;
       one.scores = scores + own_scores + head * stride;

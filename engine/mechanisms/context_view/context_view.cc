@@ -1,4 +1,5 @@
-// The part of Ops that shows a prefilled context to a method's own statistics.
+#include "engine/mechanisms/context_view/context_view.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -8,7 +9,6 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/convert.h"
-#include "engine/runtime/engine_ops.h"
 
 namespace tandem {
 namespace {
@@ -19,8 +19,8 @@ struct ContextLayer {
   std::vector<std::uint32_t> slots;  // of its pages
 };
 
-void show(const KvStore& kv, const ContextLayer& context, const char* pages, const float* query,
-          const ContextRequest& request) {
+void show_layer(const KvStore& kv, const ContextLayer& context, const char* pages, const float* query,
+                const ContextRequest& request) {
   const KvShape& shape = kv.shape();
   const std::size_t dim = shape.head_dim;
   std::vector<std::vector<float>> rows(std::size_t{2} * shape.kv_heads, std::vector<float>(context.tokens * dim));
@@ -47,12 +47,10 @@ void show(const KvStore& kv, const ContextLayer& context, const char* pages, con
 }  // namespace
 
 /// On a GPU a thread of the host looks at a copy of the layer, one layer at a time in the same memory.
-void EngineOps::read_context(SequenceState& sequence, const ContextRequest& request) {
+void ContextViews::show(SequenceState& sequence, const ContextRequest& request) {
   const ModelShape shape = attention_.shape();
   const KvShape& kv = kv_.shape();
-  const auto found = queries_.find(sequence.id);
-  TANDEM_CHECK(found != queries_.end() && found->second.kept > 0, "sequence {} has no prompt queries", sequence.id);
-  const PromptQueries queries = found->second;
+  const PromptQueries queries = parts_.queries_of(sequence.id);
   const std::uint32_t tokens = sequence.tokens;
   const Range pages{0, blocks_for(tokens)};
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
@@ -79,7 +77,7 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
     if (!device_.launches()) {
       op.body = [this, context = std::move(context), queries, query, request](BodyContext& ctx) {
         if (!request.read) return;
-        show(kv_, context, ctx.read<char>(kv_.device_buffer()), ctx.read<float>(queries.values) + query, request);
+        show_layer(kv_, context, ctx.read<char>(kv_.device_buffer()), ctx.read<float>(queries.values) + query, request);
       };
       ask(LaneKind::device_compute, std::move(op));
       continue;
@@ -107,7 +105,7 @@ void EngineOps::read_context(SequenceState& sequence, const ContextRequest& requ
     std::iota(context.slots.begin(), context.slots.end(), 0u);
     op.cost.dram = std::exchange(op.cost.hbm, 0);
     op.body = [this, context = std::move(context), copied_pages, copied_query, request](BodyContext& ctx) {
-      show(kv_, context, ctx.read<char>(copied_pages), ctx.read<float>(copied_query), request);
+      show_layer(kv_, context, ctx.read<char>(copied_pages), ctx.read<float>(copied_query), request);
     };
     looked = ask(LaneKind::host_workers, std::move(op));
   }

@@ -1,16 +1,16 @@
-// What a request for a selection ahead comes to on its cache rank: shared by what plans it (cache_rank_ops.cc) and what
-// carries it out (cache_rank_places.cc).
+// What a request for a selection ahead comes to on its cache rank: shared by what plans it (cache_ranks.cc) and what
+// carries it out (places.cc).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/kernels/query_prediction.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/mechanisms/cache_rank/cache_ranks.h"
 
 namespace tandem {
 
-struct EngineOps::RankWork {
+struct CacheRanks::Selection {
   CacheRank rank;                                   // as it is when submitted
   DeviceBuffer from;                                // of queries: [layer][slots][Hq][D], that of a position at % slots
   std::uint32_t slots = 1;                          //

@@ -1,21 +1,20 @@
-// What keeping heavy hitters comes to: shared by the bodies (heavy_ops.cc) and the launches on a GPU (heavy_launch.cc).
+// What keeping heavy hitters comes to: shared by the bodies (survivors.cc) and the launches on a GPU (launch.cc).
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
 #include "engine/kernels/heavy.h"
-#include "engine/runtime/decode_attention.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/mechanisms/survivors/survivors.h"
 
 namespace tandem {
 
 /// A layer's competition for the places of a set.
-struct EngineOps::HeavyWork {
-  HeavySet old, to;  // by value: others may take their places before the operation runs
+struct Survivors::Competition {
+  SurvivorSet old, to;  // by value: others may take their places before the operation runs
   std::uint32_t layer = 0, held = 0;
   Range arriving;            // tokens of a new prompt
-  std::uint32_t stride = 0;  // of their mass, HeavySet::arriving
+  std::uint32_t stride = 0;  // of their mass, SurvivorSet::arriving
   std::uint32_t window_begin = 0;
   std::vector<std::uint32_t> slots;  // of their pages
   PromptQueries queries;             // where the latest one's weights count
@@ -30,8 +29,8 @@ struct EngineOps::HeavyWork {
 };
 
 /// A set's part of a step's update.
-struct DecodeAttention::HeavyRow {
-  HeavySet set;
+struct Survivors::Row {
+  SurvivorSet set;
   std::uint32_t row = 0, held = 0, position = 0, slot = 0;
   std::size_t offset = 0;  // of its scores, for the body
 

@@ -1,19 +1,19 @@
-// InfiniGen's partial index, choice and fetch on a GPU: the twins of the bodies in speculation_ops.cc and
-// speculated_fetch.cc.
+// InfiniGen's partial index, choice and fetch on a GPU: the twins of the bodies in partial_key_indexes.cc and
+// fetch.cc.
 #include <algorithm>
 #include <vector>
 
 #include "engine/device/launch_context.h"
 #include "engine/kernels/skewed.h"
+#include "engine/mechanisms/partial_key_index/work.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
-#include "engine/runtime/speculation_work.h"
 
 namespace tandem {
 
-void EngineOps::launch_skewing(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer,
-                               const PromptQueries& queries, SkewedPrompt prompt,
-                               const std::vector<std::uint32_t>& slots) const {
+void PartialKeyIndexes::launch_skewing(LaunchContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
+                                       const PromptQueries& queries, SkewedPrompt prompt,
+                                       const std::vector<std::uint32_t>& slots) const {
   const ModelShape& shape = attention_.shape();
   const std::uint32_t dim = shape.head_dim;
   const std::size_t square = std::size_t{dim} * dim;
@@ -39,8 +39,8 @@ void EngineOps::launch_skewing(LaunchContext& ctx, const SkewedIndex& index, std
                        ctx.write<float>(index.skew) + index.skew_offset(layer, 0), ctx.stream());
 }
 
-void EngineOps::launch_skewed_keys(LaunchContext& ctx, const SkewedIndex& index, std::uint32_t layer, Range added,
-                                   const std::vector<std::uint32_t>& slots) const {
+void PartialKeyIndexes::launch_skewed_keys(LaunchContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
+                                           Range added, const std::vector<std::uint32_t>& slots) const {
   const KvShape& shape = kv_.shape();
   const auto* const pages = ctx.upload(slots);
   std::vector<SkewedKeys> keys(shape.kv_heads);
@@ -52,8 +52,9 @@ void EngineOps::launch_skewed_keys(LaunchContext& ctx, const SkewedIndex& index,
                  {ctx.read<char>(kv_.device_buffer()), shape.type, shape.kv_heads, shape.head_dim}, ctx.stream());
 }
 
-void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                   const float* queries /*[rows][Hq][D]*/, std::span<const SpeculatingRow> rows) const {
+void PartialKeyIndexes::launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                           const float* queries /*[rows][Hq][D]*/,
+                                           std::span<const SpeculatingRow> rows) const {
   std::size_t floats = 1;
   for (const SpeculatingRow& r : rows) floats = std::max(floats, std::size_t{shape.q_heads} * r.index.tokens[layer]);
   const std::size_t together = rows_together(attention_.score_floats(), floats, rows.size());
@@ -68,15 +69,16 @@ void EngineOps::launch_speculation(LaunchContext& ctx, const ModelShape& shape, 
 
 /// Of rows whose scores have room together: for each as many floats as it has tokens for all query heads, and where
 /// these choose apart as many marks as it has units for all KV heads.
-void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
-                               std::span<const SpeculatingRow> rows, float* room, std::uint32_t* marks) const {
+void PartialKeyIndexes::launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
+                                       const float* queries, std::span<const SpeculatingRow> rows, float* room,
+                                       std::uint32_t* marks) const {
   std::vector<SkewedScores> requests;
   std::vector<SkewedChoice> choices;
   requests.reserve(rows.size() * shape.kv_heads);
   choices.reserve(rows.size());
   std::uint32_t most = 0, most_units = 0;
   for (const SpeculatingRow& r : rows) {
-    const SkewedIndex& index = r.index;
+    const PartialKeyIndex& index = r.index;
     const std::uint32_t n = index.tokens[layer], units = n / index.unit;
     float* const scores = room;
     room += std::size_t{shape.q_heads} * n;
@@ -99,7 +101,7 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
     most = std::max(most, n);
     most_units = std::max(most_units, units);
   }
-  const SkewedIndex& first = rows.front().index;
+  const PartialKeyIndex& first = rows.front().index;
   const SkewedShape skewed{shape.group(), shape.head_dim, first.columns, first.shape.type};
   if (most > 0) {
     skewed_scores_cuda(ctx.pass(requests), static_cast<std::uint32_t>(requests.size()), most, skewed, ctx.stream());
@@ -115,7 +117,8 @@ void EngineOps::launch_choices(LaunchContext& ctx, const ModelShape& shape, std:
   }
 }
 
-void EngineOps::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows, std::uint32_t layer) const {
+void PartialKeyIndexes::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows,
+                                     std::uint32_t layer) const {
   const KvShape& shape = kv_.shape();
   const std::uint32_t unit = rows.front().index.unit;
   const std::uint32_t piece = std::min(unit, kPageTokens);  // tokens that are adjacent on the host
@@ -130,7 +133,7 @@ void EngineOps::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> 
   for (const SpeculatedRow& row : rows) pages.emplace_back(*row.pages);
   const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const SkewedIndex& index = rows[i].index;
+    const PartialKeyIndex& index = rows[i].index;
     fetches.push_back({ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, uploaded[i],
                        static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)});
     to.push_back(ctx.write<char>(index.staged));

@@ -21,8 +21,8 @@
 
 namespace tandem {
 
-struct SkewedIndex {
-  static constexpr const char* kName = "skewed index";
+struct PartialKeyIndex {
+  static constexpr const char* kName = "partial key index";
   SequenceId sequence = 0;
   KvShape shape;
   std::uint32_t columns = 0;
@@ -58,13 +58,13 @@ struct SkewedIndex {
   }
 };
 
-inline void make_skewed_keys(Device& device, SkewedIndex& index, std::uint32_t room) {
+inline void make_index_room(Device& device, PartialKeyIndex& index, std::uint32_t room) {
   index.room = room;
   index.keys = device.allocate_device(std::size_t{index.layers()} * index.shape.kv_heads * room * index.row_bytes(),
                                       "partial index");
 }
 
-inline void make_skewed_staging(Device& device, SkewedIndex& index, std::uint32_t most) {
+inline void make_fetch_room(Device& device, PartialKeyIndex& index, std::uint32_t most) {
   index.most = most;
   index.chosen = device.allocate_device(
       std::size_t{index.halves()} * index.shape.kv_heads * (1 + std::size_t{most}) * sizeof(std::uint32_t),
@@ -73,11 +73,11 @@ inline void make_skewed_staging(Device& device, SkewedIndex& index, std::uint32_
 }
 
 /// Nothing indexed yet.
-inline SkewedIndex make_skewed_index(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t columns,
-                                     std::uint32_t unit, std::uint32_t room, std::uint32_t most, Scope scope,
-                                     std::uint32_t first_layer) {
+inline PartialKeyIndex make_partial_key_index(Device& device, SequenceId sequence, const KvShape& shape,
+                                              std::uint32_t columns, std::uint32_t unit, std::uint32_t room,
+                                              std::uint32_t most, Scope scope, std::uint32_t first_layer) {
   TANDEM_CHECK(first_layer <= shape.layers, "an index from layer {} of {} on", first_layer, shape.layers);
-  SkewedIndex index;
+  PartialKeyIndex index;
   index.sequence = sequence;
   index.scope = scope;
   index.shape = shape;
@@ -88,8 +88,8 @@ inline SkewedIndex make_skewed_index(Device& device, SequenceId sequence, const 
   index.host_pages = std::make_shared<HostPages>(shape.layers);
   index.skew = device.allocate_device(
       std::size_t{index.layers()} * shape.kv_heads * columns * shape.head_dim * sizeof(float), "skewing");
-  make_skewed_keys(device, index, room);
-  make_skewed_staging(device, index, most);
+  make_index_room(device, index, room);
+  make_fetch_room(device, index, most);
   return index;
 }
 

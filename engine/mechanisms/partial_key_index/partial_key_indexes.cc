@@ -1,5 +1,7 @@
 // The parts of Ops that know what a speculated query would look at (InfiniGen): the partial index and the choice from
-// its scores. What is chosen is fetched in speculated_fetch.cc.
+// its scores. What is chosen is fetched in fetch.cc.
+#include "engine/mechanisms/partial_key_index/partial_key_indexes.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -8,9 +10,8 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/skewed.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/mechanisms/partial_key_index/work.h"
 #include "engine/runtime/launched_attention.h"
-#include "engine/runtime/speculation_work.h"
 
 namespace tandem {
 namespace {
@@ -19,7 +20,7 @@ constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
 
 /// The best units: of each KV head, of any of its query heads, or the same for all of them.
-void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, const ModelShape& shape,
+void choose_units(ThreadPool& pool, BodyContext& ctx, const PartialKeyIndex& index, const ModelShape& shape,
                   std::uint32_t layer, const std::vector<float>& scores, std::uint32_t n, std::uint32_t keep) {
   auto* chosen = ctx.write<std::uint32_t>(index.chosen);
   if (index.scope == Scope::layer) {
@@ -37,12 +38,12 @@ void choose_units(ThreadPool& pool, BodyContext& ctx, const SkewedIndex& index, 
 
 }  // namespace
 
-SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& request) {
+KeyIndexRef PartialKeyIndexes::index_keys(SequenceState& sequence, const KeyIndexRequest& request) {
   const KvShape& shape = kv_.shape();
-  const SkewedRef ref{
-      stores_.skewed.add(make_skewed_index(device_, sequence.id, shape, request.columns, request.unit,
-                                           sequence.max_tokens, request.most, request.scope, request.first_layer))};
-  const SkewedIndex& index = stores_.skewed.get(ref.id);
+  const KeyIndexRef ref{
+      kept_.add(make_partial_key_index(device_, sequence.id, shape, request.columns, request.unit, sequence.max_tokens,
+                                       request.most, request.scope, request.first_layer))};
+  const PartialKeyIndex& index = kept_.get(ref.id);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
     if (sequence.tokens > 0) {
@@ -55,17 +56,17 @@ SkewedRef EngineOps::index_keys(SequenceState& sequence, const SkewRequest& requ
   return ref;
 }
 
-void EngineOps::renew_index(SequenceState& sequence, SkewedRef ref, std::uint32_t most) {
-  SkewedIndex& index = stores_.skewed.get(ref.id);
+void PartialKeyIndexes::renew(SequenceState& sequence, KeyIndexRef ref, std::uint32_t most) {
+  PartialKeyIndex& index = kept_.get(ref.id);
   grow_index(index, sequence.max_tokens);
-  make_skewed_staging(device_, index, most);
+  make_fetch_room(device_, index, most);
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) index_more(sequence, ref, layer, filled);
 }
 
 /// The skewing of a layer whose prompt is one token, which the first step takes in: there is nothing to learn
 /// directions from, so the first columns are kept as they are.
-void EngineOps::keep_columns(const SkewedIndex& index, std::uint32_t layer) {
+void PartialKeyIndexes::keep_columns(const PartialKeyIndex& index, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
   Op op;
   op.name = "skew keys";
@@ -96,12 +97,10 @@ void EngineOps::keep_columns(const SkewedIndex& index, std::uint32_t layer) {
 }
 
 /// The skewing of a layer: directions in which the prompt's keys and its last queries have most, both counted alike.
-void EngineOps::skew_layer(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer) {
+void PartialKeyIndexes::skew_layer(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
   const ModelShape model = attention_.shape();
-  const auto found = queries_.find(sequence.id);
-  TANDEM_CHECK(found != queries_.end() && found->second.kept > 0, "sequence {} has no prompt queries", sequence.id);
-  const PromptQueries& queries = found->second;
+  const PromptQueries& queries = parts_.queries_of(sequence.id);
   const std::uint32_t tokens = sequence.tokens, observed = std::min(queries.kept, tokens), dim = shape.head_dim;
   Op op;
   op.name = "skew keys";
@@ -146,26 +145,26 @@ void EngineOps::skew_layer(const SequenceState& sequence, const SkewedIndex& ind
   ask(LaneKind::device_compute, std::move(op));
 }
 
-void EngineOps::index_filled(SequenceState& sequence, SkewedRef ref, std::uint32_t layer) {
+void PartialKeyIndexes::block_filled(SequenceState& sequence, KeyIndexRef ref, std::uint32_t layer) {
   if (sequence.tokens % kIndexBlock != 0) return;
-  SkewedIndex& index = stores_.skewed.get(ref.id);
+  PartialKeyIndex& index = kept_.get(ref.id);
   if (sequence.tokens > index.room) grow_index(index, std::max(sequence.max_tokens, sequence.tokens));
   index_more(sequence, ref, layer, sequence.tokens);
 }
 
 /// Takes the tokens up to `end`, which are on the device, into the layer's index, where it has one, and moves them to
 /// host memory.
-void EngineOps::index_more(SequenceState& sequence, SkewedRef ref, std::uint32_t layer, std::uint32_t end) {
-  SkewedIndex& index = stores_.skewed.get(ref.id);
+void PartialKeyIndexes::index_more(SequenceState& sequence, KeyIndexRef ref, std::uint32_t layer, std::uint32_t end) {
+  PartialKeyIndex& index = kept_.get(ref.id);
   const Range added{index.tokens[layer], end};
   if (added.begin >= added.end) return;
   if (layer >= index.first_layer) index_keys_of(sequence, index, layer, added);
   index.tokens[layer] = end;
-  offload(sequence, added, layer, nullptr);
+  ops_.move_to_host(sequence, added, layer);
 }
 
-void EngineOps::index_keys_of(const SequenceState& sequence, const SkewedIndex& index, std::uint32_t layer,
-                              Range added) {
+void PartialKeyIndexes::index_keys_of(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer,
+                                      Range added) {
   const KvShape& shape = kv_.shape();
   const Range pages{added.begin / kPageTokens, added.end / kPageTokens};
   Op op;
@@ -200,10 +199,10 @@ void EngineOps::index_keys_of(const SequenceState& sequence, const SkewedIndex& 
 }
 
 /// A session goes on: room for `tokens`; what is there gets copied.
-void EngineOps::grow_index(SkewedIndex& index, std::uint32_t tokens) {
+void PartialKeyIndexes::grow_index(PartialKeyIndex& index, std::uint32_t tokens) {
   if (tokens <= index.room || index.layers() == 0) return;
-  const SkewedIndex old = index;
-  make_skewed_keys(device_, index, tokens);
+  const PartialKeyIndex old = index;
+  make_index_room(device_, index, tokens);
   Op op;
   op.name = "extend partial index";
   op.kind = Kind::copy;
@@ -231,8 +230,8 @@ void EngineOps::grow_index(SkewedIndex& index, std::uint32_t tokens) {
   ask(LaneKind::device_compute, std::move(op));
 }
 
-Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
-                           std::span<const SpeculateRequest> requests) {
+Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& query,
+                                   std::span<const SpeculateRequest> requests) {
   const ModelShape shape = context.shape;
   const std::uint32_t layer = query.layer;
   Op op;
@@ -244,8 +243,8 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   std::vector<SpeculatingRow> rows;
   rows.reserve(requests.size());
   for (const SpeculateRequest& request : requests) {
-    const SkewedIndex& index = stores_.skewed.get(request.index.id);
-    const SkewedIndex& first = stores_.skewed.get(requests.front().index.id);
+    const PartialKeyIndex& index = kept_.get(request.index.id);
+    const PartialKeyIndex& first = kept_.get(requests.front().index.id);
     const std::uint32_t row = request.sequence->row;
     TANDEM_CHECK(index.unit == first.unit && index.columns == first.columns && index.scope == first.scope,
                  "the rows of a batch choose alike");
@@ -277,7 +276,7 @@ Event EngineOps::speculate(const LayerContext& context, const QueryRef& query,
   op.launch = [&](LaunchContext& ctx) { launch_speculation(ctx, shape, layer, ctx.read<float>(values), rows); };
   op.body = [this, shape, layer, values, rows, units](BodyContext& ctx) {
     for (const SpeculatingRow& r : rows) {
-      const SkewedIndex& index = r.index;
+      const PartialKeyIndex& index = r.index;
       const std::uint32_t n = index.tokens[layer], dim = shape.head_dim;
       const float* query_of_row = ctx.read<float>(values) + std::size_t{r.row} * shape.q_heads * dim;
       const float* skew = ctx.read<float>(index.skew);

@@ -1,5 +1,5 @@
-// The parts of Ops that follow attention weights: averages from the prompt's last queries, and the tokens that they
-// make worth keeping at hand.
+#include "engine/mechanisms/attention_averages/attention_averages.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -9,7 +9,6 @@
 #include "engine/device/launch_context.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/paged_attention.h"
-#include "engine/runtime/engine_ops.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/row_scores.h"
 
@@ -24,15 +23,15 @@ std::uint32_t queries_together(std::uint32_t position, std::uint32_t left, std::
 
 }  // namespace
 
-AverageRef EngineOps::make_average(SequenceState& sequence, std::uint32_t window_tokens, float share) {
+AverageRef AttentionAverages::make(SequenceState& sequence, std::uint32_t window_tokens, float share) {
   AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, attention_.q_heads(),
                                                   window_tokens, sequence.max_tokens);
   average.share = share;
-  return {stores_.averages.add(std::move(average))};
+  return {kept_.add(std::move(average))};
 }
 
-void EngineOps::observe_prompt(SequenceState& sequence, const ObserveRequest& request) {
-  AttentionAverage& average = stores_.averages.get(request.average.id);
+void AttentionAverages::observe_prompt(SequenceState& sequence, const ObserveRequest& request) {
+  AttentionAverage& average = kept_.get(request.average.id);
   const Range leaving{request.device_begin, request.window_begin};
   TANDEM_CHECK(request.prompt.end == sequence.tokens && leaving.begin % kPageTokens == 0 &&
                    leaving.end % kPageTokens == 0 && leaving.begin <= leaving.end && leaving.end <= sequence.tokens &&
@@ -59,20 +58,20 @@ void EngineOps::observe_prompt(SequenceState& sequence, const ObserveRequest& re
     op.layer = layer;
     op.cost.d2h = std::uint64_t{average.q_heads} * count * sizeof(float);
     op.cost.pieces = average.q_heads;
-    op.access = {before.reads(), average.left_access(layer, leaving, true)};
+    op.access = {before.reads(), average.left.access(layer, leaving, true)};
     op.after = {observed};
     op.body = [&average, before, layer, leaving, count](BodyContext& ctx) {
       const float* from = ctx.read<float>(before);
       for (std::uint32_t head = 0; head < average.q_heads; ++head) {
         std::copy_n(from + std::size_t{head} * count, count,
-                    ctx.write<float>(average.left) + average.left_offset(layer, head) + leaving.begin);
+                    ctx.write<float>(average.left.values) + average.left.offset(layer, head) + leaving.begin);
       }
     };
     op.launch = [&](LaunchContext& ctx) {
       CopyList list;
-      CopyList::Between weights = list.between(ctx.write<float>(average.left), ctx.read<float>(before));
+      CopyList::Between weights = list.between(ctx.write<float>(average.left.values), ctx.read<float>(before));
       for (std::uint32_t head = 0; head < average.q_heads; ++head)
-        weights.add((average.left_offset(layer, head) + leaving.begin) * sizeof(float),
+        weights.add((average.left.offset(layer, head) + leaving.begin) * sizeof(float),
                     std::size_t{head} * count * sizeof(float), count * sizeof(float));
       list.copy(CopyWay::over_link, ctx.stream());
     };
@@ -82,12 +81,12 @@ void EngineOps::observe_prompt(SequenceState& sequence, const ObserveRequest& re
 }
 
 /// Its tokens and scores are counted from the first token on the device.
-Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,
-                               const DeviceBuffer& before, Event before_free) {
-  const auto found = queries_.find(sequence.id);
-  TANDEM_CHECK(found != queries_.end(), "sequence {} has no prompt queries", sequence.id);
+Event AttentionAverages::observe_layer(const SequenceState& sequence, const ObserveRequest& request,
+                                       std::uint32_t layer, const DeviceBuffer& before, Event before_free) {
+  const auto found = parts_.queries.find(sequence.id);
+  TANDEM_CHECK(found != parts_.queries.end(), "sequence {} has no prompt queries", sequence.id);
   const PromptQueries& queries = found->second;
-  const AttentionAverage& average = stores_.averages.get(request.average.id);
+  const AttentionAverage& average = kept_.get(request.average.id);
   const KvShape& shape = kv_.shape();
   const std::uint32_t begin = request.device_begin, tokens = sequence.tokens - begin,
                       leaving = request.window_begin - begin,
@@ -162,9 +161,9 @@ Event EngineOps::observe_layer(const SequenceState& sequence, const ObserveReque
 }
 
 /// Some queries at a time, as many as there is room for scores of.
-void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& average, const PromptQueries& queries,
-                                   const Observation& o, const DeviceBuffer& before,
-                                   const std::vector<std::uint32_t>& slots) const {
+void AttentionAverages::launch_observation(LaunchContext& ctx, const AttentionAverage& average,
+                                           const PromptQueries& queries, const Observation& o,
+                                           const DeviceBuffer& before, const std::vector<std::uint32_t>& slots) const {
   const KvShape& s = kv_.shape();
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
@@ -214,74 +213,8 @@ void EngineOps::launch_observation(LaunchContext& ctx, const AttentionAverage& a
   }
 }
 
-TokenSetRef EngineOps::make_token_set(SequenceState& sequence) {
-  TokenSet set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
-  std::ranges::fill(device_.host_write<std::uint32_t>(set.counts), 0u);
-  return {stores_.sets.add(std::move(set))};
-}
-
-Packed EngineOps::kv_of(TokenSetRef ref, std::uint32_t layer) {
-  const TokenSet& set = stores_.sets.get(ref.id);
-  const std::size_t list = set.index(layer, 0);
-  Packed kv;
-  kv.sequence = set.sequence;
-  kv.side = Side::host;
-  kv.ready = set.packed[layer];
-  kv.memory = {TierBuffer(set.kv), set.kv_offset(list), 2 * set.half_bytes(), 0, set.capacity};
-  kv.tokens = set.offered[layer];
-  kv.count = {TierBuffer(set.counts), list, 1, 1};
-  kv.masks = {TierBuffer(set.masks), list * set.capacity, set.capacity};
-  set.append_access(layer, false, kv.access);
-  return kv;
-}
-
-void EngineOps::renew_token_set(SequenceState& sequence, TokenSetRef set) {
-  TokenSet& renewed = stores_.sets.get(set.id);
-  renewed = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
-  std::ranges::fill(device_.host_write<std::uint32_t>(renewed.counts), 0u);
-}
-
-void EngineOps::extend_token_set(SequenceState& sequence, TokenSetRef ref) {
-  TokenSet& set = stores_.sets.get(ref.id);
-  if (sequence.max_tokens <= set.capacity) return;
-  const TokenSet old = set;
-  set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
-  set.offered = old.offered;
-  const std::uint64_t per_token = set.token_bytes();
-  Op op;
-  op.name = "extend token set";
-  op.kind = Kind::copy;
-  op.cause = Cause::selection;
-  op.cost.upper_bound = true;
-  for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
-    op.cost.dram += 2 * per_token * old.offered[layer] * old.shape.kv_heads;
-    old.append_access(layer, false, op.access);
-    set.append_access(layer, true, op.access);
-  }
-  const auto run = [old, to = set, per_token](BodyContext& ctx, bool move) {
-    const std::size_t lists = std::size_t{old.shape.layers} * old.shape.kv_heads, bytes = old.shape.vector_bytes();
-    const auto* counts = ctx.read<std::uint32_t>(old.counts);
-    std::copy_n(counts, lists, ctx.write<std::uint32_t>(to.counts));
-    Cost cost;
-    cost.dram = 2 * per_token * std::accumulate(counts, counts + lists, std::uint64_t{0});
-    ctx.settle(cost);
-    for (std::size_t list = 0; move && list < lists; ++list) {
-      const std::size_t from = list * old.capacity, at = list * to.capacity;
-      std::copy_n(ctx.read<std::uint32_t>(old.masks) + from, counts[list], ctx.write<std::uint32_t>(to.masks) + at);
-      const char* source = ctx.read<char>(old.kv) + old.kv_offset(list);
-      char* target = ctx.write<char>(to.kv) + to.kv_offset(list);
-      std::copy_n(source, counts[list] * bytes, target);
-      std::copy_n(source + old.half_bytes(), counts[list] * bytes, target + to.half_bytes());
-    }
-  };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
-  const Event done = ask(LaneKind::host_workers, std::move(op));
-  std::fill(set.packed.begin(), set.packed.end(), done);
-}
-
-void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
-  AttentionAverage& average = stores_.averages.get(ref.id);
+void AttentionAverages::extend(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
+  AttentionAverage& average = kept_.get(ref.id);
   const AttentionAverage old = average;
   average = tandem::make_average(device_, old.sequence, old.layers, old.q_heads,
                                  std::max(window_tokens, old.ring - kPageTokens), sequence.max_tokens);
@@ -320,86 +253,103 @@ void EngineOps::extend_average(SequenceState& sequence, AverageRef ref, std::uin
   ask(LaneKind::device_compute, std::move(op));
 }
 
-void EngineOps::keep_salient(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) {
-  TokenSet& set = stores_.sets.get(request.set.id);
-  const AttentionAverage& average = stores_.averages.get(request.average.id);
-  const Range tokens = request.tokens;
-  const KvShape& shape = kv_.shape();
-  const std::uint32_t group = average.q_heads / shape.kv_heads;
-  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
-  const std::uint64_t count = tokens.end - tokens.begin, per_token = set.token_bytes();
-  TANDEM_CHECK(set.offered[layer] + count <= set.capacity, "{} tokens and {} more in a set with room for {}",
-               set.offered[layer], count, set.capacity);
+void AttentionAverages::take_weights(const LayerContext& context, std::span<const EmittedWeights> rows,
+                                     const DeviceBuffer& scores, const DeviceBuffer& lse) {
+  struct Row : EmittedWeights {
+    AttentionAverage* average = nullptr;
+  };
+  std::vector<Row> emitted;
+  emitted.reserve(rows.size());
+  for (const EmittedWeights& row : rows) emitted.push_back({row, &kept_.get(row.id)});
+  const ModelShape& shape = context.shape;
+  const std::uint32_t layer = context.layer;
   Op op;
-  op.name = "keep salient tokens";
-  op.cause = Cause::selection;
+  op.name = "update averages";
   op.layer = layer;
-  op.cost.work = Work::select;
-  const std::uint64_t looked_at = count * average.q_heads * sizeof(float);
-  op.cost.context = looked_at;
-  op.cost.dram = looked_at + 2 * count * shape.kv_heads * per_token;  // read from its page, written to the set
-  op.cost.tasks = shape.kv_heads;
-  op.cost.upper_bound = true;
-  op.access = {average.left_access(layer, tokens, false)};
-  kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
-  set.append_access(layer, true, op.access);
-  kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
-  wait_for(op.after, average.moved[layer]);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, blocks, Tier::host, slots);
-  const auto settle = [looked_at, per_token](BodyContext& ctx, const std::vector<std::uint64_t>& kept) {
-    Cost cost;
-    cost.work = Work::select;
-    cost.tasks = static_cast<std::uint32_t>(kept.size());
-    cost.context = looked_at;
-    cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
-    ctx.settle(cost);
-  };
-  const float threshold = request.times == 0 ? -1.0f : static_cast<float>(request.times / request.softmax_tokens);
-  op.body = [this, &set, &average, layer, tokens, threshold, group, slots, settle](BodyContext& ctx) {
-    const KvShape& s = kv_.shape();
-    const char* pages = ctx.read<char>(kv_.host_buffer());
-    const float* left = ctx.read<float>(average.left);
-    auto* counts = ctx.write<std::uint32_t>(set.counts);
-    auto* masks = ctx.write<std::uint32_t>(set.masks);
-    char* packed = ctx.write<char>(set.kv);
-    std::vector<std::uint64_t> kept(s.kv_heads);
-    pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
-      const auto kv_head = static_cast<std::uint32_t>(head);
-      const std::uint32_t n = tokens.end - tokens.begin;
-      std::vector<std::uint32_t> mask(n), order(n);
-      kept[head] = salient_masks(left + average.left_offset(layer, kv_head * group) + tokens.begin, average.capacity, n,
-                                 group, threshold, mask.data());
-      // By mask: attention goes fastest over runs of tokens that the same heads chose.
-      std::iota(order.begin(), order.end(), 0u);
-      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return mask[a] < mask[b]; });
-      const std::size_t list = set.index(layer, kv_head);
-      char* to = packed + set.kv_offset(list) + counts[list] * s.vector_bytes();
-      std::size_t at = list * set.capacity + counts[list];
-      for (std::size_t i = n - kept[head]; i < n; ++i, ++at, to += s.vector_bytes()) {
-        const std::uint32_t t = order[i] + tokens.begin % kPageTokens, slot = slots[t / kPageTokens];
-        const std::size_t bytes = s.vector_bytes(), offset = t % kPageTokens * bytes;
-        std::copy_n(pages + kv_.k_offset(slot, kv_head) + offset, bytes, to);
-        std::copy_n(pages + kv_.v_offset(slot, kv_head) + offset, bytes, to + set.half_bytes());
-        masks[at] = mask[order[i]];
-      }
-      counts[list] += static_cast<std::uint32_t>(kept[head]);
+  op.access = {scores.reads()};
+  for (const Row& e : emitted) {
+    AttentionAverage& average = *e.average;
+    const std::uint64_t values = std::uint64_t{shape.q_heads} * (e.tokens.end - e.tokens.begin);
+    op.cost.hbm += 3 * values * sizeof(float);  // scores in, averages in and out
+    op.cost.context += 2 * values * sizeof(float);
+    op.cost.flops += 10 * values;
+    op.access.push_back(lse.reads(e.row, e.row + 1));
+    average.append_window_access(layer, e.tokens, true, op.access);
+    if ((e.tokens.end - 1) % kPageTokens == 0)  // a page of the ring is used again
+      wait_for(op.after, average.copied_page(layer, e.tokens.end - 1));
+  }
+  op.body = [this, shape, layer, emitted, scores, lse](BodyContext& ctx) {
+    const float* from = ctx.read<float>(scores);
+    pool_.parallel_for(emitted.size() * shape.q_heads, [&](std::size_t i) {
+      const Row& e = emitted[i / shape.q_heads];
+      const auto head = static_cast<std::uint32_t>(i % shape.q_heads);
+      const float* row = from + e.offset + head * e.stride;
+      const float log_sum = ctx.read<float>(lse)[std::size_t{e.row} * shape.q_heads + head];
+      float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+      window[(e.tokens.end - 1) % e.average->ring] = 0;  // the step's own token is new
+      e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+        blend_weights(row + (token - e.tokens.begin), log_sum, count, 1 - e.average->share, e.average->share,
+                      window + at);
+      });
     });
-    settle(ctx, kept);
   };
-  op.stand_in = [this, &set, layer, tokens, times = request.times, number = sequence.request,
-                 settle](BodyContext& ctx) {
-    const std::uint32_t heads = kv_.shape().kv_heads;
-    auto* counts = ctx.write<std::uint32_t>(set.counts);  // all that other stand-ins read of a set
-    const std::vector<std::uint32_t>& salient =
-        draws_->salient_tokens(draws_->place(number, layer, 0, BatchDraws::By::heads), tokens, times);
-    const std::vector<std::uint64_t> kept(salient.begin(), salient.end());
-    for (std::uint32_t head = 0; head < heads; ++head) counts[set.index(layer, head)] += salient[head];
-    settle(ctx, kept);
+  op.launch = [&](LaunchContext& ctx) {
+    const float share = emitted.front().average->share;
+    std::vector<WeightBlend> blends;
+    std::uint32_t most = 0;
+    for (const Row& e : emitted) {
+      TANDEM_CHECK(e.average->share == share, "the rows of a batch average alike");
+      for (std::uint32_t head = 0; head < shape.q_heads; ++head) {
+        const float* row = ctx.read<float>(scores) + e.offset + head * e.stride;
+        const float* log_sum = ctx.read<float>(lse) + std::size_t{e.row} * shape.q_heads + head;
+        float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+        e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+          // The step's own token is new.
+          blends.push_back({row + (token - e.tokens.begin), log_sum, window + at, e.stride, count, 1,
+                            token + count == e.tokens.end ? 1u : 0u});
+          most = std::max(most, count);
+        });
+      }
+    }
+    blend_weights_cuda(ctx.pass(blends), static_cast<std::uint32_t>(blends.size()), most, 1 - share, share,
+                       ctx.stream());
   };
-  const Event done = ask(LaneKind::host_workers, std::move(op));
-  set.offered[layer] += static_cast<std::uint32_t>(count);
-  set.packed[layer] = done;
+  const Event done = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+  for (const Row& e : emitted) e.average->updated[layer] = done;
+}
+
+void AttentionAverage::declare_move(std::uint32_t layer, Range tokens, Op& op) {
+  op.cost.short_bytes = std::uint64_t{q_heads} * (tokens.end - tokens.begin) * sizeof(float);
+  op.cost.short_pieces = q_heads;
+  op.cost.d2h += op.cost.short_bytes;
+  op.cost.pieces += op.cost.short_pieces;
+  append_window_access(layer, tokens, false, op.access);
+  op.access.push_back(left.access(layer, tokens, true));
+  wait_for(op.after, updated[layer]);
+}
+
+void AttentionAverage::move(BodyContext& ctx, std::uint32_t layer, Range tokens) const {
+  for (std::uint32_t head = 0; head < q_heads; ++head) {
+    const float* from = ctx.read<float>(window) + window_offset(layer, head);
+    float* to = ctx.write<float>(left.values) + left.offset(layer, head);
+    for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+      std::copy_n(from + at, count, to + token);
+    });
+  }
+}
+
+void AttentionAverage::launch_move(LaunchContext& ctx, std::uint32_t layer, Range tokens, CopyList& list) const {
+  for (std::uint32_t head = 0; head < q_heads; ++head) {
+    const std::size_t from = window_offset(layer, head), to = left.offset(layer, head);
+    CopyList::Between weights = list.between(ctx.write<float>(left.values), ctx.read<float>(window));
+    for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+      weights.add((to + token) * sizeof(float), (from + at) * sizeof(float), count * sizeof(float));
+    });
+  }
+}
+
+void AttentionAverage::moved_by(std::uint32_t layer, Range tokens, Event done) {
+  for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) copied_page(layer, token) = done;
 }
 
 }  // namespace tandem

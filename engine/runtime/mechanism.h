@@ -1,0 +1,94 @@
+// What methods are made of beside attention: a mechanism keeps something of sequences and carries out what methods ask
+// of it on the device's lanes. Each is one folder of engine/mechanisms; Ops::use<M>() has the run's one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/kernels/thread_pool.h"
+#include "engine/kv/kv_store.h"
+#include "engine/kv/per_sequence.h"
+#include "engine/kv/sequence_stores.h"
+#include "engine/runtime/batch_draws.h"
+#include "engine/runtime/decode_attention.h"
+#include "engine/runtime/forward.h"
+#include "engine/runtime/ops.h"
+
+namespace tandem {
+
+class Communicator;
+
+/// What a session's mechanisms work with. The session owns it.
+struct EngineParts {
+  Device& device;
+  ThreadPool& pool;
+  KvStore& kv;
+  SequenceStores& stores;
+  DecodeAttention& attention;
+  BatchDraws* draws;                   // where only shapes are simulated
+  std::shared_ptr<Communicator> peer;  // EngineOptions::peer and peer_patience
+  std::chrono::milliseconds peer_patience;
+  Ops& ops;
+  // Of prompts that methods have not had their look at yet.
+  std::unordered_map<SequenceId, PromptQueries> queries = {};
+  std::unordered_map<SequenceId, PromptSums> sums = {};
+  std::vector<Event> last_asked = {};  // by lane: when these are done, all that was asked for is
+  Event last_reader = {};              // after it no operation reads dropped pages
+
+  Event ask(LaneKind lane, Op op) { return asked(device.submit(device.lane(lane), std::move(op))); }
+  Event asked(Event event);
+  /// LogicError where none were kept (Needs::last_queries).
+  const PromptQueries& queries_of(SequenceId sequence) const;
+};
+
+class Mechanism {
+ public:
+  explicit Mechanism(EngineParts& parts)
+      : parts_(parts),
+        device_(parts.device),
+        pool_(parts.pool),
+        kv_(parts.kv),
+        stores_(parts.stores),
+        attention_(parts.attention),
+        draws_(parts.draws),
+        ops_(parts.ops) {}
+  virtual ~Mechanism() = default;
+  Mechanism(const Mechanism&) = delete;
+  Mechanism& operator=(const Mechanism&) = delete;
+
+  /// The sequence is over.
+  virtual void forget(SequenceId) {}
+  /// What it keeps of a sequence beside the KV store.
+  virtual std::size_t bytes_of(SequenceId, Tier) const { return 0; }
+  virtual std::size_t peer_bytes_of(SequenceId) const { return 0; }
+
+ protected:
+  Event ask(LaneKind lane, Op op) { return parts_.ask(lane, std::move(op)); }
+
+  EngineParts& parts_;
+  Device& device_;
+  ThreadPool& pool_;
+  KvStore& kv_;
+  SequenceStores& stores_;
+  DecodeAttention& attention_;
+  BatchDraws* draws_;
+  Ops& ops_;
+};
+
+/// One that keeps a T of each sequence, or several, by id.
+template <class T>
+class MechanismOf : public Mechanism {
+ public:
+  using Mechanism::Mechanism;
+  void forget(SequenceId sequence) override { kept_.destroy_of(sequence); }
+  std::size_t bytes_of(SequenceId sequence, Tier tier) const override { return kept_.bytes_of(sequence, tier); }
+
+ protected:
+  PerSequence<T> kept_;
+};
+
+}  // namespace tandem
