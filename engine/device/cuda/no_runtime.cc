@@ -10,7 +10,6 @@ const std::string& cuda_missing() {
 }
 
 TANDEM_NOT_BUILT(cuda_device);
-TANDEM_NOT_BUILT(cuda_multiprocessors);
 TANDEM_NOT_BUILT(cuda_allocate);
 TANDEM_NOT_BUILT(cuda_await_count);
 TANDEM_NOT_BUILT(cuda_write_count);
