@@ -63,12 +63,6 @@ __device__ __forceinline__ Top warp_top(Top top) {
   return top;
 }
 
-__device__ __forceinline__ double warp_sum(double value) {
-#pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
-  return value;
-}
-
 /// gridDim = (parts of a row, rows).
 inline __global__ void __launch_bounds__(kLogitsThreads)
     logits_parts_kernel(const float* logits, std::uint32_t vocab, LogitsPart* parts) {
@@ -122,13 +116,7 @@ inline __global__ void __launch_bounds__(kWarp)
   }
   sum = warp_sum(sum);
   if (threadIdx.x != 0) return;
-  if (tops != nullptr) {
-    TopTwo& out = tops[blockIdx.x];
-    out.best = top.best;
-    out.best_logit = top.best_logit;
-    out.second = top.second;
-    out.second_logit = top.second_logit;
-  }
+  if (tops != nullptr) tops[blockIdx.x] = {top.best, top.best_logit, top.second, top.second_logit};
   if (best != nullptr) best[blockIdx.x] = top.best;
   if (log_probabilities == nullptr) return;
   const std::int32_t token = tokens == nullptr ? top.best : tokens[blockIdx.x];

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/common/error.h"
 #include "engine/kernels/tensor.h"
@@ -14,6 +15,21 @@ inline constexpr std::uint32_t kMostDimensions = 512;  // of a head
 /// Whether there are tensor-core kernels for KV of this type and dimension.
 constexpr bool has_tiles(DType type, std::uint32_t dim) {
   return type != DType::f32 && (dim == 64 || dim == 96 || dim == 128 || dim == 256);
+}
+
+/// Calls `call` with the dimension of a kernel that has_tiles() as a constant.
+template <class Call>
+void with_tiles(std::uint32_t dim, const Call& call) {
+  switch (dim) {
+    case 64:
+      return call(std::integral_constant<unsigned, 64>{});
+    case 96:
+      return call(std::integral_constant<unsigned, 96>{});
+    case 128:
+      return call(std::integral_constant<unsigned, 128>{});
+    default:
+      return call(std::integral_constant<unsigned, 256>{});
+  }
 }
 
 inline void check_aligned(const void* at, std::size_t bytes, const char* what) {

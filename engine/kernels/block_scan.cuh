@@ -1,4 +1,4 @@
-// Sums over the lower threads of a block, for kernels that write what they choose in order.
+// Sums over the lower threads of a block, and searches in lists, for kernels that write what they choose in order.
 #pragma once
 
 #include "engine/kernels/cuda/device.cuh"
@@ -26,6 +26,20 @@ __device__ __forceinline__ Value sum_before(Value value, Value* scratch, Value& 
   }
   __syncthreads();
   return before + sum - value;
+}
+
+/// Position in an ascending list of the first number that is not below `number`.
+__device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* list, std::uint32_t count,
+                                                    std::uint32_t number) {
+  std::uint32_t low = 0, high = count;
+  while (low < high) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (list[middle] < number)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
 }
 
 }  // namespace tandem::gpu

@@ -25,26 +25,12 @@ void narrow_all(const float* x, size_t n, char* out) {
 
 void widen(const void* data, DType type, size_t first, size_t n, float* out) {
   const char* bytes = static_cast<const char*>(data) + first * (type == DType::f32 ? 4 : 2);
-  switch (type) {
-    case DType::f32:
-      return widen_all<F32>(bytes, n, out);
-    case DType::f16:
-      return widen_all<F16>(bytes, n, out);
-    case DType::bf16:
-      return widen_all<BF16>(bytes, n, out);
-  }
+  TANDEM_RETURN_BY_TYPE(type, widen_all, bytes, n, out);
 }
 
 void narrow(const float* x, DType type, size_t n, void* out) {
   char* bytes = static_cast<char*>(out);
-  switch (type) {
-    case DType::f32:
-      return narrow_all<F32>(x, n, bytes);
-    case DType::f16:
-      return narrow_all<F16>(x, n, bytes);
-    case DType::bf16:
-      return narrow_all<BF16>(x, n, bytes);
-  }
+  TANDEM_RETURN_BY_TYPE(type, narrow_all, x, n, bytes);
 }
 
 void round_to_bf16(const float* x, size_t n, float* out) {

@@ -100,39 +100,18 @@ void score_all(const float* q, const char* digest_min, const char* digest_max, u
 void min_max(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out, void* max_out) {
   const char *from_low = static_cast<const char*>(low), *from_high = static_cast<const char*>(high);
   char *to_min = static_cast<char*>(min_out), *to_max = static_cast<char*>(max_out);
-  switch (type) {
-    case DType::f32:
-      return min_max_rows<F32>(from_low, from_high, rows, dim, to_min, to_max);
-    case DType::f16:
-      return min_max_rows<F16>(from_low, from_high, rows, dim, to_min, to_max);
-    case DType::bf16:
-      return min_max_rows<BF16>(from_low, from_high, rows, dim, to_min, to_max);
-  }
+  TANDEM_RETURN_BY_TYPE(type, min_max_rows, from_low, from_high, rows, dim, to_min, to_max);
 }
 
 void add_rows(const void* rows, DType type, uint32_t n, uint32_t dim, float* sums) {
   const char* from = static_cast<const char*>(rows);
-  switch (type) {
-    case DType::f32:
-      return add_all_rows<F32>(from, n, dim, sums);
-    case DType::f16:
-      return add_all_rows<F16>(from, n, dim, sums);
-    case DType::bf16:
-      return add_all_rows<BF16>(from, n, dim, sums);
-  }
+  TANDEM_RETURN_BY_TYPE(type, add_all_rows, from, n, dim, sums);
 }
 
 void score_blocks(const float* q, const void* digest_min, const void* digest_max, uint32_t blocks, AttentionShape shape,
                   float* scores, float* scratch) {
   const char *low = static_cast<const char*>(digest_min), *high = static_cast<const char*>(digest_max);
-  switch (shape.kv) {
-    case DType::f32:
-      return score_all<F32>(q, low, high, blocks, shape.group, shape.dim, scores, scratch);
-    case DType::f16:
-      return score_all<F16>(q, low, high, blocks, shape.group, shape.dim, scores, scratch);
-    case DType::bf16:
-      return score_all<BF16>(q, low, high, blocks, shape.group, shape.dim, scores, scratch);
-  }
+  TANDEM_RETURN_BY_TYPE(shape.kv, score_all, q, low, high, blocks, shape.group, shape.dim, scores, scratch);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

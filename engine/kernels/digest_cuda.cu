@@ -4,30 +4,13 @@
 #include "engine/kernels/digest_kernels.cuh"
 
 namespace tandem {
-namespace {
-
-/// Calls `call` with the element type that `type` names.
-template <class Call>
-void with_element(DType type, const Call& call) {
-  switch (type) {
-    case DType::f32:
-      return call(gpu::F32{});
-    case DType::f16:
-      return call(gpu::F16{});
-    case DType::bf16:
-      return call(gpu::Bf16{});
-  }
-}
-
-}  // namespace
-
 void build_digests_cuda(const KvPages& kv, const LaunchArray<DigestRun>& runs, std::uint32_t n,
                         std::uint32_t most_tokens, std::uint32_t pages_per_block, CudaStream stream, DigestKind kind) {
   TANDEM_CHECK(pages_per_block >= 1, "An empty block has no digest.");
   TANDEM_CHECK(n <= gpu::kMaxGridRows, "{} runs of blocks.", n);
   const std::uint32_t block = pages_per_block * kListPageTokens;
   gpu::Launcher launch(stream);
-  with_element(kv.type, [&](auto element) {
+  gpu::with_element(kv.type, [&](auto element) {
     launch(gpu::build_digests_kernel<decltype(element)>, dim3((most_tokens + block - 1) / block, kv.kv_heads, n),
            gpu::kDigestThreads, 0, kv, runs, block, kind);
   });
@@ -40,7 +23,7 @@ void score_blocks_cuda(const BlockScores* rows, std::uint32_t n, std::uint32_t m
   const std::size_t shared = std::size_t{2} * shape.group * shape.dim * sizeof(float);
   const bool wide = shape.dim * size_of(shape.kv) % 16 == 0;
   gpu::Launcher launch(stream);
-  with_element(shape.kv, [&](auto element) {
+  gpu::with_element(shape.kv, [&](auto element) {
     using Element = decltype(element);
     launch(wide ? gpu::score_blocks_kernel<Element, true> : gpu::score_blocks_kernel<Element, false>, grid,
            gpu::kScoreThreads, shared, rows, shape.group, shape.dim, kind);

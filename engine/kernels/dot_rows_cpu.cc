@@ -52,14 +52,7 @@ void dot_all(const float* q, uint32_t group, const char* rows, uint32_t n, uint3
 void dot_rows(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,
               float* out, size_t stride, float* scratch) {
   const char* const from = static_cast<const char*>(rows);
-  switch (type) {
-    case DType::f32:
-      return dot_all<F32>(q, group, from, n, dim, scale, out, stride, scratch);
-    case DType::f16:
-      return dot_all<F16>(q, group, from, n, dim, scale, out, stride, scratch);
-    case DType::bf16:
-      return dot_all<BF16>(q, group, from, n, dim, scale, out, stride, scratch);
-  }
+  TANDEM_RETURN_BY_TYPE(type, dot_all, q, group, from, n, dim, scale, out, stride, scratch);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

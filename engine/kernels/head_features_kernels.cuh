@@ -14,9 +14,7 @@ __device__ __forceinline__ double warp_dot(const float* a, const float* b, std::
   double sum = 0.0;
   for (std::uint32_t i = threadIdx.x % kWarp; i < n; i += kWarp)
     sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-#pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, step);
-  return sum;
+  return warp_sum(sum);
 }
 
 /// A block per sequence.

@@ -13,19 +13,6 @@
 namespace tandem {
 namespace {
 
-struct Row {
-  const char* k;
-  const char* v;
-};
-
-/// Of the token at `position`, which lies in the page at `slot`.
-Row row_of(const KvPages& kv, std::uint32_t slot, std::uint32_t kv_head, std::uint32_t position) {
-  const std::size_t bytes = kv.dim * size_of(kv.type), page = kListPageTokens * bytes;
-  const char* k = static_cast<const char*>(kv.pages) + (std::size_t{slot} * kv.kv_heads + kv_head) * 2 * page +
-                  position % kListPageTokens * bytes;
-  return {k, k + page};
-}
-
 void put(void* rows, std::uint32_t place, const char* row, std::size_t bytes) {
   std::memcpy(static_cast<char*>(rows) + place * bytes, row, bytes);
 }
@@ -54,10 +41,9 @@ std::uint32_t lightest(const HeavyStep& set, const float* mass) {
 }
 
 void place_newest(const HeavyStep& set, float mass, std::uint32_t place, const KvPages& kv) {
-  const std::size_t bytes = kv.dim * size_of(kv.type);
-  const Row row = row_of(kv, set.slot, set.kv_head, set.position);
-  put(set.keys, place, row.k, bytes);
-  put(set.values, place, row.v, bytes);
+  const char* const k = kv.key(set.slot, set.kv_head, set.position);
+  put(set.keys, place, k, kv.row_bytes());
+  put(set.values, place, k + kv.page_bytes(), kv.row_bytes());
   set.mass[place] = mass;
   set.positions[place] = set.position;
 }
@@ -65,7 +51,7 @@ void place_newest(const HeavyStep& set, float mass, std::uint32_t place, const K
 }  // namespace
 
 void keep_heavy(const HeavyCompetition& set, const KvPages& kv) {
-  const std::size_t bytes = kv.dim * size_of(kv.type);
+  const std::size_t bytes = kv.row_bytes();
   const std::uint32_t count = set.held + (set.arriving_end - set.arriving_begin);
   std::vector<std::uint32_t> places(set.held);  // by position
   std::iota(places.begin(), places.end(), 0u);
@@ -88,16 +74,16 @@ void keep_heavy(const HeavyCompetition& set, const KvPages& kv) {
   std::iota(kept.begin() + heavy, kept.end(), count - recent);
   for (std::uint32_t place = 0; place < kept.size(); ++place) {
     const std::uint32_t i = kept[place], position = positions[i];
-    Row row{};
+    const char *k = nullptr, *v = nullptr;
     if (i < set.held) {
-      row = {static_cast<const char*>(set.keys) + places[i] * bytes,
-             static_cast<const char*>(set.values) + places[i] * bytes};
+      k = static_cast<const char*>(set.keys) + places[i] * bytes;
+      v = static_cast<const char*>(set.values) + places[i] * bytes;
     } else {
-      row = row_of(kv, set.slots[position / kListPageTokens - set.arriving_begin / kListPageTokens], set.kv_head,
-                   position);
+      k = kv.key(set.slots[position / kListPageTokens - set.arriving_begin / kListPageTokens], set.kv_head, position);
+      v = k + kv.page_bytes();
     }
-    put(set.kept_keys, place, row.k, bytes);
-    put(set.kept_values, place, row.v, bytes);
+    put(set.kept_keys, place, k, bytes);
+    put(set.kept_values, place, v, bytes);
     set.kept_mass[place] = mass[i];
     set.kept_positions[place] = position;
   }

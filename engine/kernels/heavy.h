@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/common/on_both.h"
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
@@ -33,7 +34,7 @@ struct HeavyCompetition {
   void* kept_values = nullptr;
   std::uint32_t* scratch = nullptr;  // [arriving_end + room]; GPU only
 
-  std::uint32_t kept() const {
+  TANDEM_ON_BOTH std::uint32_t kept() const {
     const std::uint32_t all = held + (arriving_end - arriving_begin);
     return all < room ? all : room;
   }

@@ -8,15 +8,6 @@ namespace tandem::gpu {
 
 constexpr std::uint32_t kNoPlace = 0xffffffffu;
 
-__device__ __forceinline__ std::uint32_t kept_of(const HeavyCompetition& set) {
-  const std::uint32_t all = set.held + (set.arriving_end - set.arriving_begin);
-  return all < set.room ? all : set.room;
-}
-/// Of K or V of a token.
-__device__ __forceinline__ std::size_t row_bytes_of(const KvPages& kv) {
-  return std::size_t{kv.dim} * (kv.type == DType::f32 ? 4 : 2);
-}
-
 /// Candidates are numbered: places of the old set, then the tokens that arrive.
 __device__ __forceinline__ float candidate_mass(const HeavyCompetition& set, std::uint32_t candidate) {
   return candidate < set.held ? set.mass[candidate] : set.arriving[candidate - set.held];
@@ -27,7 +18,7 @@ inline __global__ void __launch_bounds__(kSelectThreads) choose_heavy_kernel(con
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   SelectScratch& scratch = all_scratch[0];
   const HeavyCompetition& set = sets[blockIdx.x];
-  const std::uint32_t end = set.arriving_end, kept = kept_of(set);
+  const std::uint32_t end = set.arriving_end, kept = set.kept();
   if (kept == 0) return;
   std::uint32_t* const at = set.scratch;
   for (std::uint32_t p = threadIdx.x; p < end; p += kSelectThreads)
@@ -58,18 +49,6 @@ __device__ __forceinline__ void copy_row(void* to, const void* from, std::size_t
     static_cast<std::uint16_t*>(to)[i] = static_cast<const std::uint16_t*>(from)[i];
 }
 
-struct KvRowAddress {
-  const char* k;
-  const char* v;
-};
-__device__ __forceinline__ KvRowAddress row_in_page(const KvPages& kv, std::uint32_t slot, std::uint32_t kv_head,
-                                                    std::uint32_t position) {
-  const std::size_t bytes = row_bytes_of(kv), page = kListPageTokens * bytes;
-  const char* k = static_cast<const char*>(kv.pages) + (std::size_t{slot} * kv.kv_heads + kv_head) * 2 * page +
-                  position % kListPageTokens * bytes;
-  return {k, k + page};
-}
-
 constexpr unsigned kMoveThreads = 128;
 
 /// A warp per token that stays. Grid: {kept / warps, sets}.
@@ -77,20 +56,20 @@ inline __global__ void __launch_bounds__(kMoveThreads)
     move_heavy_kernel(const HeavyCompetition* sets, std::uint32_t first, const __grid_constant__ KvPages kv) {
   const HeavyCompetition& set = sets[first + blockIdx.y];
   const std::uint32_t place = blockIdx.x * (kMoveThreads / kWarp) + threadIdx.x / kWarp;
-  if (place >= kept_of(set)) return;
-  const std::size_t bytes = row_bytes_of(kv);
+  if (place >= set.kept()) return;
+  const std::size_t bytes = kv.row_bytes();
   const std::uint32_t candidate = set.scratch[set.arriving_end + place];
-  KvRowAddress row{};
+  const char *k = nullptr, *v = nullptr;
   if (candidate < set.held) {
-    row = {static_cast<const char*>(set.keys) + candidate * bytes,
-           static_cast<const char*>(set.values) + candidate * bytes};
+    k = static_cast<const char*>(set.keys) + candidate * bytes;
+    v = static_cast<const char*>(set.values) + candidate * bytes;
   } else {
     const std::uint32_t position = set.kept_positions[place];
-    row = row_in_page(kv, set.slots[position / kListPageTokens - set.arriving_begin / kListPageTokens], set.kv_head,
-                      position);
+    k = kv.key(set.slots[position / kListPageTokens - set.arriving_begin / kListPageTokens], set.kv_head, position);
+    v = k + kv.page_bytes();
   }
-  copy_row(static_cast<char*>(set.kept_keys) + place * bytes, row.k, bytes, threadIdx.x % kWarp, kWarp);
-  copy_row(static_cast<char*>(set.kept_values) + place * bytes, row.v, bytes, threadIdx.x % kWarp, kWarp);
+  copy_row(static_cast<char*>(set.kept_keys) + place * bytes, k, bytes, threadIdx.x % kWarp, kWarp);
+  copy_row(static_cast<char*>(set.kept_values) + place * bytes, v, bytes, threadIdx.x % kWarp, kWarp);
 }
 
 /// Who goes: the smaller mass, of equals the larger position. kNoPlace is nobody.
@@ -134,10 +113,10 @@ __device__ __forceinline__ Lightest candidate_of(const HeavyStep& set, std::uint
 /// The step's own token takes the place, by the block.
 __device__ __forceinline__ void place_newest(const HeavyStep& set, std::uint32_t place, std::uint32_t group,
                                              const KvPages& kv) {
-  const std::size_t bytes = row_bytes_of(kv);
-  const KvRowAddress row = row_in_page(kv, set.slot, set.kv_head, set.position);
-  copy_row(static_cast<char*>(set.keys) + place * bytes, row.k, bytes, threadIdx.x, kSelectThreads);
-  copy_row(static_cast<char*>(set.values) + place * bytes, row.v, bytes, threadIdx.x, kSelectThreads);
+  const std::size_t bytes = kv.row_bytes();
+  const char* const k = kv.key(set.slot, set.kv_head, set.position);
+  copy_row(static_cast<char*>(set.keys) + place * bytes, k, bytes, threadIdx.x, kSelectThreads);
+  copy_row(static_cast<char*>(set.values) + place * bytes, k + kv.page_bytes(), bytes, threadIdx.x, kSelectThreads);
   if (threadIdx.x != 0) return;
   float newest = 0.0f;
   for (std::uint32_t h = 0; h < group; ++h) newest += step_weight(set, h, set.own[h * set.own_stride]);

@@ -41,19 +41,9 @@ std::atomic<int> forced{-1};  // of the innermost ScopedIsa
 }  // namespace
 
 const char* to_string(Isa isa) {
-  switch (isa) {
-    case Isa::baseline:
-      return "baseline";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-    case Isa::avx512_bf16:
-      return "avx512_bf16";
-    case Isa::amx:
-      return "amx";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
+  static_assert(std::size(kNames) == std::size(kIsas));
+  return kNames[static_cast<std::size_t>(isa)];
 }
 
 // Tiles of bf16, and Linux's leave to use them: it keeps their 8 KiB of registers only for processes that ask.
@@ -100,19 +90,10 @@ ScopedIsa::~ScopedIsa() {
 }
 
 const KernelTable& kernels() {
-  switch (active_isa()) {
-    case Isa::amx:
-      return isa_amx::table;
-    case Isa::avx512_bf16:
-      return isa_avx512_bf16::table;
-    case Isa::avx512:
-      return isa_avx512::table;
-    case Isa::avx2:
-      return isa_avx2::table;
-    case Isa::baseline:
-      break;
-  }
-  return isa_baseline::table;
+  static constexpr const KernelTable* kTables[] = {&isa_baseline::table, &isa_avx2::table, &isa_avx512::table,
+                                                   &isa_avx512_bf16::table, &isa_amx::table};
+  static_assert(std::size(kTables) == std::size(kIsas));
+  return *kTables[static_cast<std::size_t>(active_isa())];
 }
 
 }  // namespace tandem

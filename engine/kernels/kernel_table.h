@@ -84,73 +84,23 @@ static constexpr size_t linear_bf16_scratch_floats(uint32_t depth, uint32_t rows
 constexpr uint32_t kGramColumns = 8;
 
 struct KernelTable {
-  // packed: n * linear_padded(in) floats, aligned to 64 bytes, for linear_rows of the same build.
-  void (*linear_pack)(const float* x, uint32_t in, uint32_t n, float* packed);
-  void (*linear_rows)(const LinearRows& rows);
-  // Rows [first, first + columns) of w for all n rows of x; columns <= kPrefillColumns.
-  // scratch: linear_prefill_scratch_floats(n).
-  void (*linear_prefill_block)(const float* x, const void* w, DType type, uint32_t in, uint32_t out, uint32_t first,
-                               uint32_t columns, const float* bias, float* y, uint32_t n, float* scratch);
-  void (*round_to_bf16)(const float* x, size_t n, float* out);  // nearest, ties to even
-  // The three of builds with BF16; 0 and nullptr in the others. Subnormal numbers may count as 0.
-  uint32_t linear_bf16_depth;
-  void (*linear_bf16_round)(const float* x, uint32_t in, uint32_t first, uint32_t last, uint32_t all_rows,
-                            uint16_t* rounded);
-  void (*linear_bf16_block)(const Bf16Block& block);
-  void (*widen)(const void* data, DType type, size_t first, size_t n, float* out);
-  void (*narrow)(const float* x, DType type, size_t n, void* out);
-  void (*rms_norm_row)(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d);
-  void (*rope_angles)(const double* inverse_frequency, uint32_t pairs, double position, float* cosines, float* sines);
-  void (*rotate)(float* x, uint32_t pairs, const float* cosines, const float* sines);
-  void (*swiglu)(const float* gate, const float* up, float* out, size_t n);
-  void (*add)(float* x, const float* y, size_t n);
-  float (*largest)(const float* x, uint32_t n);                 // -infinity where all are NaN or n is 0
-  float (*exp_sum)(const float* x, float reference, size_t n);  // sum of exp(x - reference)
-  // average = keep * average + share * exp(scores - lse)
-  // lse is above -infinity.
-  void (*blend_weights)(const float* scores, float lse, size_t n, float keep, float share, float* average);
-  // ends: [parts], the number of spans up to the end of each. o: [parts][group][dim]; lse: [parts][group]. scratch:
-  // partial_scratch_floats(group, dim), aligned to 64 bytes. scores: [group][score_stride] or nullptr; with scores, all
-  // heads attend all spans.
-  void (*partial_attention)(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape,
-                            float* o, float* lse, float* scores, size_t score_stride, float* scratch);
-  // scratch: partial_scratch_floats(group, dim), aligned to 64 bytes. Head masks are not looked at.
-  void (*token_scores)(const float* q, const KvSpan* spans, size_t span_count, AttentionShape shape, float* scores,
-                       size_t score_stride, float* scratch);
-  void (*prefill_tile)(const PrefillTile& tile);
-  void (*min_max)(const void* low, const void* high, DType type, uint32_t rows, uint32_t dim, void* min_out,
-                  void* max_out);
-  // sums[d] += rows[r][d], row after row: n rows of dim.
-  void (*add_rows)(const void* rows, DType type, uint32_t n, uint32_t dim, float* sums);
-  // gram[i][j] += sum over the rows of x[i] x[j], row after row, at least for j <= i: n rows of dim, a multiple of
-  // kGramColumns. The products are exact where x are floats.
-  void (*add_gram)(const double* x, uint32_t n, uint32_t dim, double* gram);
-  // out[h][r] = scale * q[h] . rows[r], all in f32: [group][stride >= n] of q [group][dim] and rows [n][dim].
-  // scratch: group * padded_dim(dim) floats, aligned to 64 bytes.
-  void (*dot_rows)(const float* q, uint32_t group, const void* rows, DType type, uint32_t n, uint32_t dim, float scale,
-                   float* out, size_t stride, float* scratch);
-  // scratch: 2 * group * dim floats.
-  void (*score_blocks)(const float* q, const void* digest_min, const void* digest_max, uint32_t blocks,
-                       AttentionShape shape, float* scores, float* scratch);
+#define TANDEM_KERNEL(result, name, parameters) result(*name) parameters  // NOLINT(bugprone-macro-parentheses)
+#include "engine/kernels/kernel_list.h"
+  uint32_t linear_bf16_depth;  // elements of `in` that linear_bf16_block takes at a time; 0 in builds without BF16
 };
 
 /// The table of active_isa(), or of the living ScopedIsa.
 const KernelTable& kernels();
 
-namespace isa_baseline {
-extern const KernelTable table;
-}
-namespace isa_avx2 {
-extern const KernelTable table;
-}
-namespace isa_avx512 {
-extern const KernelTable table;
-}
-namespace isa_avx512_bf16 {
-extern const KernelTable table;
-}
-namespace isa_amx {
-extern const KernelTable table;
-}
+#define TANDEM_KERNEL_TABLE(isa)  \
+  namespace isa {                 \
+  extern const KernelTable table; \
+  }
+TANDEM_KERNEL_TABLE(isa_baseline)
+TANDEM_KERNEL_TABLE(isa_avx2)
+TANDEM_KERNEL_TABLE(isa_avx512)
+TANDEM_KERNEL_TABLE(isa_avx512_bf16)
+TANDEM_KERNEL_TABLE(isa_amx)
+#undef TANDEM_KERNEL_TABLE
 
 }  // namespace tandem

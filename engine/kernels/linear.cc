@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/kernels/convert.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/scratch.h"
 
@@ -24,14 +23,20 @@ std::uint32_t rows_per_task(const MatrixView& w, unsigned threads) {
 struct Rows;
 struct Panel;
 
-// Rows of x per prefill task, a multiple of the kernels' 6. The weights are packed again for each part of the rows, so
-// the parts are as large as the second-level cache allows, of even size, and smaller only where threads would have no
-// task.
-std::uint32_t prefill_rows(std::uint32_t n, std::uint32_t most, std::size_t column_blocks, unsigned threads) {
+// Calls block(column, row, row_step) for all blocks of kPrefillColumns weight rows and row_step rows of x, a multiple
+// of the kernels' 6. The weights are packed again for each part of the rows, so the parts are as large as the
+// second-level cache allows (`most`), of even size, and smaller only where threads would have no task.
+template <class Block>
+void for_each_block(ThreadPool& pool, std::uint32_t n, std::uint32_t most, std::uint32_t out, const Block& block) {
   constexpr std::uint32_t kLeast = 126;
-  const std::size_t parts = std::max<std::size_t>((n + most - 1) / most, 4 * threads / column_blocks);
+  const std::size_t column_blocks = (out + kPrefillColumns - 1) / kPrefillColumns;
+  const std::size_t parts = std::max<std::size_t>((n + most - 1) / most, 4 * pool.size() / column_blocks);
   const auto even = static_cast<std::uint32_t>((n + parts - 1) / parts);
-  return (std::max(even, std::min(n, kLeast)) + 5) / 6 * 6;
+  const std::uint32_t row_step = (std::max(even, std::min(n, kLeast)) + 5) / 6 * 6;
+  pool.parallel_for(column_blocks * ((n + row_step - 1) / row_step), [&](std::size_t task) {
+    block(static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns,
+          static_cast<std::uint32_t>(task / column_blocks) * row_step, row_step);
+  });
 }
 
 constexpr std::uint32_t kPrefillRows = 516;   // 258 KiB of a slice of x; 512 are one part
@@ -47,12 +52,7 @@ void prefill_rounded(ThreadPool& pool, const float* x, const MatrixView& w, cons
     const auto first = static_cast<std::uint32_t>(task) * kRowsPerTask;
     table.linear_bf16_round(x, w.cols, first, std::min(first + kRowsPerTask, n), n, rounded);
   });
-  const std::size_t column_blocks = (w.rows + kPrefillColumns - 1) / kPrefillColumns;
-  const std::uint32_t row_step = prefill_rows(n, kRoundedRows, column_blocks, pool.size());
-  const std::uint32_t row_blocks = (n + row_step - 1) / row_step;
-  pool.parallel_for(column_blocks * row_blocks, [&](std::size_t task) {
-    const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
-    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * row_step;
+  for_each_block(pool, n, kRoundedRows, w.rows, [&](std::uint32_t column, std::uint32_t row, std::uint32_t row_step) {
     table.linear_bf16_block(
         {.x = rounded,
          .all_rows = n,
@@ -92,12 +92,7 @@ void linear_prefill(ThreadPool& pool, const float* x, const MatrixView& w, const
   if (n == 0 || w.rows == 0) return;
   const KernelTable& table = kernels();
   const std::uint32_t in = w.cols, out = w.rows;
-  const std::size_t column_blocks = (out + kPrefillColumns - 1) / kPrefillColumns;
-  const std::uint32_t row_step = prefill_rows(n, kPrefillRows, column_blocks, pool.size());
-  const std::uint32_t row_blocks = (n + row_step - 1) / row_step;
-  pool.parallel_for(column_blocks * row_blocks, [&](std::size_t task) {
-    const std::uint32_t column = static_cast<std::uint32_t>(task % column_blocks) * kPrefillColumns;
-    const std::uint32_t row = static_cast<std::uint32_t>(task / column_blocks) * row_step;
+  for_each_block(pool, n, kPrefillRows, out, [&](std::uint32_t column, std::uint32_t row, std::uint32_t row_step) {
     const std::uint32_t rows = std::min(row_step, n - row);
     float* scratch = aligned_scratch<Panel>(linear_prefill_scratch_floats(row_step));
     table.linear_prefill_block(x + std::size_t{in} * row, w.data, w.type, in, out, column,
@@ -122,18 +117,6 @@ void linear_prefill_bf16(ThreadPool& pool, const float* x, const MatrixView& w, 
       float* rounded = aligned_scratch<Rows>(count);
       table.round_to_bf16(from, count, rounded);
       linear_prefill(pool, rounded, w, bias, to, rows);
-    }
-  }
-}
-
-void linear_reference(const float* x, const MatrixView& w, const float* bias, float* y, std::uint32_t n) {
-  for (std::uint32_t i = 0; i < n; ++i) {
-    for (std::uint32_t o = 0; o < w.rows; ++o) {
-      double total = 0;
-      for (std::uint32_t j = 0; j < w.cols; ++j)
-        total +=
-            double{x[std::size_t{w.cols} * i + j]} * double{load_element(w.data, w.type, std::size_t{w.cols} * o + j)};
-      y[std::size_t{w.rows} * i + o] = static_cast<float>(total + (bias ? double{bias[o]} : 0.0));
     }
   }
 }

@@ -44,8 +44,4 @@ void linear_prefill(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixVi
 void linear_prefill_bf16(ThreadPool& pool, const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
                          const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
 
-/// The oracle: float64 accumulation in index order.
-void linear_reference(const float* x /*[n][in]*/, const MatrixView& w /*[out][in]*/,
-                      const float* bias /*[out] or nullptr*/, float* y /*[n][out]*/, std::uint32_t n);
-
 }  // namespace tandem

@@ -197,14 +197,7 @@ void linear_pack(const float* x, uint32_t in, uint32_t n, float* packed) {
 }
 
 void linear_rows(const LinearRows& rows) {
-  switch (rows.type) {
-    case DType::f32:
-      return rows_of<F32>(rows);
-    case DType::f16:
-      return rows_of<F16>(rows);
-    case DType::bf16:
-      return rows_of<BF16>(rows);
-  }
+  TANDEM_RETURN_BY_TYPE(rows.type, rows_of, rows);
 }
 
 }  // namespace tandem::TANDEM_ISA_NAMESPACE

@@ -14,13 +14,6 @@ namespace tandem {
 void rms_norm(const float* x /*[n][d]*/, const MatrixView& weight /*[1][d]*/, float eps, float* y /*[n][d]*/,
               std::uint32_t n, std::uint32_t d);
 
-/// The same for rows that lie `x_stride` and `y_stride` floats apart, for example the heads of q inside fused q, k, v.
-void rms_norm_strided(const float* x, std::size_t x_stride, const MatrixView& weight /*[1][d]*/, float eps, float* y,
-                      std::size_t y_stride, std::uint32_t n, std::uint32_t d);
-
-void rms_norm_reference(const float* x /*[n][d]*/, const MatrixView& weight /*[1][d]*/, float eps, float* y /*[n][d]*/,
-                        std::uint32_t n, std::uint32_t d);
-
 /// On the GPU, rounded to y_type. All pointers are device memory. y may be x with y_type f32. Rows that are aligned for
 /// it are read four elements at a time. Nothing is added to x before: the product that the sum comes from does that
 /// (LinearCuda::add), which saves a kernel in each layer and the sum's way through memory.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/common/on_both.h"
 #include "engine/kernels/tensor.h"
 
 namespace tandem {
@@ -26,15 +27,25 @@ struct RowPages {
   std::uint32_t room = 0;
 };
 
+inline constexpr std::uint32_t kListPageTokens = 16;
+
 /// Pages as KvStore lays them out: [slot][kv head][K, V][16 tokens][D] of `type`. Device memory, not owned.
 struct KvPages {
   const void* pages = nullptr;  // aligned to 16 bytes; slot 0 is there though nothing is attended
   DType type = DType::f32;
   std::uint32_t kv_heads = 0, dim = 0;
   const RowPages* of_rows = nullptr;  // [rows]; decode attention and scores of single tokens only
-};
 
-inline constexpr std::uint32_t kListPageTokens = 16;
+  /// Of K or V of a token or a page, for one KV head.
+  TANDEM_ON_BOTH std::size_t row_bytes() const { return dim * size_of(type); }
+  TANDEM_ON_BOTH std::size_t page_bytes() const { return kListPageTokens * row_bytes(); }
+  /// The key of the token at `position`, which lies in the page at `slot`; its value lies page_bytes() behind.
+  TANDEM_ON_BOTH const char* key(std::uint32_t slot, std::uint32_t kv_head, std::uint32_t position) const {
+    const std::size_t row = row_bytes(), page = kListPageTokens * row;
+    return static_cast<const char*>(pages) + (std::size_t{slot} * kv_heads + kv_head) * 2 * page +
+           position % kListPageTokens * row;
+  }
+};
 
 /// One list per row of a batch, or one per row and KV head. Device memory, not owned.
 struct PageLists {

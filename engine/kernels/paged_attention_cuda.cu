@@ -12,9 +12,6 @@
 namespace tandem {
 namespace {
 
-using gpu::Bf16;
-using gpu::F16;
-using gpu::F32;
 using gpu::Launcher;
 
 constexpr bool takes_tensor_cores(DType type, std::uint32_t group, std::uint32_t dim) {
@@ -41,16 +38,7 @@ template <class Element>
 void launch_splits(Launcher& launch, const PagedAttention& a) {
   if constexpr (sizeof(typename Element::Bits) == 2) {
     if (takes_tensor_cores(a.kv.type, a.group, a.kv.dim)) {
-      switch (a.kv.dim) {
-        case 64:
-          return launch_tensor<Element, 64>(launch, a);
-        case 96:
-          return launch_tensor<Element, 96>(launch, a);
-        case 128:
-          return launch_tensor<Element, 128>(launch, a);
-        default:
-          return launch_tensor<Element, 256>(launch, a);
-      }
+      return gpu::with_tiles(a.kv.dim, [&](auto dim) { launch_tensor<Element, decltype(dim)::value>(launch, a); });
     }
   }
   const std::uint32_t most = launch.multiprocessors() * 8;
@@ -62,16 +50,9 @@ template <class Element>
 void launch_token_scores(Launcher& launch, const gpu::TokenScores& request, dim3 grid) {
   if constexpr (sizeof(typename Element::Bits) == 2) {
     if (takes_tensor_cores(request.kv.type, request.group, request.kv.dim)) {
-      switch (request.kv.dim) {
-        case 64:
-          return launch(gpu::token_scores_kernel<Element, 64>, grid, gpu::kTokenScoreThreads, 0, request);
-        case 96:
-          return launch(gpu::token_scores_kernel<Element, 96>, grid, gpu::kTokenScoreThreads, 0, request);
-        case 128:
-          return launch(gpu::token_scores_kernel<Element, 128>, grid, gpu::kTokenScoreThreads, 0, request);
-        default:
-          return launch(gpu::token_scores_kernel<Element, 256>, grid, gpu::kTokenScoreThreads, 0, request);
-      }
+      return gpu::with_tiles(request.kv.dim, [&](auto dim) {
+        launch(gpu::token_scores_kernel<Element, decltype(dim)::value>, grid, gpu::kTokenScoreThreads, 0, request);
+      });
     }
   }
   launch(gpu::plain_token_scores_kernel<Element>, grid, gpu::kTokenScoreThreads,
@@ -89,17 +70,7 @@ void paged_attention_cuda(const PagedAttention& a, CudaStream stream) {
     gpu::check_aligned(a.parts, 8, "PagedAttention::parts");
   }
   Launcher launch(stream);
-  switch (a.kv.type) {
-    case DType::f32:
-      launch_splits<F32>(launch, a);
-      break;
-    case DType::f16:
-      launch_splits<F16>(launch, a);
-      break;
-    case DType::bf16:
-      launch_splits<Bf16>(launch, a);
-      break;
-  }
+  gpu::with_element(a.kv.type, [&](auto element) { launch_splits<decltype(element)>(launch, a); });
   launch(gpu::merge_splits_kernel, dim3(a.merge_count, a.group), gpu::kMergeThreads, 0, a);
 }
 
@@ -155,14 +126,7 @@ void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t g
   const gpu::TokenScores request{q, group, kv, lists, scores};
   const dim3 grid((lists.capacity + gpu::kTokenScoreEntries - 1) / gpu::kTokenScoreEntries, kv.kv_heads, rows);
   Launcher launch(stream);
-  switch (kv.type) {
-    case DType::f32:
-      return launch_token_scores<F32>(launch, request, grid);
-    case DType::f16:
-      return launch_token_scores<F16>(launch, request, grid);
-    case DType::bf16:
-      return launch_token_scores<Bf16>(launch, request, grid);
-  }
+  gpu::with_element(kv.type, [&](auto element) { launch_token_scores<decltype(element)>(launch, request, grid); });
 }
 
 void merge_partials_cuda(const LaunchArray<const float*>& o, const LaunchArray<const float*>& lse, std::uint32_t parts,

@@ -33,14 +33,7 @@ constexpr uint32_t kDoubles = kWidth / 2;
 
 void rms_norm_row(const float* x, const void* weight, DType type, float eps, float* y, uint32_t d) {
   const char* bytes = static_cast<const char*>(weight);
-  switch (type) {
-    case DType::f32:
-      return norm_row<F32>(x, bytes, eps, y, d);
-    case DType::f16:
-      return norm_row<F16>(x, bytes, eps, y, d);
-    case DType::bf16:
-      return norm_row<BF16>(x, bytes, eps, y, d);
-  }
+  TANDEM_RETURN_BY_TYPE(type, norm_row, x, bytes, eps, y, d);
 }
 
 // Angle = k pi/2 + r in float64, pi/2 in two parts; Taylor polynomials on |r| <= pi/4, remainders 2e-9 and 1e-10.

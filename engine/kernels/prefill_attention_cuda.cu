@@ -18,18 +18,9 @@ void launch_tiles(gpu::Launcher& launch, const PrefillChunk& chunk) {
 template <class Element>
 void launch_type(gpu::Launcher& launch, const PrefillChunk& chunk) {
   if constexpr (sizeof(typename Element::Bits) == 2) {
-    switch (chunk.kv.dim) {
-      case 64:
-        return launch_tiles<Element, 64>(launch, chunk);
-      case 96:
-        return launch_tiles<Element, 96>(launch, chunk);
-      case 128:
-        return launch_tiles<Element, 128>(launch, chunk);
-      case 256:
-        return launch_tiles<Element, 256>(launch, chunk);
-      default:
-        break;
-    }
+    if (gpu::has_tiles(chunk.kv.type, chunk.kv.dim))
+      return gpu::with_tiles(chunk.kv.dim,
+                             [&](auto dim) { launch_tiles<Element, decltype(dim)::value>(launch, chunk); });
   }
   // Heads that go through the plain kernel together: all of a group where it has no more than 32.
   const std::uint32_t all = chunk.q_heads / chunk.kv.kv_heads;
@@ -52,14 +43,7 @@ void prefill_attention_cuda(const PrefillChunk& chunk, CudaStream stream) {
     gpu::check_aligned(chunk.out, 8, "PrefillChunk::out");
   }
   gpu::Launcher launch(stream);
-  switch (chunk.kv.type) {
-    case DType::f32:
-      return launch_type<gpu::F32>(launch, chunk);
-    case DType::f16:
-      return launch_type<gpu::F16>(launch, chunk);
-    case DType::bf16:
-      return launch_type<gpu::Bf16>(launch, chunk);
-  }
+  gpu::with_element(chunk.kv.type, [&](auto element) { launch_type<decltype(element)>(launch, chunk); });
 }
 
 }  // namespace tandem

@@ -59,12 +59,6 @@ struct Gram {
   __device__ __forceinline__ double& at(std::uint32_t i, std::uint32_t j) { return values[i * kPitch + j]; }
 };
 
-__device__ __forceinline__ double warp_sum_of_doubles(double value) {
-#pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
-  return value;
-}
-
 /// By the block; ends with a barrier.
 __device__ __forceinline__ void make_gram(const PredictionRule& rule, const LagQueries& queries, std::uint32_t n,
                                           Gram& gram) {
@@ -77,7 +71,7 @@ __device__ __forceinline__ void make_gram(const PredictionRule& rule, const LagQ
     double sum = 0.0;
     for (std::uint32_t d = lane; d < queries.dim; d += kWarp)
       sum += static_cast<double>(a[d]) * static_cast<double>(b[d]);
-    sum = warp_sum_of_doubles(sum);
+    sum = warp_sum(sum);
     if (lane == 0) gram.at(i, left) = gram.at(left, i) = sum;
   }
   __syncthreads();

@@ -10,15 +10,8 @@ constexpr unsigned kResidencyThreads = 256;
 
 /// list: ascending after its count.
 __device__ __forceinline__ bool in_list(const std::uint32_t* list, std::uint32_t block) {
-  std::uint32_t low = 0, high = list[0];
-  while (low < high) {
-    const std::uint32_t middle = (low + high) / 2;
-    if (list[1 + middle] < block)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low < list[0] && list[1 + low] == block;
+  const std::uint32_t at = first_from(list + 1, list[0], block);
+  return at < list[0] && list[1 + at] == block;
 }
 
 inline __global__ void __launch_bounds__(kResidencyThreads)
@@ -90,11 +83,7 @@ inline __global__ void __launch_bounds__(kResidencyThreads)
     for (std::uint32_t page = 0; attended && page < pages; ++page) {
       const std::uint32_t at = rank * pages + page;
       if (at >= capacity) break;
-      PageEntry entry;
-      entry.slot = slot * pages + page;
-      entry.tokens = static_cast<std::uint16_t>(kListPageTokens);
-      entry.head_mask = 0xffffffffu;
-      out[at] = entry;
+      out[at] = {slot * pages + page, 0, kListPageTokens, 0xffffffffu};
     }
     written += all;
   }

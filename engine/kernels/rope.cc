@@ -30,20 +30,4 @@ void rope(float* x, const std::uint32_t* positions, const RopeTable& frequencies
   }
 }
 
-void rope_reference(float* x, const std::uint32_t* positions, const RopeTable& frequencies, std::uint32_t n,
-                    std::uint32_t heads) {
-  const std::size_t dim = frequencies.head_dim, pairs = dim / 2;
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t h = 0; h < heads; ++h) {
-      float* head = x + (i * heads + h) * dim;
-      for (std::size_t j = 0; j < pairs; ++j) {
-        const double angle = frequencies.inverse_frequency[j] * positions[i];
-        const double a = head[j], b = head[j + pairs];
-        head[j] = static_cast<float>(frequencies.scale * (a * std::cos(angle) - b * std::sin(angle)));
-        head[j + pairs] = static_cast<float>(frequencies.scale * (b * std::cos(angle) + a * std::sin(angle)));
-      }
-    }
-  }
-}
-
 }  // namespace tandem

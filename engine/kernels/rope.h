@@ -21,7 +21,4 @@ struct RopeTable {
 void rope(float* x /*[n][heads][D]*/, const std::uint32_t* positions /*[n]*/, const RopeTable& table, std::uint32_t n,
           std::uint32_t heads);
 
-void rope_reference(float* x /*[n][heads][D]*/, const std::uint32_t* positions /*[n]*/, const RopeTable& table,
-                    std::uint32_t n, std::uint32_t heads);
-
 }  // namespace tandem

@@ -9,20 +9,6 @@ namespace tandem::gpu {
 constexpr unsigned kSelectionThreads = 256;
 constexpr unsigned kSelectionBlocks = 4096;  // looked at together
 
-/// Position of the first chosen block that is not below `block`.
-__device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* chosen, std::uint32_t count,
-                                                    std::uint32_t block) {
-  std::uint32_t low = 0, high = count;
-  while (low < high) {
-    const std::uint32_t middle = (low + high) / 2;
-    if (chosen[middle] < block)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 /// Grid: {kv_heads, rows}.
 __global__ void __launch_bounds__(kSelectionThreads)
     pages_of_selection_kernel(const __grid_constant__ LaunchArray<BlockSelection> rows, std::uint32_t group,
@@ -63,12 +49,12 @@ __global__ void __launch_bounds__(kSelectionThreads)
           const std::uint32_t page = (begin + b) * selection.pages_per_block + p, token = page * kListPageTokens;
           const std::uint32_t left = token < selection.tokens ? selection.tokens - token : 0;
           if (at >= capacity) break;
-          PageEntry entry;
-          entry.slot = left > 0 && selection.slots != nullptr ? selection.slots[page] : 0;
-          entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
-          entry.head_mask = left == 0 ? 0 : own_only ? mask : 0xffffffffu;
-          out[at] = entry;
-          mine += entry.tokens;
+          const auto tokens_here = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
+          out[at] = {left > 0 && selection.slots != nullptr ? selection.slots[page] : 0, 0, tokens_here,
+                     left == 0  ? 0
+                     : own_only ? mask
+                                : 0xffffffffu};
+          mine += tokens_here;
         }
       }
       written += all * selection.pages_per_block;
@@ -92,11 +78,9 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
   const std::uint32_t all = (tokens + kListPageTokens - 1) / kListPageTokens, pages = all < capacity ? all : capacity;
   for (std::uint32_t page = threadIdx.x; page < pages; page += kSelectionThreads) {
     const std::uint32_t left = tokens - page * kListPageTokens;
-    PageEntry entry;
-    entry.slot = list.slots == nullptr ? page : list.slots[page];
-    entry.tokens = static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens);
-    entry.head_mask = 0xffffffffu;
-    entries[std::size_t{blockIdx.x} * capacity + page] = entry;
+    entries[std::size_t{blockIdx.x} * capacity + page] = {
+        list.slots == nullptr ? page : list.slots[page], 0,
+        static_cast<std::uint16_t>(left < kListPageTokens ? left : kListPageTokens), 0xffffffffu};
   }
   if (threadIdx.x == 0) counts[blockIdx.x] = pages;
 }
@@ -118,12 +102,8 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
          page += kSelectionThreads) {
       const std::uint32_t before = page == first ? range.begin % kListPageTokens : 0;
       const std::uint32_t end = page == last ? range.end - page * kListPageTokens : kListPageTokens;
-      PageEntry entry;
-      entry.slot = list.slots[page];
-      entry.first = static_cast<std::uint16_t>(before);
-      entry.tokens = static_cast<std::uint16_t>(end - before);
-      entry.head_mask = 0xffffffffu;
-      out[written + page - first] = entry;
+      out[written + page - first] = {list.slots[page], static_cast<std::uint16_t>(before),
+                                     static_cast<std::uint16_t>(end - before), 0xffffffffu};
     }
     written += last - first + 1;
   }
@@ -138,12 +118,8 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
   const std::uint32_t all = list.chosen == nullptr ? 0 : list.chosen[0], tokens = all < capacity ? all : capacity;
   for (std::uint32_t i = threadIdx.x; i < tokens; i += kSelectionThreads) {
     const std::uint32_t token = list.chosen[1 + i];
-    PageEntry entry;
-    entry.slot = list.slots[token / kListPageTokens];
-    entry.first = static_cast<std::uint16_t>(token % kListPageTokens);
-    entry.tokens = 1;
-    entry.head_mask = 0xffffffffu;
-    entries[std::size_t{blockIdx.x} * capacity + i] = entry;
+    entries[std::size_t{blockIdx.x} * capacity + i] = {
+        list.slots[token / kListPageTokens], static_cast<std::uint16_t>(token % kListPageTokens), 1, 0xffffffffu};
   }
   if (threadIdx.x == 0) counts[blockIdx.x] = tokens;
 }

@@ -24,12 +24,6 @@ void divide_by_trace(double* gram, std::uint32_t dim) {
   for (std::uint32_t i = 0; i < dim * dim; ++i) gram[i] /= trace;
 }
 
-const char* key_row(const KvPages& kv, const std::uint32_t* slots, std::uint32_t kv_head, std::uint32_t token) {
-  const std::size_t page = std::size_t{slots[token / kListPageTokens]} * kv.kv_heads + kv_head;
-  const std::size_t row = page * 2 * kListPageTokens + token % kListPageTokens;
-  return static_cast<const char*>(kv.pages) + row * kv.dim * size_of(kv.type);
-}
-
 /// out[h][r] = scale * q[h] . rows[r], of `group` vectors q and `n` rows of `dim`, a head's `stride` behind another's.
 void dot_rows(const float* q, std::uint32_t group, const void* rows, DType type, std::uint32_t n, std::uint32_t dim,
               float scale, float* out, std::size_t stride) {
@@ -53,7 +47,7 @@ void skew_grams(const SkewGrams& grams, std::uint32_t group, const KvPages& kv) 
   std::vector<float> key(kv.dim);
   GramSums keys(kv.dim), queries(kv.dim);
   for (std::uint32_t t = 0; t < grams.tokens; ++t) {
-    to_f32(key_row(kv, grams.slots, grams.kv_head, t), kv.type, 0, kv.dim, key.data());
+    to_f32(kv.key(grams.slots[t / kListPageTokens], grams.kv_head, t), kv.type, 0, kv.dim, key.data());
     std::copy(key.begin(), key.end(), keys.next_row());
   }
   keys.finish(grams.key_gram);
@@ -77,7 +71,8 @@ void skew_keys(const SkewedKeys& keys, std::uint32_t columns, const KvPages& kv)
   for (std::uint32_t t = 0; t < keys.tokens; t += kTogether) {
     const std::uint32_t count = std::min(kTogether, keys.tokens - t);
     for (std::uint32_t i = 0; i < count; ++i)
-      to_f32(key_row(kv, keys.slots, keys.kv_head, t + i), kv.type, 0, kv.dim, &some[std::size_t{i} * kv.dim]);
+      to_f32(kv.key(keys.slots[(t + i) / kListPageTokens], keys.kv_head, t + i), kv.type, 0, kv.dim,
+             &some[std::size_t{i} * kv.dim]);
     dot_rows(some.data(), count, keys.skew, DType::f32, columns, kv.dim, 1, rows.data(), columns);
     from_f32(rows.data(), kv.type, std::size_t{count} * columns,
              static_cast<char*>(keys.out) + std::size_t{t} * columns * size_of(kv.type));

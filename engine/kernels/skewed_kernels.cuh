@@ -53,8 +53,7 @@ constexpr unsigned kEigenPairs = 256;  // of 512 dimensions
 
 /// Sum over the block, on every thread. `scratch`: 8 shared numbers.
 __device__ __forceinline__ double block_sum_of_eigen(double value, double* scratch) {
-#pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
+  value = warp_sum(value);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
   __syncthreads();
   value = 0.0;

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/common/on_both.h"
+
 namespace tandem {
 
 enum class DType : std::uint8_t { f32, f16, bf16 };
-constexpr std::size_t size_of(DType type) {
+TANDEM_ON_BOTH constexpr std::size_t size_of(DType type) {
   return type == DType::f32 ? 4 : 2;
 }
 constexpr const char* to_string(DType type) {

@@ -386,6 +386,18 @@ struct F16 {
   }
 };
 
+// Returns function<Type>(...) for the stored type that `type` names.
+#define TANDEM_RETURN_BY_TYPE(type, function, ...) \
+  switch (type) {                                  \
+    case DType::f32:                               \
+      return function<F32>(__VA_ARGS__);           \
+    case DType::f16:                               \
+      return function<F16>(__VA_ARGS__);           \
+    case DType::bf16:                              \
+      return function<BF16>(__VA_ARGS__);          \
+  }                                                \
+  static_assert(true)
+
 // The first `count` < kWidth weights, the rest 0.
 template <class Type>
 TANDEM_INLINE vf load_first_weights(const char* p, int count) {

@@ -1,14 +1,7 @@
-// The GPU side of a build without CUDA: it says so.
-#include "engine/device/cuda/runtime.h"
+// The GPU side of a build without CUDA: it throws.
+#include "engine/device/cuda/not_built.h"
 
 namespace tandem {
-namespace {
-
-[[noreturn]] void refuse() {
-  throw InputError(cuda_missing());
-}
-
-}  // namespace
 
 const std::string& cuda_missing() {
   static const std::string reason =
@@ -16,70 +9,33 @@ const std::string& cuda_missing() {
   return reason;
 }
 
-const CudaDevice& cuda_device() {
-  refuse();
-}
-unsigned cuda_multiprocessors() {
-  refuse();
-}
+TANDEM_NOT_BUILT(cuda_device);
+TANDEM_NOT_BUILT(cuda_allocate);
+TANDEM_NOT_BUILT(cuda_await_count);
+TANDEM_NOT_BUILT(cuda_write_count);
+TANDEM_NOT_BUILT(cuda_count_reached);
+TANDEM_NOT_BUILT(cuda_raise_count);
+TANDEM_NOT_BUILT(cuda_copy);
+TANDEM_NOT_BUILT(cuda_copy_pieces);
+TANDEM_NOT_BUILT(cuda_wait);
+TANDEM_NOT_BUILT(cuda_failed);
+TANDEM_NOT_BUILT(cuda_seconds);
 
-void* cuda_allocate(CudaPlace, std::size_t) {
-  refuse();
-}
+// Nothing was allocated, and no object exists: the constructors throw.
 void cuda_release(CudaPlace, void*, std::size_t) noexcept {}
-
 OwnedStream::OwnedStream() {
-  refuse();
+  not_built();
 }
 OwnedStream::~OwnedStream() = default;
-
 CudaMark::CudaMark(Waiting) {
-  refuse();
+  not_built();
 }
 CudaMark::~CudaMark() = default;
-void CudaMark::record(CudaStream) {
-  refuse();
-}
-void CudaMark::wait() const {
-  refuse();
-}
-void CudaMark::hold(CudaStream) const {
-  refuse();
-}
+void CudaMark::record(CudaStream) {}
+void CudaMark::wait() const {}
+void CudaMark::hold(CudaStream) const {}
 double CudaMark::seconds_after(const CudaMark&) const {
-  refuse();
-}
-void cuda_await_count(CudaStream, const std::uint32_t*, std::uint32_t) {
-  refuse();
-}
-
-void cuda_write_count(CudaStream, std::uint32_t*, std::uint32_t) {
-  refuse();
-}
-
-bool cuda_count_reached(const std::uint32_t*, std::uint32_t) {
-  refuse();
-}
-
-void cuda_raise_count(std::uint32_t*) {
-  refuse();
-}
-
-void cuda_copy(void*, const void*, std::size_t, CudaStream) {
-  refuse();
-}
-void cuda_copy_pieces(std::span<void* const>, std::span<const void* const>, std::span<const std::size_t>, CopyWay,
-                      CudaStream) {
-  refuse();
-}
-void cuda_wait(CudaStream) {
-  refuse();
-}
-bool cuda_failed(CudaStream) {
-  refuse();
-}
-double cuda_seconds(CudaStream, const std::function<void()>&) {
-  refuse();
+  return 0;
 }
 
 }  // namespace tandem

@@ -86,10 +86,6 @@ const CudaDevice& cuda_device() {
   return device;
 }
 
-unsigned cuda_multiprocessors() {
-  return cuda_device().multiprocessors;
-}
-
 namespace {
 
 /// Pinned memory in pages of 2 MiB: cudaHostAlloc's are of 4 KiB, from which the CPU reads more slowly (memory.cc has

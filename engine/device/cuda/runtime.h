@@ -44,7 +44,6 @@ struct CudaDevice {
 const std::string& cuda_missing();
 /// The device that kernels run on: the first that CUDA_VISIBLE_DEVICES leaves.
 const CudaDevice& cuda_device();
-unsigned cuda_multiprocessors();
 
 /// Where memory that the GPU reaches lies. Pinned: page-locked host memory, which kernels reach at the same address.
 enum class CudaPlace { device, pinned };

@@ -101,6 +101,19 @@ struct F16 {
   }
 };
 
+/// Calls `call` with the element type that `type` names.
+template <class Call>
+void with_element(DType type, const Call& call) {
+  switch (type) {
+    case DType::f32:
+      return call(F32{});
+    case DType::f16:
+      return call(F16{});
+    case DType::bf16:
+      return call(Bf16{});
+  }
+}
+
 // ---- memory. `at` is a multiple of sizeof(Vector).
 
 /// Vector: uint2, uint4, float2, float4 and the like.
@@ -215,7 +228,8 @@ constexpr float kLn2 = 0.69314718055994530942f;
 
 // ---- reductions, the same bits on every lane: every lane adds the same pairs, in either order
 
-__device__ __forceinline__ float warp_sum(float value) {
+template <class Value>
+__device__ __forceinline__ Value warp_sum(Value value) {
 #pragma unroll
   for (unsigned step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kWholeWarp, value, step);
   return value;

@@ -51,7 +51,7 @@ class Launcher {
   explicit Launcher(CudaStream stream) : stream_(static_cast<cudaStream_t>(stream.handle)) {}
 
   /// Streaming multiprocessors of the current device.
-  unsigned multiprocessors() const { return cuda_multiprocessors(); }
+  unsigned multiprocessors() const { return cuda_device().multiprocessors; }
   /// Bytes of shared memory that a block may have.
   std::size_t max_shared() const { return cuda_device().shared_bytes; }
 

@@ -1,62 +1,88 @@
-// The kernels' twins in a build without CUDA: they say so.
-#include "engine/kernels/cuda/no_cuda.h"
-
-#include "engine/device/cuda/runtime.h"
+// The CUDA kernels of a build without CUDA: they throw.
+#include "engine/device/cuda/not_built.h"
 #include "engine/kernels/activation.h"
+#include "engine/kernels/ahead_selection.h"
 #include "engine/kernels/argmax.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/convert.h"
+#include "engine/kernels/digest.h"
 #include "engine/kernels/embedding.h"
+#include "engine/kernels/fetch_list.h"
 #include "engine/kernels/gather.h"
+#include "engine/kernels/head_features.h"
+#include "engine/kernels/head_network.h"
+#include "engine/kernels/heavy.h"
 #include "engine/kernels/linear_gpu.h"
+#include "engine/kernels/merge.h"
 #include "engine/kernels/norm.h"
+#include "engine/kernels/page_table.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/kernels/qkv.h"
+#include "engine/kernels/residency.h"
 #include "engine/kernels/sampling.h"
+#include "engine/kernels/skewed.h"
+#include "engine/kernels/topk.h"
 
 namespace tandem {
 
-void rms_norm_cuda(const float*, const MatrixView&, float, void*, DType, std::uint32_t, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
-void swiglu_cuda(const float*, const float*, std::size_t, void*, DType, std::uint32_t, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
-void convert_cuda(const void*, DType, void*, DType, std::size_t, CudaStream) {
-  refuse_without_cuda();
-}
-void embed_cuda(const MatrixView&, const std::int32_t*, float*, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
-void prepare_qkv_cuda(const float*, const QkvShape&, const QkvWeights&, const LaunchArray<QkvToken>&, float*,
-                      const KvPlaces&, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
-std::size_t choose_scratch_bytes(std::uint32_t, std::uint32_t) {
-  refuse_without_cuda();
-}
-void sample_tokens_cuda(const LaunchArray<SampleRow>&, std::uint32_t, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
+TANDEM_NOT_BUILT(blend_weights_cuda);
+TANDEM_NOT_BUILT(build_digests_cuda);
+TANDEM_NOT_BUILT(choose_cuda);
+TANDEM_NOT_BUILT(choose_scratch_bytes);
+TANDEM_NOT_BUILT(choose_skewed_cuda);
+TANDEM_NOT_BUILT(choose_skewed_of_all_cuda);
+TANDEM_NOT_BUILT(choose_skewed_of_each_cuda);
+TANDEM_NOT_BUILT(choose_tokens_cuda);
+TANDEM_NOT_BUILT(convert_cuda);
+TANDEM_NOT_BUILT(count_tokens_cuda);
+TANDEM_NOT_BUILT(embed_cuda);
+TANDEM_NOT_BUILT(gather_cuda);
+TANDEM_NOT_BUILT(gather_lists_cuda);
+TANDEM_NOT_BUILT(keep_heavy_cuda);
+TANDEM_NOT_BUILT(list_pages_cuda);
+TANDEM_NOT_BUILT(list_units_cuda);
+TANDEM_NOT_BUILT(log_sum_exp_cuda);
+TANDEM_NOT_BUILT(merge_partials_cuda);
+TANDEM_NOT_BUILT(number_pages_cuda);
+TANDEM_NOT_BUILT(pack_tokens_cuda);
+TANDEM_NOT_BUILT(paged_attention_cuda);
+TANDEM_NOT_BUILT(paged_token_scores_cuda);
+TANDEM_NOT_BUILT(pages_of_ranges_cuda);
+TANDEM_NOT_BUILT(pages_of_residents_cuda);
+TANDEM_NOT_BUILT(pages_of_selection_cuda);
+TANDEM_NOT_BUILT(pages_of_tokens_cuda);
+TANDEM_NOT_BUILT(place_slots_cuda);
+TANDEM_NOT_BUILT(predict_heads_cuda);
+TANDEM_NOT_BUILT(predict_next_cuda);
+TANDEM_NOT_BUILT(prefill_attention_cuda);
+TANDEM_NOT_BUILT(prepare_qkv_cuda);
+TANDEM_NOT_BUILT(push_queries_cuda);
+TANDEM_NOT_BUILT(reduce_scores_cuda);
+TANDEM_NOT_BUILT(rms_norm_cuda);
+TANDEM_NOT_BUILT(sample_tokens_cuda);
+TANDEM_NOT_BUILT(score_blocks_cuda);
+TANDEM_NOT_BUILT(select_ahead_cuda);
+TANDEM_NOT_BUILT(skew_directions_cuda);
+TANDEM_NOT_BUILT(skew_grams_cuda);
+TANDEM_NOT_BUILT(skew_keys_cuda);
+TANDEM_NOT_BUILT(skewed_scores_cuda);
+TANDEM_NOT_BUILT(split_residents_cuda);
+TANDEM_NOT_BUILT(step_features_cuda);
+TANDEM_NOT_BUILT(swap_residents_cuda);
+TANDEM_NOT_BUILT(swiglu_cuda);
+TANDEM_NOT_BUILT(top_k_cuda);
+TANDEM_NOT_BUILT(update_heavy_alike_cuda);
+TANDEM_NOT_BUILT(update_heavy_cuda);
+TANDEM_NOT_BUILT(whole_pages_cuda);
+
+// The constructor throws, so the other members never run.
 struct LinearCuda::State {};
 LinearCuda::LinearCuda() {
-  refuse_without_cuda();
+  not_built();
 }
 LinearCuda::~LinearCuda() = default;
-void LinearCuda::operator()(const void*, const MatrixView&, const float*, void*, DType, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
-void LinearCuda::add(const void*, const MatrixView&, float*, std::uint32_t, CudaStream) {
-  refuse_without_cuda();
-}
-
-void gather_cuda(const Pieces&, GatherWay, CudaStream) {
-  refuse_without_cuda();
-}
-void gather_lists_cuda(const LaunchArray<Pieces>&, std::uint32_t, std::size_t, CudaStream) {
-  refuse_without_cuda();
-}
-void choose_cuda(const float*, std::uint32_t, std::uint32_t, const std::int32_t*, TopTwo*, std::int32_t*, double*,
-                 void*, CudaStream) {
-  refuse_without_cuda();
-}
+void LinearCuda::operator()(const void*, const MatrixView&, const float*, void*, DType, std::uint32_t, CudaStream) {}
+void LinearCuda::add(const void*, const MatrixView&, float*, std::uint32_t, CudaStream) {}
 
 }  // namespace tandem

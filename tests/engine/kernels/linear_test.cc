@@ -52,6 +52,19 @@ TEST(Convert, RoundsToNearestTiesToEven) {
   }
 }
 
+/// The oracle: float64 accumulation in index order.
+void linear_reference(const float* x, const MatrixView& w, const float* bias, float* y, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) {
+    for (std::uint32_t o = 0; o < w.rows; ++o) {
+      double total = 0;
+      for (std::uint32_t j = 0; j < w.cols; ++j)
+        total +=
+            double{x[std::size_t{w.cols} * i + j]} * double{load_element(w.data, w.type, std::size_t{w.cols} * o + j)};
+      y[std::size_t{w.rows} * i + o] = static_cast<float>(total + (bias ? double{bias[o]} : 0.0));
+    }
+  }
+}
+
 class LinearTest : public IsaTest {};
 TANDEM_EACH_ISA(LinearTest);
 

@@ -81,7 +81,7 @@ TEST_F(PredictionCudaTest, AHeadsPropertiesDoNotDependOnTheBatch) {
   Random random(2);
   // Enough rows for the larger blocks. 384 and 1536 are the widths whose activations alone fill 48 KiB of shared
   // memory: of 16 rows and of four.
-  const std::uint32_t n = cuda_multiprocessors() * 8 + 38;
+  const std::uint32_t n = cuda_device().multiprocessors * 8 + 38;
   const struct { std::uint32_t inputs, hidden; } cases[] = {{41, 37}, {9, 384}, {3, 1536}};
   for (const auto& c : cases) {
     const Network network(random, c.inputs, c.hidden);

@@ -19,7 +19,7 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  static unsigned multiprocessors() { return cuda_multiprocessors(); }
+  static unsigned multiprocessors() { return cuda_device().multiprocessors; }
   static std::size_t max_shared() { return cuda_emulator::max_shared(); }
 
   template <class... Parameters, class... Arguments>

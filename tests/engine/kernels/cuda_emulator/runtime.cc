@@ -77,10 +77,6 @@ const CudaDevice& cuda_device() {
   return device;
 }
 
-unsigned cuda_multiprocessors() {
-  return cuda_device().multiprocessors;
-}
-
 void* cuda_allocate(CudaPlace place, std::size_t bytes) {
   void* const data = allocate(bytes);
   cuda_emulator::begin_touches(data, bytes);
