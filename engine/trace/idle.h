@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/trace/trace.h"
+#include "engine/device/trace.h"
 
 namespace tandem {
 
