@@ -232,9 +232,7 @@ Trace random_sim_trace(std::uint32_t seed) {
   profile.device.launch_ns = 7;
   profile.device.segment_launch_ns = 30;
   profile.handoff = {.device_to_host_ns = 5, .host_to_device_ns = 9};
-  SimOptions options;
-  options.extra_lanes = {{0, LaneKind::device_compute, "device 2", 1, true}};
-  auto sim = make_sim_device(profile, options);
+  auto sim = make_sim_device(profile);
   std::vector<Event> events;
   for (std::uint32_t step = 0; step < 4; ++step) {
     const bool segment = below(2) == 0;
