@@ -17,8 +17,6 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/profile.h"
 #include "engine/device/sim_device.h"
-#include "engine/distributed/nccl_pair.h"
-#include "engine/distributed/remote_rank.h"
 #include "engine/model/presets.h"
 #include "engine/model/safetensors.h"
 #include "eval/report/table.h"
@@ -42,26 +40,9 @@ void check_real_time(const SessionOptions& options) {
                       options.hardware, options.device);
 }
 
-void check_cache_rank(const SessionOptions& options) {
+void check_rank_timeout(const SessionOptions& options) {
   if (!(options.rank_timeout >= 0.001 && options.rank_timeout <= 86400))
     throw_input_error("--rank-timeout is {}: give 0.001 to 86400 seconds.", options.rank_timeout);
-  const std::vector<std::string> known = {"threads", "nccl"};
-  if (options.peer_link != "threads" && options.peer_link != "nccl") {
-    throw_input_error("--peer-link is '{}'; it can be {}.{}", options.peer_link, join_names(known),
-                      did_you_mean(options.peer_link, known));
-  }
-  if (options.peer_link == "nccl" && other_rank() != nullptr)
-    throw_input_error("Under mpirun messages go through MPI: leave --peer-link nccl away, or mpirun.");
-  if (options.peer_link == "nccl" && options.device == "cuda")
-    throw_input_error("--device cuda has no peer: leave --peer-link nccl away, which --device sim and emu take.");
-}
-
-/// Who is asked to be a cache rank: nullptr for a thread that is started when one is needed.
-std::shared_ptr<Communicator> cache_rank_of(const SessionOptions& options) {
-  if (options.peer_link == "threads") return other_rank();
-  const auto rank = std::make_shared<RankThread>(
-      make_nccl_pair(load_gpu_libraries(), {}, "The inference rank", "The cache rank", {}));
-  return {rank, rank->link().get()};  // whoever has the link keeps the rank
 }
 
 }  // namespace
@@ -80,11 +61,6 @@ void add_session_options(Command command, SessionOptions& options, Models models
               "real time on a GPU")
       .show_default();
   command.option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
-      .show_default();
-  command
-      .option("--peer-link", options.peer_link,
-              "How messages reach a cache rank that is a peer (asyncspade:place=peer): threads; nccl: from GPU 0 to "
-              "GPU 1. Under mpirun -n 2 the other process is the rank")
       .show_default();
   command
       .option(
@@ -179,7 +155,7 @@ Session open_session(const SessionOptions& options, bool quiet, bool with_tokeni
   session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
   session.engine.prefill_chunk = chunk_of(options);
   session.engine.interrupted = [] { return interrupted(); };
-  check_cache_rank(options);
+  check_rank_timeout(options);
   session.engine.peer_patience = std::chrono::milliseconds(std::llround(options.rank_timeout * 1000));
   if (options.threads > usable_threads()) {
     throw_input_error(
@@ -212,7 +188,7 @@ Session open_session(const SessionOptions& options, bool quiet, bool with_tokeni
     throw_input_error("There is no device '{}'.{} There are {}.", options.device, did_you_mean(options.device, known),
                       join_names(known));
   }
-  session.engine.peer = cache_rank_of(options);
+  session.engine.peer = other_rank();
   session.pool = std::make_unique<ThreadPool>(threads, spare);
   const auto began = std::chrono::steady_clock::now();
   session.model = load_model(options.model, with_tokenizer, place_of_weights(options.weights, quiet));

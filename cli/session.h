@@ -31,7 +31,6 @@ struct SessionOptions {
   std::optional<std::uint32_t> prefill_chunk;  // none given: kPrefillChunk
   std::string precision = "auto";
   std::string weights = "auto";
-  std::string peer_link = "threads";
   double rank_timeout = 60;  // seconds
 };
 

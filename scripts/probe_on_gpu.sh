@@ -48,7 +48,7 @@ fi
 
 architectures=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]')
 jobs=()
-for source in "$root"/hardware/probe/*.cc "$root"/engine/common/cgroup.cc; do
+for source in "$root"/hardware/probe/*.cc "$root"/engine/common/cgroup.cc "$root"/engine/common/cpus.cc; do
   name=$(basename "$source" .cc)
   [ "$name" = no_cuda ] && continue
   "$cxx" -std=c++20 -O3 -Wall -Wextra -I"$root" -c "$source" -o "$build/$name.o" &

@@ -78,9 +78,9 @@ CgroupMemory memory_of(const std::string& folder) {
 
 }  // namespace
 
-std::size_t meminfo(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
+std::size_t kilobytes_in(const std::string& file, const std::string& key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(key + ":")) return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
   }
   return 0;

@@ -23,8 +23,13 @@ struct CgroupMemory {
 CgroupMemory cgroup_memory(const std::string& root = "/sys/fs/cgroup",
                            const std::string& membership = "/proc/self/cgroup");
 
+/// Bytes in the line "<key>:  123 kB" of a file in /proc; 0 where there is no such line.
+std::size_t kilobytes_in(const std::string& file, const std::string& key);
+
 /// A figure of /proc/meminfo in bytes, such as "MemTotal"; 0 where it is not there.
-std::size_t meminfo(const std::string& key);
+inline std::size_t meminfo(const std::string& key) {
+  return kilobytes_in("/proc/meminfo", key);
+}
 
 /// Bytes that the process can still take: what the machine has free, its cache of files included, or less where a
 /// cgroup leaves less. Half of the machine's memory, or 1 GiB, where the system does not say.

@@ -1,4 +1,5 @@
-// The CPUs of a thread: which it may use, and moving it to some of them.
+// The CPUs of a thread: which it may use, and moving it to some of them. tandem-probe compiles this, too, on machines
+// without any library: the standard library only.
 #pragma once
 
 #include <vector>

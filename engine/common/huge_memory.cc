@@ -3,10 +3,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <sys/mman.h>
 
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
 
 namespace tandem {
@@ -25,10 +24,7 @@ std::shared_ptr<std::byte> huge_memory(std::size_t bytes, std::string_view what)
 }
 
 std::size_t bytes_in_huge_pages() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("AnonHugePages:")) return std::stoull(line.substr(14)) * 1024;
-  return 0;
+  return kilobytes_in("/proc/self/smaps_rollup", "AnonHugePages");
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "engine/device/cuda_memory.h"
 #include "engine/device/cuda_trace.h"
 #include "engine/device/emu_device.h"
+#include "engine/device/lane_device.h"
 #include "engine/device/launch_context.h"
 #include "engine/device/memory.h"
 
@@ -33,22 +34,21 @@ bool is_stream(LaneKind kind) {
          kind == LaneKind::d2h || kind == LaneKind::side_compute;
 }
 
-class CudaExecution final : public Device {
+class CudaExecution final : public LaneDevice {
  public:
   explicit CudaExecution(const CudaOptions& options)
-      : lanes_(make_lanes(options.host_worker_threads, {})),
-        // The host is part of it: the control thread launches every kernel, and most methods attend or choose there.
-        clock_name_(fmt::format("measured on {}, host {}, {} threads", cuda_device().name, cpu_model_name(),
-                                options.host_worker_threads)),
+      // The host is part of it: the control thread launches every kernel, and most methods attend or choose there.
+      : LaneDevice(make_lanes(options.host_worker_threads),
+                   fmt::format("measured on {}, host {}, {} threads", cuda_device().name, cpu_model_name(),
+                               options.host_worker_threads)),
         launched_(options.launched),
         epoch_(std::chrono::steady_clock::now()),
+        compute_(lane(LaneKind::device_compute)),
         uploads_(options.upload_bytes),
         arrivals_(lanes_.size()),
         state_(lanes_.size()),
         host_(
             lanes_, trace_, [this] { return now(); }, [this] { return failure_of_streams(); }) {
-    control_ = lane(LaneKind::control);
-    compute_ = lane(LaneKind::device_compute);
     for (const LaneInfo& info : lanes_)
       if (is_stream(info.kind)) state_[info.id].stream = std::make_unique<OwnedStream>();
     start_trace();
@@ -56,12 +56,10 @@ class CudaExecution final : public Device {
 
   ~CudaExecution() override { drain_after_error(); }  // no stream is left waiting for a thread that has ended
 
-  std::string clock_name() const override { return clock_name_; }
   std::string gpu_name() const override { return cuda_device().name; }
   bool simulated() const override { return false; }
   bool launches() const override { return true; }
   bool has_peer() const override { return false; }
-  const std::vector<LaneInfo>& lanes() const override { return lanes_; }
 
   Nanos now() const override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - epoch_).count();
@@ -69,7 +67,7 @@ class CudaExecution final : public Device {
 
   Event submit(LaneId lane_id, Op op) override {
     const Nanos entered = now();
-    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
+    check_lane(lane_id, op.name);
     for (const Event& dependency : op.after) check_event(dependency, op.name);
     if (lane_id == control_) return run_control(op);
     if (state_[lane_id].stream) return launch(lane_id, op, entered);
@@ -106,16 +104,6 @@ class CudaExecution final : public Device {
     }
     return last;
   }
-
-  void begin_segment(const char* name) override {
-    TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
-    segment_ = name;
-  }
-  void end_segment() override {
-    TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
-    segment_ = nullptr;
-  }
-  bool in_segment() const override { return segment_ != nullptr; }
 
   void host_wait(Event event) override { host_wait(event, Waiting::looks); }
 
@@ -155,7 +143,7 @@ class CudaExecution final : public Device {
       if (const std::exception_ptr thrown = thrown_by(work); thrown && !failed) failed = thrown;
     };
     for (const LaneInfo& info : lanes_) {
-      if (is_host(info.id)) await({info.id, state_[info.id].submitted});
+      if (is_host(info.id)) await({info.id, history_[info.id].submitted});
     }
     for (const LaneState& state : state_) {
       if (state.stream) keep_first([&] { cuda_wait(*state.stream); });
@@ -179,16 +167,14 @@ class CudaExecution final : public Device {
  protected:
   void host_access(const Access&) override {}
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
-    const bool idle = std::all_of(state_.begin(), state_.end(),
-                                  [](const LaneState& state) { return state.submitted == state.drained; });
+    const bool idle =
+        std::ranges::all_of(history_, [](const LaneHistory& lane) { return lane.submitted == lane.drained; });
     if (idle) memory_.sweep();
     return memory_.allocate(memory, bytes, std::move(name));
   }
 
  private:
   struct LaneState {
-    std::uint64_t submitted = 0, drained = 0;
-    std::vector<std::int64_t> records;  // of the operations since the last drain
     std::vector<std::uint64_t> waited;  // by lane: the latest operation that one of this lane waits for
     // Of a device lane:
     std::unique_ptr<OwnedStream> stream;
@@ -203,19 +189,10 @@ class CudaExecution final : public Device {
   }
   bool is_host(LaneId lane_id) const { return lanes_[lane_id].kind == LaneKind::host_workers; }
 
-  void check_event(Event event, const char* name) const {
-    TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),
-                 "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
-  }
-  std::int64_t record_of(Event event) const {
-    if (!event.valid()) return -1;
-    const LaneState& state = state_[event.lane];
-    return event.value <= state.drained ? -1 : state.records[event.value - state.drained - 1];
-  }
   /// nullptr: done before the last drain.
   const CudaMark* end_of(Event event) const {
-    const LaneState& state = state_[event.lane];
-    return event.value <= state.drained ? nullptr : state.ends[event.value - state.drained - 1];
+    const std::uint64_t drained = history_[event.lane].drained;
+    return event.value <= drained ? nullptr : state_[event.lane].ends[event.value - drained - 1];
   }
   /// Whether an operation of the lane is to wait for the event: not where one before it does, since lanes are in order.
   bool waits_anew(LaneId lane_id, Event event) {
@@ -225,10 +202,6 @@ class CudaExecution final : public Device {
     if (waited[event.lane] >= event.value) return false;
     waited[event.lane] = event.value;
     return true;
-  }
-  std::int64_t last_of(LaneId lane_id) const {
-    const std::vector<std::int64_t>& own = state_[lane_id].records;
-    return own.empty() ? -1 : own.back();
   }
 
   void append_launch(const char* name, const Op& op, Nanos entered) {
@@ -243,6 +216,11 @@ class CudaExecution final : public Device {
                                   last_control_);
   }
 
+  Event append_event(LaneId lane_id, std::int64_t record) {
+    history_[lane_id].records.push_back(record);
+    return {lane_id, ++history_[lane_id].submitted};
+  }
+
   Event run_control(const Op& op) {
     for (const Event& event : op.after) await(event);
     BodyContext context(op, BodyContext::Reach::host);
@@ -251,8 +229,7 @@ class CudaExecution final : public Device {
     const std::int64_t record = trace_.append_operation(op, control_, last_control_, -1);
     trace_.set_times(record, start, now(), context.settled_cost() ? &context.cost() : nullptr);
     last_control_ = record;
-    state_[control_].records.push_back(record);
-    const Event event{control_, ++state_[control_].submitted};
+    const Event event = append_event(control_, record);
     rethrow();
     return event;
   }
@@ -292,9 +269,8 @@ class CudaExecution final : public Device {
     if (launched_) launched_(op);
     const std::int64_t record = trace_.append_operation(op, lane_id, previous, last_control_);
     trace_.set_marks(record, {begin, end}, std::move(context.settled()));
-    state.records.push_back(record);
     state.ends.push_back(end);
-    return {lane_id, ++state.submitted};
+    return append_event(lane_id, record);
   }
 
   Event queue(LaneId lane_id, Op op, Nanos entered) {
@@ -304,18 +280,16 @@ class CudaExecution final : public Device {
       if (is_host(event.lane)) {
         task.events.push_back(event);
       } else if (end_of(event) != nullptr) {
-        const LaneState& from = state_[event.lane];
-        task.arrivals.push_back(arrivals_.behind(event, *from.stream, from.submitted));
+        task.arrivals.push_back(arrivals_.behind(event, *state_[event.lane].stream, history_[event.lane].submitted));
       }
     }
     const std::int64_t previous = last_of(lane_id);
     append_launch("submit", op, entered);
     task.record = trace_.append_operation(op, lane_id, previous, last_control_);
     task.op = std::move(op);
-    LaneState& state = state_[lane_id];
-    state.records.push_back(task.record);
+    const Event event = append_event(lane_id, task.record);
     host_.submit(lane_id, std::move(task));
-    return {lane_id, ++state.submitted};
+    return event;
   }
 
   /// Of the control thread. Throws what went wrong in a stream.
@@ -324,7 +298,7 @@ class CudaExecution final : public Device {
     if (is_host(event.lane)) {
       host_.await(event);
     } else if (event.lane != control_) {
-      if (how == Waiting::sleeps && event.value == state_[event.lane].submitted) {  // as a token is
+      if (how == Waiting::sleeps && event.value == history_[event.lane].submitted) {  // as a token is
         sleeper_.record(*state_[event.lane].stream);
         sleeper_.wait();
       } else if (const CudaMark* const mark = end_of(event)) {
@@ -345,9 +319,8 @@ class CudaExecution final : public Device {
   void forget() {
     trace_.clear();
     last_control_ = -1;
+    all_drained();
     for (LaneState& state : state_) {
-      state.drained = state.submitted;
-      state.records.clear();
       state.ends.clear();
       state.scratch.all_done();
     }
@@ -363,12 +336,9 @@ class CudaExecution final : public Device {
     window_begin_ = now();
   }
 
-  std::vector<LaneInfo> lanes_;
-  std::string clock_name_;
   std::function<void(const Op&)> launched_;
   std::chrono::steady_clock::time_point epoch_;
-  LaneId control_ = 0, compute_ = 0;
-  const char* segment_ = nullptr;
+  LaneId compute_;
   CudaMemoryPool memory_;
   LaunchArena uploads_;
   LaunchCounts counts_;

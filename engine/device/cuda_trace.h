@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
+#include "engine/device/trace.h"
 #include "engine/device/types.h"
-#include "engine/trace/trace.h"
 
 namespace tandem {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "engine/device/buffer.h"
+#include "engine/device/trace.h"
 #include "engine/device/types.h"
-#include "engine/trace/trace.h"
 
 namespace tandem {
 

@@ -13,20 +13,20 @@
 #include "engine/common/cpus.h"
 #include "engine/common/error.h"
 #include "engine/device/bag_share.h"
+#include "engine/device/lane_device.h"
 #include "engine/device/memory.h"
 
 namespace tandem {
 namespace {
 
-class EmuDevice final : public Device {
+class EmuDevice final : public LaneDevice {
  public:
   explicit EmuDevice(EmuOptions options)
-      : lanes_(make_lanes(options.host_worker_threads, {})),
-        clock_name_(fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
+      : LaneDevice(make_lanes(options.host_worker_threads),
+                   fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
         pool_(0, "the emulated device"),
         epoch_(std::chrono::steady_clock::now()),
         state_(lanes_.size()) {
-    control_ = lane(LaneKind::control);
     try {
       for (const LaneInfo& info : lanes_)
         if (info.id != control_) {
@@ -43,9 +43,7 @@ class EmuDevice final : public Device {
 
   ~EmuDevice() override { end_threads(); }
 
-  std::string clock_name() const override { return clock_name_; }
   bool simulated() const override { return false; }
-  const std::vector<LaneInfo>& lanes() const override { return lanes_; }
 
   Nanos now() const override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - epoch_).count();
@@ -53,18 +51,17 @@ class EmuDevice final : public Device {
 
   Event submit(LaneId lane_id, Op op) override {
     const Nanos entered = now();
-    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
+    check_lane(lane_id, op.name);
     Event event;
     {
       std::unique_lock lock(mutex_);
       for (const Event& dependency : op.after) check_event(dependency, op.name);
       LaneState& state = state_[lane_id];
-      event = {lane_id, ++state.submitted};
+      event = {lane_id, ++history_[lane_id].submitted};
       Task task;
-      task.previous = lane_id == control_ ? last_control_ : state.last_record;
+      task.previous = lane_id == control_ ? last_control_ : last_of(lane_id);
       if (lane_id == control_) {
-        task.record = append_record(op, lane_id);
-        state.last_record = task.record;
+        task.record = last_control_ = append_record(op, lane_id);
         task.op = std::move(op);
         execute(lock, lane_id, std::move(task));
         return event;
@@ -72,8 +69,6 @@ class EmuDevice final : public Device {
       task.launch = append_launch(op, lane_id, entered);
       task.record = append_record(op, lane_id);
       task.op = std::move(op);
-      state.last_record = task.record;
-      state.records.push_back(task.record);
       state.queue.push_back(std::move(task));
       state.filled.notify_one();  // costs nothing where the lane is at work
     }
@@ -90,17 +85,6 @@ class EmuDevice final : public Device {
     }
     return last;
   }
-
-  void begin_segment(const char* name) override {
-    TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
-    segment_ = name;
-  }
-  void end_segment() override {
-    TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
-    segment_ = nullptr;
-  }
-
-  bool in_segment() const override { return segment_ != nullptr; }
 
   void host_wait(Event event) override {
     if (!event.valid()) return;
@@ -127,19 +111,14 @@ class EmuDevice final : public Device {
 
   Trace drain() override {
     std::unique_lock lock(mutex_);
-    for (const LaneInfo& info : lanes_) wait_for(lock, {info.id, state_[info.id].submitted});
+    for (const LaneInfo& info : lanes_) wait_for(lock, {info.id, history_[info.id].submitted});
     Trace trace;
     trace.clock = clock_name_;
     trace.lanes = lanes_;
     trace.records.assign(records_.begin(), records_.end());
     records_.clear();
     trace.steps = std::exchange(steps_, {});
-    for (LaneState& state : state_) {
-      state.drained = state.submitted;
-      state.records.clear();
-      state.last_record = -1;
-      state.error = nullptr;
-    }
+    all_drained();
     last_control_ = -1;
     window_begin_ = now();
     if (const std::exception_ptr error = std::exchange(unreported_, nullptr)) {
@@ -172,11 +151,7 @@ class EmuDevice final : public Device {
   };
   struct LaneState {
     std::deque<Task> queue;
-    std::uint64_t submitted = 0, completed = 0, drained = 0;  // event values
-    std::vector<std::int64_t> records;                        // of the operations since the last drain
-    std::int64_t last_record = -1;
-    std::exception_ptr error;
-    std::uint64_t failed_at = 0;
+    std::uint64_t completed = 0;     // event value
     std::condition_variable filled;  // the lane's thread sleeps here while the queue is empty
   };
   /// A thread that sleeps until an event is done.
@@ -187,32 +162,11 @@ class EmuDevice final : public Device {
 
   // All below: mutex_ is held.
 
-  void check_event(Event event, const char* name) const {
-    TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),
-                 "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
-  }
-
-  std::exception_ptr error_of(Event event) const {
-    if (!event.valid()) return nullptr;
-    const LaneState& state = state_[event.lane];
-    return state.error && event.value >= state.failed_at ? state.error : nullptr;
-  }
-
-  std::int64_t record_of(Event event) const {
-    if (!event.valid()) return -1;
-    const LaneState& state = state_[event.lane];
-    return event.value <= state.drained ? -1 : state.records[event.value - state.drained - 1];
-  }
-
   std::int64_t append_record(const Op& op, LaneId lane_id) {
     records_.push_back(
         {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane_id, .layer = op.layer, .cost = op.cost});
-    const auto index = static_cast<std::int64_t>(records_.size()) - 1;
-    if (lane_id == control_) {
-      state_[control_].records.push_back(index);
-      last_control_ = index;
-    }
-    return index;
+    history_[lane_id].records.push_back(static_cast<std::int64_t>(records_.size()) - 1);
+    return history_[lane_id].records.back();
   }
 
   std::int64_t append_control(const char* name, Kind kind, Cause cause, std::uint32_t layer, Nanos start, Nanos end,
@@ -269,9 +223,9 @@ class EmuDevice final : public Device {
 
   // Waits for the task's events, runs its body unlocked, publishes the result.
   void execute(std::unique_lock<std::mutex>& lock, LaneId lane_id, Task task) {
-    LaneState& state = state_[lane_id];
+    LaneHistory& history = history_[lane_id];
     for (const Event& event : task.op.after) wait_for(lock, event);
-    std::exception_ptr error = state.error;
+    std::exception_ptr error = history.error;
     for (const Event& event : task.op.after) {
       if (!error) error = error_of(event);
     }
@@ -300,10 +254,10 @@ class EmuDevice final : public Device {
     record.end = end;
     record.critical = critical;
     if (context.settled_cost()) record.cost = context.cost();
-    ++state.completed;
-    if (error && !state.error) {
-      state.error = error;
-      state.failed_at = state.completed;
+    ++state_[lane_id].completed;
+    if (error && !history.error) {
+      history.error = error;
+      history.failed_at = state_[lane_id].completed;
     }
     if (failed && !unreported_) unreported_ = error;
     for (Waiter* waiter : waiting_) {
@@ -324,12 +278,8 @@ class EmuDevice final : public Device {
     }
   }
 
-  std::vector<LaneInfo> lanes_;
-  std::string clock_name_;
   MemoryPool pool_;
   std::chrono::steady_clock::time_point epoch_;
-  LaneId control_ = 0;
-  const char* segment_ = nullptr;
 
   // One lock for all lanes: an operation holds it for well under a microsecond, bodies run outside. A condition for
   // each thread that sleeps: waking them all at every operation cost a decode step of a small model more than its

@@ -68,7 +68,7 @@ std::string MemoryPool::name(BufferId id) const {
   return id >= 1 && id <= names_.size() ? names_[id - 1] : fmt::format("buffer {}", id);
 }
 
-std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<LaneInfo>& extra) {
+std::vector<LaneInfo> make_lanes(std::uint32_t host_threads) {
   std::vector<LaneInfo> lanes = {{0, LaneKind::control, "control", 1, false},
                                  {1, LaneKind::device_compute, "device", 1, true},
                                  {2, LaneKind::h2d, "h2d", 1, false},
@@ -82,12 +82,6 @@ std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<L
   for (std::uint32_t worker = 2; worker <= Device::kMaxWorkers; ++worker) {
     lanes.push_back({static_cast<LaneId>(lanes.size()), LaneKind::host_workers, fmt::format("host {}", worker),
                      host_threads, false});
-  }
-  for (LaneInfo lane : extra) {
-    TANDEM_CHECK(lane.kind != LaneKind::control, "a device has exactly one control lane; '{}' would be a second one",
-                 lane.name);
-    lane.id = static_cast<LaneId>(lanes.size());
-    lanes.push_back(std::move(lane));
   }
   return lanes;
 }

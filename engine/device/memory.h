@@ -35,9 +35,9 @@ class MemoryPool {
   std::vector<std::string> names_;  // of buffer id + 1
 };
 
-/// One lane of each kind, further ones of the host's workers (Device::worker_lanes), `extra` behind them with ids given
-/// in order. The first compute lane is the inference lane.
-std::vector<LaneInfo> make_lanes(std::uint32_t host_threads, const std::vector<LaneInfo>& extra);
+/// One lane of each kind, and further ones of the host's workers (Device::worker_lanes). The compute lane is the
+/// inference lane.
+std::vector<LaneInfo> make_lanes(std::uint32_t host_threads);
 
 /// How many of a bag's pullers are a side's (TaskQueue).
 std::vector<std::uint32_t> workers_by_side(std::span<const Puller> pullers);

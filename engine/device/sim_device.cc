@@ -9,6 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/device/bag_share.h"
 #include "engine/device/cost_model.h"
+#include "engine/device/lane_device.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
 #include "engine/device/sim_trace.h"
@@ -28,46 +29,27 @@ Nanos handoff_latency(const HardwareProfile& profile, LaneKind from, LaneKind to
   return 0;
 }
 
-std::uint32_t first_lane_threads(const HardwareProfile& profile, const SimOptions& options) {
-  std::uint64_t taken = 0;
-  for (const LaneInfo& lane : options.extra_lanes) {
-    if (lane.kind == LaneKind::host_workers) taken += std::max<std::uint32_t>(lane.threads, 1);
-  }
-  const std::uint64_t wanted = std::max<std::uint32_t>(options.host_threads, 1) + taken;
-  if (wanted > profile.host.threads) {
-    throw_input_error(
-        "Host worker lanes ask for {} threads, but the profile '{}' has {} (host.threads). Ask for fewer.", wanted,
-        profile.name, profile.host.threads);
-  }
-  return options.host_threads != 0 ? options.host_threads : profile.host.threads - static_cast<std::uint32_t>(taken);
-}
-
-class SimDevice final : public Device {
+class SimDevice final : public LaneDevice {
  public:
   SimDevice(HardwareProfile profile, SimOptions options)
-      : profile_(std::move(profile)),
+      : LaneDevice(make_lanes(profile.host.threads), "simulated for " + profile.title),
+        profile_(std::move(profile)),
         options_(std::move(options)),
-        lanes_(make_lanes(first_lane_threads(profile_, options_), options_.extra_lanes)),
-        clock_name_("simulated for " + profile_.title),
         pool_(static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9), "the profile '" + profile_.name + "'"),
         cost_model_(profile_),
         scheduler_(lanes_.size()),
         checker_(&names_),
-        control_(lane(LaneKind::control)),
-        trace_(control_),
-        state_(lanes_.size()) {
+        trace_(control_) {
     TANDEM_CHECK(lanes_.size() <= VectorClock::kMaxLanes, "{} lanes; at most {} are supported", lanes_.size(),
                  VectorClock::kMaxLanes);
     for (const LaneInfo& lane : lanes_) names_.lanes.push_back(lane.name);
     names_.buffer = [this](BufferId id) { return pool_.name(id); };
   }
 
-  std::string clock_name() const override { return clock_name_; }
   bool simulated() const override { return true; }
   bool shapes_only() const override { return options_.shapes_only; }
   bool has_peer() const override { return profile_.peer.gbps > 0; }
   std::uint64_t peer_memory() const override { return static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9); }
-  const std::vector<LaneInfo>& lanes() const override { return lanes_; }
   Nanos now() const override { return trace_.now(); }
 
   const ScheduleNames& names() const { return names_; }
@@ -97,12 +79,11 @@ class SimDevice final : public Device {
       for (std::uint32_t p = 0; p < pullers.size(); ++p) {
         const auto [lane_id, side] = pullers[p];
         const bool device_side = is_device_side(lanes_[lane_id].kind), waits = competes(side);
-        const LaneState& state = state_[lane_id];
-        const auto free = [&state, this] { return state.last_record < 0 || scheduler_.ended(state.last_record); };
+        const auto free = [lane = lane_id, this] { return last_of(lane) < 0 || scheduler_.ended(last_of(lane)); };
         while (left > 0 && !done[p] && (!waits || free())) {
-          if (waits && state.last_record >= 0) {
+          if (waits && last_of(lane_id) >= 0) {
             record({.form = SimCall::Form::see, .lane = lane_id});
-            see(lane_id, state.last_record);
+            see(lane_id, last_of(lane_id));
           }
           const auto task = queue->pull(side);
           done[p] = !task;
@@ -114,7 +95,7 @@ class SimDevice final : public Device {
             if (woken < 0 && !device_side) woken = trace_.last_control();
           }
         }
-        if (!done[p]) running.push_back(state.last_record);
+        if (!done[p]) running.push_back(last_of(lane_id));
       }
       if (left > 0) scheduler_.run_until_any(running);
     }
@@ -122,20 +103,16 @@ class SimDevice final : public Device {
   }
 
   void begin_segment(const char* name) override {
-    TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
+    LaneDevice::begin_segment(name);
     record({.form = SimCall::Form::begin_segment, .name = name});
-    segment_ = name;
     segment_launch_ = -1;
   }
 
   void end_segment() override {
-    TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
+    LaneDevice::end_segment();
     record({.form = SimCall::Form::end_segment});
-    segment_ = nullptr;
     segment_launch_ = -1;
   }
-
-  bool in_segment() const override { return segment_ != nullptr; }
 
   void host_wait(Event event) override {
     if (!event.valid()) return;
@@ -157,9 +134,9 @@ class SimDevice final : public Device {
     recorded_ = {{}, options_};
     left_to_record_ = steps;
     recorded_from_.clear();
-    for (const LaneState& state : state_) {
-      TANDEM_CHECK(state.drained == state.submitted, "calls are recorded from a drained device on");
-      recorded_from_.push_back(state.drained);
+    for (const LaneHistory& lane : history_) {
+      TANDEM_CHECK(lane.drained == lane.submitted, "calls are recorded from a drained device on");
+      recorded_from_.push_back(lane.drained);
     }
   }
   SimCalls take_recording() {
@@ -187,7 +164,7 @@ class SimDevice final : public Device {
         woken_ = -1;
         break;
       case SimCall::Form::see: {
-        const std::int64_t last = state_[call.lane].last_record;
+        const std::int64_t last = last_of(call.lane);
         scheduler_.run_until(last);
         see(call.lane, last);
         break;
@@ -212,10 +189,10 @@ class SimDevice final : public Device {
   Trace drain() override {
     record({.form = SimCall::Form::drain});
     trace_.wait_until(scheduler_.run_all());
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      const std::int64_t last = state_[i].last_record;
-      if (last < 0 || i == control_) continue;
-      trace_.wait_until(scheduler_.time(last).end + handoff_latency(profile_, lanes_[i].kind, LaneKind::control));
+    for (const LaneInfo& lane : lanes_) {
+      const std::int64_t last = last_of(lane.id);
+      if (last < 0 || lane.id == control_) continue;
+      trace_.wait_until(scheduler_.time(last).end + handoff_latency(profile_, lane.kind, LaneKind::control));
     }
     ScheduleOp entry;
     entry.form = ScheduleOp::Form::drain;
@@ -226,12 +203,7 @@ class SimDevice final : public Device {
 
     Trace trace = trace_.take(scheduler_, clock_name_, lanes_);
     scheduler_.forget();
-    for (LaneState& state : state_) {
-      state.drained = state.submitted;
-      state.records.clear();
-      state.last_record = -1;
-      state.error = nullptr;
-    }
+    all_drained();
     segment_launch_ = -1;
     if (std::exception_ptr error = std::exchange(unreported_, nullptr)) std::rethrow_exception(error);
     return trace;
@@ -253,18 +225,10 @@ class SimDevice final : public Device {
   }
 
  private:
-  struct LaneState {
-    std::uint64_t submitted = 0, drained = 0;  // event values: given out, and done at the last drain
-    std::vector<std::int64_t> records;         // of the operations since the last drain
-    std::int64_t last_record = -1;
-    std::exception_ptr error;  // of the operation `failed_at`; poisons what follows
-    std::uint64_t failed_at = 0;
-  };
-
   // `woken`: a host lane's workers take the operation themselves, having been woken by that record; -1: they are woken.
   Event submit_op(LaneId lane_id, Op op, std::int64_t woken) {
-    TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", op.name, lane_id);
-    LaneState& state = state_[lane_id];
+    check_lane(lane_id, op.name);
+    LaneHistory& state = history_[lane_id];
     std::exception_ptr error = state.error;
     for (const Event& event : op.after) {
       check_event(event, op.name);
@@ -332,24 +296,6 @@ class SimDevice final : public Device {
   /// Whether accesses are looked at, now or later.
   bool watched() const { return options_.checked || options_.record_schedule; }
 
-  void check_event(Event event, const char* name) const {
-    TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= state_[event.lane].submitted),
-                 "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
-  }
-
-  std::exception_ptr error_of(Event event) const {
-    if (!event.valid()) return nullptr;
-    const LaneState& state = state_[event.lane];
-    return state.error && event.value >= state.failed_at ? state.error : nullptr;
-  }
-
-  // Record of an event, -1 where it was done before this trace began.
-  std::int64_t record_of(Event event) const {
-    const LaneState& state = state_[event.lane];
-    if (!event.valid() || event.value <= state.drained) return -1;
-    return state.records[event.value - state.drained - 1];
-  }
-
   void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry, std::int64_t woken) {
     ScheduledOp scheduled;
     scheduled.phases = cost_model_.phases(cost, lane_info);
@@ -396,8 +342,7 @@ class SimDevice final : public Device {
       scheduled.after.push_back({dependency, latency});
     }
     const std::int64_t index = trace_.add(op.name, op.kind, op.cause, lane_info.id, op.layer, cost);
-    state_[lane_info.id].records.push_back(index);
-    state_[lane_info.id].last_record = index;
+    history_[lane_info.id].records.push_back(index);
     scheduler_.submit(lane_info.id, index, std::move(scheduled));
   }
 
@@ -412,7 +357,7 @@ class SimDevice final : public Device {
     const Phases phases = cost_model_.phases(cost, lanes_[control_]);
     const std::int64_t index =
         trace_.add_control(op.name, op.kind, op.cause, op.layer, cost, phases.fixed + phases.flow, start, critical);
-    state_[control_].records.push_back(index);
+    history_[control_].records.push_back(index);
   }
 
   // Simulates until `event` is seen by the control thread.
@@ -453,18 +398,13 @@ class SimDevice final : public Device {
 
   HardwareProfile profile_;
   SimOptions options_;
-  std::vector<LaneInfo> lanes_;
-  std::string clock_name_;
   MemoryPool pool_;
   CostModel cost_model_;
   Scheduler scheduler_;
   ScheduleNames names_;
   HazardChecker checker_;
-  LaneId control_;
   SimTrace trace_;
-  std::vector<LaneState> state_;
   std::vector<ScheduleOp> schedule_;
-  const char* segment_ = nullptr;
   std::int64_t segment_launch_ = -1;
   std::exception_ptr unreported_;
   SimCalls recorded_;

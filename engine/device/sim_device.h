@@ -35,10 +35,6 @@
 namespace tandem {
 
 struct SimOptions {
-  /// Threads of the first host worker lane; 0: all of the profile that extra lanes leave over.
-  std::uint32_t host_threads = 0;
-  /// Further lanes behind the standard ones (make_lanes); their ids follow in order.
-  std::vector<LaneInfo> extra_lanes = {};
   /// Run stand-ins instead of bodies: times and bytes of shapes whose tensors nobody could compute here.
   bool shapes_only = false;
   /// Whether conflicting accesses must be ordered. Without, for schedules of a kind that was checked: faster.
@@ -47,8 +43,8 @@ struct SimOptions {
   bool record_schedule = false;
 };
 
-/// InputError when the host lanes ask for more threads than the profile has. Device memory is limited to
-/// profile.device.memory_gb: allocate_device throws RunError beyond it.
+/// The host's workers have all threads of the profile. Device memory is limited to profile.device.memory_gb:
+/// allocate_device throws RunError beyond it.
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
 
 /// A recorded call of a simulated device, without bodies and accesses.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/device/scheduler.h"
-#include "engine/trace/trace.h"
+#include "engine/device/trace.h"
 
 namespace tandem {
 

@@ -78,14 +78,14 @@ void dismiss_cache_rank(Communicator& link);
 class RankThread {
  public:
   RankThread();
-  /// Over these two ends, of which the first is this side's.
-  explicit RankThread(CommunicatorPair ends);
   ~RankThread();
   RankThread(const RankThread&) = delete;
   RankThread& operator=(const RankThread&) = delete;
   const std::shared_ptr<Communicator>& link() const { return near_; }
 
  private:
+  explicit RankThread(CommunicatorPair ends);
+
   std::shared_ptr<Communicator> near_;
   std::thread thread_;
 };

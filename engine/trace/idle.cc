@@ -119,7 +119,6 @@ class StepBuilder {
       entry.by_cause[c] += times[c];
     }
   }
-  StepIdle& step() { return step_; }
 
   StepIdle finish() {
     for (auto& [layer, entry] : layers_) {
@@ -182,16 +181,6 @@ void sum_up(IdleReport& report) {
   TANDEM_CHECK(sum == report.total, "the costs of the windows do not sum to the costs of the records");
 }
 
-// Measure of the pieces inside [begin, end). `first` only moves forward: windows are ascending.
-Nanos measure(const std::vector<Busy>& pieces, std::size_t& first, Nanos begin, Nanos end) {
-  while (first < pieces.size() && pieces[first].end <= begin) ++first;
-  Nanos sum = 0;
-  for (std::size_t i = first; i < pieces.size() && pieces[i].begin < end; ++i) {
-    sum += std::min(pieces[i].end, end) - std::max(pieces[i].begin, begin);
-  }
-  return sum;
-}
-
 void check_trace(const Trace& trace) {
   for (std::size_t i = 0; i < trace.records.size(); ++i) {
     const TraceRecord& r = trace.records[i];
@@ -235,16 +224,6 @@ void CostTotals::add(const CostTotals& other) {
 
 IdleReport account_idle(const Trace& trace) {
   check_trace(trace);
-  std::vector<std::vector<Busy>> lane_pieces;
-  std::vector<LaneId> lane_ids;
-  for (std::size_t lane = 0; lane < trace.lanes.size(); ++lane) {
-    if (!trace.lanes[lane].inference) continue;
-    std::vector<bool> only(trace.lanes.size());
-    only[lane] = true;
-    lane_pieces.push_back(busy_pieces(trace, only));
-    lane_ids.push_back(static_cast<LaneId>(lane));
-  }
-  std::vector<std::size_t> lane_first(lane_ids.size());
   const std::vector<Busy> pieces = device_pieces(trace);
 
   IdleReport report;
@@ -266,9 +245,6 @@ IdleReport account_idle(const Trace& trace) {
     if (cursor < mark.end) {
       const std::uint32_t layer = mark.closed_by < 0 ? Op::kNoLayer : record_at(trace, mark.closed_by).layer;
       builder.idle(layer, attribute(trace, cursor, mark.end, mark.closed_by, false));
-    }
-    for (std::size_t i = 0; i < lane_ids.size(); ++i) {
-      builder.step().lanes.push_back({lane_ids[i], measure(lane_pieces[i], lane_first[i], mark.begin, mark.end)});
     }
     report.steps.push_back(builder.finish());
   }

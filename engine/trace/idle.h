@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/trace/trace.h"
+#include "engine/device/trace.h"
 
 namespace tandem {
 
@@ -36,24 +36,18 @@ struct LayerIdle {
   CauseTimes by_cause{};
 };
 
-struct LaneBusy {
-  LaneId lane = 0;
-  Nanos busy = 0;
-};
-
 struct StepIdle {
   std::uint32_t step = 0;
   Nanos begin = 0, end = 0;
   Nanos window = 0, busy = 0, idle = 0;  // busy + idle == window
   CauseTimes by_cause{};                 // sums to idle
   std::vector<LayerIdle> layers;         // ascending, kNoLayer last; sums to busy, idle and by_cause
-  std::vector<LaneBusy> lanes;           // each inference lane alone, so that what it waits for its side streams shows
   CostTotals cost;                       // of the records that start in [begin, end)
 };
 
 struct IdleReport {
   std::vector<StepIdle> steps;
-  StepIdle decode;     // sum of the windows of real steps (not Device::kSetupStep); begin, end and lanes are left empty
+  StepIdle decode;     // sum of the windows of real steps (not Device::kSetupStep); begin and end are left empty
   CostTotals outside;  // of records that start in no window
   CostTotals total;    // of all records: the windows' costs and `outside`
 };

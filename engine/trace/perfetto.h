@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "engine/trace/trace.h"
+#include "engine/device/trace.h"
 
 namespace tandem {
 

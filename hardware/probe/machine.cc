@@ -6,13 +6,13 @@
 #include <dirent.h>
 #include <fstream>
 #include <map>
-#include <sched.h>
 #include <set>
 #include <sstream>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "engine/common/cgroup.h"
+#include "engine/common/cpus.h"
 #include "hardware/probe/cpu_kernels.h"
 
 namespace tandem::probe {
@@ -80,14 +80,7 @@ CpuInfo read_cpuinfo() {
 }  // namespace
 
 std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    }
-  }
+  std::vector<int> cpus = usable_cpus();
   if (cpus.empty()) {  // more CPUs than a cpu_set_t holds
     const long online = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
     for (int cpu = 0; cpu < online; ++cpu) cpus.push_back(cpu);

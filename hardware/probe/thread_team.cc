@@ -1,11 +1,10 @@
 #include "hardware/probe/thread_team.h"
 
 #include <algorithm>
-#include <pthread.h>
-#include <sched.h>
 #include <string>
 #include <sys/mman.h>
 
+#include "engine/common/cpus.h"
 #include "hardware/probe/machine.h"
 #include "hardware/probe/probe.h"
 
@@ -48,10 +47,7 @@ double ThreadTeam::run(const std::function<void(int)>& work) {
 }
 
 void ThreadTeam::loop(int index, int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<std::size_t>(cpu), &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+  run_on({cpu});
   std::size_t seen = 0;
   for (;;) {
     const std::function<void(int)>* work = nullptr;

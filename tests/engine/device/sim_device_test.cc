@@ -262,23 +262,16 @@ TEST(SimDevice, TheNextTraceStartsAtTheDrainAndOldEventsAreDone) {
   for (const TraceRecord& record : trace.records) EXPECT_LT(record.critical, 4);
 }
 
-TEST(SimDevice, HostLanesShareTheProfilesThreads) {
-  SimOptions options;
-  options.extra_lanes = {{0, LaneKind::host_workers, "selector", 4, false}};
-  auto sim = make_sim_device(round_profile(), options);
-  EXPECT_EQ(sim->lanes().at(sim->lane(LaneKind::host_workers)).threads, 6u);
-  EXPECT_EQ(sim->lanes().back().name, "selector");
+TEST(SimDevice, TheHostsWorkersHaveTheProfilesThreads) {
+  const auto sim = make_sim_device(round_profile());
+  EXPECT_EQ(sim->lanes().at(sim->lane(LaneKind::host_workers)).threads, 10u);
   EXPECT_EQ(sim->lanes().at(5).id, 5u);
-  options.host_threads = 7;
-  EXPECT_THROW(make_sim_device(round_profile(), options), InputError);
 }
 
 // A step of many lanes with random work, as a method would make it; everything ordered.
 std::vector<Nanos> random_run(std::uint32_t seed, int count, bool waits) {
   std::mt19937 random(seed);
-  SimOptions options;
-  options.extra_lanes = {{0, LaneKind::host_workers, "second", 2, false}};
-  auto sim = make_sim_device(load_profile("scoutattention-a100"), options);
+  auto sim = make_sim_device(load_profile("scoutattention-a100"));
   std::vector<Event> events;
   for (int i = 0; i < count; ++i) {
     Op op;

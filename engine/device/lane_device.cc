@@ -1,0 +1,59 @@
+#include "engine/device/lane_device.h"
+
+#include <utility>
+
+#include "engine/common/error.h"
+
+namespace tandem {
+
+LaneDevice::LaneDevice(std::vector<LaneInfo> lanes, std::string clock_name)
+    : lanes_(std::move(lanes)),
+      clock_name_(std::move(clock_name)),
+      control_(LaneDevice::lane(LaneKind::control)),
+      history_(lanes_.size()) {}
+
+void LaneDevice::begin_segment(const char* name) {
+  TANDEM_CHECK(segment_ == nullptr, "segment '{}' begins inside segment '{}'", name, segment_);
+  segment_ = name;
+}
+
+void LaneDevice::end_segment() {
+  TANDEM_CHECK(segment_ != nullptr, "a segment ends that never began");
+  segment_ = nullptr;
+}
+
+void LaneDevice::check_lane(LaneId lane_id, const char* name) const {
+  TANDEM_CHECK(lane_id < lanes_.size(), "'{}' is submitted to lane {}, which does not exist", name, lane_id);
+}
+
+void LaneDevice::check_event(Event event, const char* name) const {
+  TANDEM_CHECK(!event.valid() || (event.lane < lanes_.size() && event.value <= history_[event.lane].submitted),
+               "'{}' waits for operation {} of lane {}, which was never submitted", name, event.value, event.lane);
+}
+
+std::int64_t LaneDevice::record_of(Event event) const {
+  if (!event.valid()) return -1;
+  const LaneHistory& lane = history_[event.lane];
+  return event.value <= lane.drained ? -1 : lane.records[event.value - lane.drained - 1];
+}
+
+std::int64_t LaneDevice::last_of(LaneId lane_id) const {
+  const std::vector<std::int64_t>& own = history_[lane_id].records;
+  return own.empty() ? -1 : own.back();
+}
+
+std::exception_ptr LaneDevice::error_of(Event event) const {
+  if (!event.valid()) return nullptr;
+  const LaneHistory& lane = history_[event.lane];
+  return lane.error && event.value >= lane.failed_at ? lane.error : nullptr;
+}
+
+void LaneDevice::all_drained() {
+  for (LaneHistory& lane : history_) {
+    lane.drained = lane.submitted;
+    lane.records.clear();
+    lane.error = nullptr;
+  }
+}
+
+}  // namespace tandem
