@@ -3,7 +3,6 @@
 
 #include "engine/kv/digest_index.h"
 #include "engine/kv/per_sequence.h"
-#include "engine/kv/resident_set.h"
 #include "engine/kv/staging.h"
 
 namespace tandem {
@@ -11,15 +10,13 @@ namespace tandem {
 struct SequenceStores {
   PerSequence<DigestIndex> digests;
   PerSequence<Staging> stagings;
-  PerSequence<ResidentSet> residents;
 
   void destroy_of(SequenceId sequence) {
     digests.destroy_of(sequence);
     stagings.destroy_of(sequence);
-    residents.destroy_of(sequence);
   }
   std::size_t bytes_of(SequenceId sequence, Tier tier) const {
-    return digests.bytes_of(sequence, tier) + stagings.bytes_of(sequence, tier) + residents.bytes_of(sequence, tier);
+    return digests.bytes_of(sequence, tier) + stagings.bytes_of(sequence, tier);
   }
 };
 

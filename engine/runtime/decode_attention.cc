@@ -25,8 +25,7 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
       d2h_(device.lane(LaneKind::d2h)),
       workers_(device.lane(LaneKind::host_workers)),
       page_tables_(kv),
-      ahead_(forward, device, pool, kv, stores, counters_),
-      tasks_(forward, device, pool, kv, stores, draws) {
+      predicted_(forward, device) {
   const ModelShape& s = forward.shape();
   const std::size_t heads = std::size_t{forward.max_batch()} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
@@ -179,10 +178,10 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   }
   TANDEM_CHECK(!plan.ready || host.rows.empty(), "a plan has items on the host beside a partial that is under way");
   const Emission emitted = plan_emission(context, on_device);
-  if (plan.tasks) {
+  if (plan.finisher != nullptr) {
     TANDEM_CHECK(!plan.ready && host.rows.empty() && emitted.empty(),
-                 "a plan with tasks has other host parts or averages weights");
-    run_tasks(context, *plan.tasks, on_device);
+                 "a plan with a finisher has other host parts or leaves weights");
+    run_finisher(context, plan, on_device);
     return;
   }
   if (host.rows.empty() &&
@@ -192,8 +191,7 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
     return;
   }
   if (plan.ready) {
-    const LayerAhead::Half& half = ahead_.half(context.layer);
-    host = {plan.ready->rows, half.host_part, half.host_lse, half.landed_part, half.landed_lse, plan.ready->done};
+    host = *plan.ready;
   } else {
     host.part = host_part_;
     host.lse = host_lse_;
@@ -208,21 +206,20 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   submit_merge(context, host, !on_device.empty());
 }
 
-void DecodeAttention::run_tasks(const LayerContext& context, const PulledTasks& tasks,
-                                std::span<const AttendItem* const> on_device) {
+void DecodeAttention::run_finisher(const LayerContext& context, const AttendPlan& plan,
+                                   std::span<const AttendItem* const> on_device) {
+  finisher_ = plan.finisher;
   const Event query = query_on_host(context);  // beside the device's own attention
   for (std::uint32_t i = 0; i < 2; ++i) {
     std::vector<const AttendItem*> apart;
-    apart.reserve(tasks.apart[i].size());
-    for (const AttendItem& item : tasks.apart[i]) {
-      apart.push_back(&item);
-    }
-    const TaskAttention::Partial to = tasks_.apart(i);
+    apart.reserve(plan.apart[i].size());
+    for (const AttendItem& item : plan.apart[i]) apart.push_back(&item);
+    const PartialBuffers to = finisher_->apart(i);
     submit_device(context, apart, {}, to.out, to.lse);
   }
   submit_device(context, on_device, {}, device_part_, device_lse_);
-  tasks_.run(
-      context, tasks,
+  finisher_->finish(
+      context,
       {{device_part_, device_lse_}, host_query_, host_part_, host_lse_, landed_part_, landed_lse_, device_attended_},
       query);
 }
@@ -231,7 +228,8 @@ std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint3
   std::vector<Attended> out(attended_.begin(), attended_.begin() + rows);
   const auto host = device_.host_write<HostAttended>(counters_.values, {0, rows * counters_.layers});
   const auto chosen = device_.host_write<std::uint64_t>(device_attended_, {0, rows});
-  const std::vector<TaskAttention::Taken> taken = tasks_.take_taken(rows);
+  const std::vector<AttentionFinisher::Taken> taken =
+      finisher_ != nullptr ? finisher_->take_taken(rows) : std::vector<AttentionFinisher::Taken>(rows);
   for (std::uint32_t row = 0; row < rows; ++row) {
     out[row].tokens[static_cast<int>(Side::device)] += std::exchange(chosen[row], 0);
     std::copy_n(taken[row].by, 2, out[row].tasks);

@@ -14,13 +14,13 @@
 #include "engine/kv/kv_store.h"
 #include "engine/kv/sequence_stores.h"
 #include "engine/runtime/batch_draws.h"
+#include "engine/runtime/finisher.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/launched_attention.h"
-#include "engine/runtime/layer_ahead.h"
 #include "engine/runtime/ops.h"
 #include "engine/runtime/page_tables.h"
-#include "engine/runtime/task_attention.h"
+#include "engine/runtime/predicted_queries.h"
 
 namespace tandem {
 
@@ -34,10 +34,13 @@ class DecodeAttention {
   /// The query in host memory; the copy is submitted at the first call of a layer.
   Event query_on_host(const LayerContext& context);
   const ModelShape& shape() const { return forward_.shape(); }
-  LayerAhead& ahead() { return ahead_; }
+  PredictedQueries& predicted_queries() { return predicted_; }
+  std::uint32_t max_batch() const { return forward_.max_batch(); }
+  /// What bodies on the host attended.
+  const HostCounters& counters() const { return counters_; }
   PageTables& page_tables() { return page_tables_; }
   const RopeTable& rope_table() const { return forward_.rope_table(); }
-  /// The true queries of the layer, for layer_ahead.h.
+  /// The true queries of the layer, as what was predicted.
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
   std::uint32_t q_heads() const { return forward_.shape().q_heads; }
   std::size_t score_floats() const { return forward_.score_floats(); }
@@ -127,18 +130,11 @@ class DecodeAttention {
                std::vector<Access>& access, Cost& cost, std::vector<HeadSpans>* out) const;
   static void count_pages(BodyContext& ctx, const ModelShape& shape, const HostRow& row,
                           std::vector<std::uint64_t>& attended, Cost& cost);
-  /// Host partials of some rows, on their way into the merge.
-  struct HostPart {
-    std::vector<std::uint32_t> rows;
-    HostBuffer part, lse;
-    DeviceBuffer landed_part, landed_lse;
-    Event done;
-  };
   /// Into the layer's attention; without the device's partials where it attended to nothing.
   void submit_merge(const LayerContext& context, const HostPart& host, bool device_too);
   void launch_merge(LaunchContext& ctx, const ModelShape& shape, const HostPart& host, bool device_too,
                     const std::vector<bool>& on_host) const;
-  void run_tasks(const LayerContext& context, const PulledTasks& tasks, std::span<const AttendItem* const> on_device);
+  void run_finisher(const LayerContext& context, const AttendPlan& plan, std::span<const AttendItem* const> on_device);
 
   Forward& forward_;
   Device& device_;
@@ -160,8 +156,8 @@ class DecodeAttention {
   std::map<BufferId, LaunchedAttention>
       launched_fixed_;  // by where the result goes: plans last while lists are as long
   LaunchedAttention launched_chosen_, launched_copied_, launched_pages_, launched_packed_;  // where the device launches
-  LayerAhead ahead_;
-  TaskAttention tasks_;
+  PredictedQueries predicted_;
+  AttentionFinisher* finisher_ = nullptr;  // of the latest plan that named one
 };
 
 }  // namespace tandem

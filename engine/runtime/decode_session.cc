@@ -35,7 +35,7 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
       finished_(finished),
       draws_(engine.workload ? std::make_unique<BatchDraws>(pool, *engine.workload, forward.shape()) : nullptr),
       attention_(forward, device, pool, kv, stores_, draws_.get()),
-      ops_(device, pool, kv, stores_, attention_, draws_.get(), engine.peer, engine.peer_patience) {
+      ops_(forward, device, pool, kv, stores_, attention_, draws_.get(), engine.peer, engine.peer_patience) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Prefix& prefix = *requests[i].prefix;
     auto a = std::make_unique<Active>();

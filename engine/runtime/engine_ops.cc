@@ -191,4 +191,12 @@ std::vector<Blocks> EngineOps::score_topk(const LayerContext& context, std::span
   return attention_.score_topk(context, requests);
 }
 
+QueryRef EngineOps::predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
+  return attention_.predicted_queries().predict(context, layer, norm_of);
+}
+
+QueryRef EngineOps::layer_query(const LayerContext& context) {
+  return attention_.layer_query(context);
+}
+
 }  // namespace tandem

@@ -19,9 +19,10 @@ namespace tandem {
 
 class EngineOps : public Ops {
  public:
-  EngineOps(Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores, DecodeAttention& attention,
-            BatchDraws* draws, std::shared_ptr<Communicator> peer, std::chrono::milliseconds peer_patience)
-      : parts_{device, pool, kv, stores, attention, draws, std::move(peer), peer_patience, *this},
+  EngineOps(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
+            DecodeAttention& attention, BatchDraws* draws, std::shared_ptr<Communicator> peer,
+            std::chrono::milliseconds peer_patience)
+      : parts_{forward, device, pool, kv, stores, attention, draws, std::move(peer), peer_patience, *this},
         device_(device),
         pool_(pool),
         kv_(kv),
@@ -52,7 +53,6 @@ class EngineOps : public Ops {
   void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) override;
   DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) override;
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) override;
-  Packed kv_of(ResidentRef residents, std::uint32_t layer, bool chosen_only) override;
   void drop(SequenceState& sequence, Range tokens) override;
   std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) override;
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) override;
@@ -60,14 +60,6 @@ class EngineOps : public Ops {
   std::vector<KvSource> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) override;
   QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) override;
   QueryRef layer_query(const LayerContext& context) override;
-  ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) override;
-  void renew_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) override;
-  void extend_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) override;
-  void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer) override;
-  SplitRef split_by_residency(const LayerContext& context, const QueryRef& query,
-                              std::span<const ResidentRef> sets) override;
-  std::optional<PartialRef> host_partial(const LayerContext& context, const SplitRef& split) override;
-  void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) override;
 
   /// The last operation that methods asked for on each lane: when these are done, all of them are.
   const std::vector<Event>& last_asked() const { return parts_.last_asked; }
@@ -82,14 +74,8 @@ class EngineOps : public Ops {
   EngineParts& parts() override { return parts_; }
   Event ask(LaneKind lane, Op op) { return parts_.ask(lane, std::move(op)); }
   Event asked(Event event) { return parts_.asked(event); }
-  void take_in(SequenceState& sequence, ResidentRef ref);
-  void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
-  void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
   DigestWork digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer, Range blocks, Op& op);
   Event submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op);
-  void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
-                        const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
-                        const char* pages) const;
   void launch_digests(LaunchContext& ctx, std::uint32_t layer, std::span<const DigestWork> work) const;
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   KvSource fetched(const FetchRequest& request, const FetchWork& work, Event ready);

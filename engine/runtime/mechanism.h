@@ -24,6 +24,7 @@ class Communicator;
 
 /// What a session's mechanisms work with. The session owns it.
 struct EngineParts {
+  Forward& forward;
   Device& device;
   ThreadPool& pool;
   KvStore& kv;
@@ -49,6 +50,7 @@ class Mechanism {
  public:
   explicit Mechanism(EngineParts& parts)
       : parts_(parts),
+        forward_(parts.forward),
         device_(parts.device),
         pool_(parts.pool),
         kv_(parts.kv),
@@ -70,6 +72,7 @@ class Mechanism {
   Event ask(LaneKind lane, Op op) { return parts_.ask(lane, std::move(op)); }
 
   EngineParts& parts_;
+  Forward& forward_;
   Device& device_;
   ThreadPool& pool_;
   KvStore& kv_;

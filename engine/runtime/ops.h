@@ -60,14 +60,6 @@ struct FetchRequest {
   std::variant<Ranges, Blocks> tokens;
 };
 
-struct ResidentRequest {
-  std::uint32_t sinks = 0;   // first tokens that never leave the device, whole blocks
-  std::uint32_t block = 32;  // tokens
-  std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks and the newest block
-  bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
-  DigestKind digests = DigestKind::bounds;
-};
-
 class Companion;
 class Mechanism;
 struct EngineParts;
@@ -98,9 +90,6 @@ class Ops {
   /// it when nothing later in the step scores the layer's blocks: the newest block, with the token that is being
   /// computed, is attended by the plan itself.
   virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
-  /// What a set, a rank's latest selection, or the residents have of a layer now, for this layer's plan. `chosen_only`:
-  /// those residents that the latest choice names; all of them where no block can be missing.
-  virtual Packed kv_of(ResidentRef residents, std::uint32_t layer, bool chosen_only) = 0;
   /// Gives up device pages that lie wholly inside `tokens`, for good.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
   /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
@@ -121,28 +110,6 @@ class Ops {
   virtual QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) = 0;
   /// The true queries of the layer that runs; from plan_attend on.
   virtual QueryRef layer_query(const LayerContext& context) = 0;
-  /// Of a prefilled sequence: moves all filled blocks behind the sinks to host memory, with digests on the device, and
-  /// keeps those resident that the prompt's last query scores best (Needs::last_queries). The sinks and the newest
-  /// block stay in the KV store's device tier.
-  virtual ResidentRef keep_resident(SequenceState& sequence, const ResidentRequest& request) = 0;
-  /// The same after a new prompt, by its last query, for the blocks that it filled and all before, in so many slots.
-  virtual void renew_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) = 0;
-  /// Room for so many slots, where there are fewer; what is resident stays.
-  virtual void extend_residents(SequenceState& sequence, ResidentRef set, std::uint32_t slots) = 0;
-  /// The layer's newest block has filled up: it gets a digest and a copy in host memory, and is resident where a slot
-  /// is free. From the next step on it can be chosen.
-  virtual void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer) = 0;
-  /// Chooses each row's best blocks of the query's layer by their digests, as many as are resident at a time, and says
-  /// which are not resident. `sets` by row. Waits for that layer's recalls; from here to the end of the layer's
-  /// attention the residents stay as they are.
-  virtual SplitRef split_by_residency(const LayerContext& context, const QueryRef& query,
-                                      std::span<const ResidentRef> sets) = 0;
-  /// Starts attention of the split's query over its missing blocks on the host; goes into the plan of the query's
-  /// layer. Nothing where no row can miss a block.
-  virtual std::optional<PartialRef> host_partial(const LayerContext& context, const SplitRef& split) = 0;
-  /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
-  /// name, while the step goes on. `rows`: that are due.
-  virtual void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) = 0;
 
  private:
   virtual std::unique_ptr<Mechanism>& mechanism(std::type_index type) = 0;

@@ -43,18 +43,12 @@ struct QueryRef {  // queries of all rows on the device: a layer's own, or made 
   bool predicted = false;
   Event ready;
 };
-struct ResidentRef {  // blocks of a sequence that are on the device, per layer; made by Ops::keep_resident
-  std::uint32_t id = 0;
-};
-struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart; made by Ops::split_by_residency
-  QueryRef query;
-  std::vector<std::uint32_t> rows;  // that may miss blocks; the others have all of theirs on the device
-  std::vector<ResidentRef> sets;    // by entry of `rows`
-  Event ready;
-};
-struct PartialRef {  // attention on the host that is under way; made by Ops::host_partial
+/// Attention of some rows on the host, under way, and where its results go.
+struct HostPart {
   std::uint32_t layer = 0;
   std::vector<std::uint32_t> rows;
+  HostBuffer part, lse;                  // [row][Hq][D], [row][Hq]
+  DeviceBuffer landed_part, landed_lse;  // the same on the device, for the merge
   Event done;
 };
 
@@ -71,55 +65,7 @@ struct AttendItem {
   std::optional<WeightsTo> weights = {};
 };
 
-/// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in three parts.
-/// Where only shapes are simulated the pointers are null.
-struct HeadView {
-  struct Part {
-    const float *out = nullptr, *lse = nullptr;  // [Hq][D], [Hq]; of no tokens 0 and -infinity
-  };
-  std::uint32_t row = 0, layer = 0;
-  std::uint32_t tokens = 0;        // the step's own included
-  const float* query = nullptr;    // [Hq][D]
-  std::array<Part, 2> apart = {};  // PulledTasks::apart
-  Part rest = {};                  // the plan's items
-};
-
-/// What a method estimates of every query head on the device, once it has attended to what lies there.
-struct HeadEstimate {
-  std::uint32_t width = 1;  // values per head
-  Cost cost;                // of all rows of a layer
-  std::function<void(const HeadView&, float* out /*[Hq][width]*/)> estimate;
-  /// Its twin on a GPU, of all rows of the batch at once; called when it is submitted. What the views name is device
-  /// memory, and so is `out`; rows lie one after another in both. Empty: estimates are refused there.
-  std::function<void(LaunchContext&, std::span<const HeadView>, float* out /*[row][Hq][width]*/)> launch;
-};
-
-/// Attention of one KV head over blocks in host memory: they are scored by the layer's true query, and each query head
-/// attends to its own best ones, or, without own_only, to all that the group's heads have chosen.
-struct PullTask {
-  std::uint32_t row = 0, kv_head = 0;
-  DigestRef digests;                  // in host memory
-  std::vector<std::uint32_t> blocks;  // that each query head of the group attends; 0: none
-  bool host = true, device = true;    // who may take it
-  std::uint64_t work = 0;             // what it comes to, in units of PulledTasks::pace
-  bool own_only = true;
-};
-
-/// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
-/// reads digests and chosen blocks over the link. Results do not depend on who took a task.
-struct PulledTasks {
-  std::array<std::vector<AttendItem>, 2> apart;  // on the device, attended apart from the plan's items, for `heads`
-  HeadEstimate heads;
-  /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
-  std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
-  Nanos choose_ns = 0;  // declared control time of that
-  /// The host's workers: each takes tasks for itself, with its part of the threads; at most Device::kMaxWorkers. 0: one
-  /// for every eight tasks, but two or more, and no more than the threads hold a group's query heads.
-  std::uint32_t workers = 0;
-  /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other
-  /// one would end all that is left. 0: it takes what comes.
-  std::array<double, 2> pace = {0, 0};
-};
+class AttentionFinisher;
 
 struct AttendPlan {
   // Every row at least once; no token twice for a head; the step's own token once, by position; of a digest index one
@@ -128,8 +74,10 @@ struct AttendPlan {
   // pages or not; all choose blocks of the store, or all choose single tokens. On the host a row may have several of
   // each, for some of the KV heads. Sums go in the order of positions where these are known, Ranges first elsewhere.
   std::vector<AttendItem> items;
-  std::optional<PartialRef> ready = {};   // of this layer, begun earlier; then no item is on the host
-  std::optional<PulledTasks> tasks = {};  // then no item is on the host and no weights are averaged
+  std::optional<HostPart> ready = {};  // of this layer, begun earlier; then no item is on the host
+  /// Finishes the attention; then no item is on the host and no weights are left.
+  AttentionFinisher* finisher = nullptr;
+  std::array<std::vector<AttendItem>, 2> apart = {};  // on the device, attended apart from `items`, for the finisher
 };
 
 struct LayerContext {

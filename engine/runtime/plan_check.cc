@@ -27,13 +27,11 @@ class PlanCheck {
 
   void run() {
     for (const AttendItem& item : plan_.items) check_item(item);
-    if (plan_.tasks) {
-      for (const auto& apart : plan_.tasks->apart) {
-        for (const AttendItem& item : apart) {
-          TANDEM_CHECK(common(item.kv).side == Side::device && !item.weights,
-                       "what is attended apart for estimates lies on the device, and leaves no weights");
-          check_item(item);
-        }
+    for (const auto& apart : plan_.apart) {
+      for (const AttendItem& item : apart) {
+        TANDEM_CHECK(common(item.kv).side == Side::device && !item.weights,
+                     "what is attended apart for a finisher lies on the device, and leaves no weights");
+        check_item(item);
       }
     }
     for (std::uint32_t row = 0; row < rows_.size(); ++row) {

@@ -7,7 +7,7 @@
 namespace tandem {
 
 /// LogicError naming the rule that `plan` breaks. Not checked: sources whose tokens are chosen later (KvTokens without
-/// positions), and the tasks of a plan; neither may be in other items too.
+/// positions), and what a finisher attends; neither may be in other items too.
 void check_plan(const LayerContext& context, const AttendPlan& plan, const SequenceStores& stores);
 
 }  // namespace tandem

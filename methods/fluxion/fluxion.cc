@@ -151,7 +151,7 @@ class Fluxion : public Method {
     sequence.method = state;
   }
 
-  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
     PulledTasks tasks;
     struct Row {
@@ -170,8 +170,8 @@ class Fluxion : public Method {
       };
       // What spilling takes of the prompt's window, new tokens make up for: it leaves more than a window behind itself.
       const std::uint32_t window_end = std::max(state.host.end + options_.window, state.prompt);
-      attend(tasks.apart[0], {0, state.host.begin});
-      attend(tasks.apart[1], {state.host.end, window_end});
+      attend(plan.apart[0], {0, state.host.begin});
+      attend(plan.apart[1], {state.host.end, window_end});
       attend(plan.items, {window_end, sequence->tokens});
       rows.push_back({sequence->row, sequence->request, state});
     }
@@ -237,7 +237,7 @@ class Fluxion : public Method {
       }
       return ordered;
     };
-    plan.tasks = std::move(tasks);
+    plan.finisher = ops.use<WorkQueue>().with(std::move(tasks));
     return plan;
   }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/mechanisms/work_queue/work_queue.h"
 #include "methods/fluxion/properties.h"
 #include "methods/registry.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/runtime/plan.h"
+#include "engine/mechanisms/work_queue/work_queue.h"
 #include "methods/fluxion/features.h"
 #include "methods/fluxion/predictor.h"
 

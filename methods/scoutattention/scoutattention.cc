@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/mechanisms/residency/residency.h"
 #include "methods/common_options.h"
 #include "methods/scoutattention/recall_intervals.h"
 
@@ -86,11 +87,11 @@ class Scout : public Method {
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
-    sequence.method = ScoutState{ops.keep_resident(sequence, {.sinks = options_.sink_tokens(),
-                                                              .block = options_.block,
-                                                              .slots = options_.slots(sequence.max_tokens),
-                                                              .per_kv_head = options_.scope == "kv_head",
-                                                              .digests = digest_kind_of(options_.digest)})};
+    sequence.method = ScoutState{ops.use<Residency>().keep(sequence, {.sinks = options_.sink_tokens(),
+                                                                      .block = options_.block,
+                                                                      .slots = options_.slots(sequence.max_tokens),
+                                                                      .per_kv_head = options_.scope == "kv_head",
+                                                                      .digests = digest_kind_of(options_.digest)})};
   }
 
   void before_layer(const LayerContext& context, Ops& ops) override {
@@ -101,9 +102,9 @@ class Scout : public Method {
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     if (by_own_query(context.layer) && any_open(context)) {
-      now_.split = ops.split_by_residency(context, ops.layer_query(context), residents(context));
+      now_.split = ops.use<Residency>().split(context, ops.layer_query(context), residents(context));
       if (cpu_attends(context.layer)) {
-        now_.partial = ops.host_partial(context, now_.split);
+        now_.partial = ops.use<Residency>().host_partial(context, now_.split);
         look_ahead(context, ops);  // behind this layer's own part, which is needed first
       }
     }
@@ -121,8 +122,8 @@ class Scout : public Method {
       plan.items.push_back({.row = sequence->row, .kv = std::move(near)});
       if (newest <= sinks) continue;
       const bool chosen_only = options_.device_scope == "selected" && now_.partial.has_value();
-      plan.items.push_back(
-          {.row = sequence->row, .kv = ops.kv_of(state(*sequence).residents, context.layer, chosen_only)});
+      plan.items.push_back({.row = sequence->row,
+                            .kv = ops.use<Residency>().kv(state(*sequence).residents, context.layer, chosen_only)});
     }
     return plan;
   }
@@ -135,27 +136,27 @@ class Scout : public Method {
     for (SequenceState* sequence : context.batch) {
       if (interval > 0 && (state(*sequence).steps + 1 + phase) % interval == 0) due.push_back(sequence->row);
     }
-    if (!due.empty() && !now_.split.rows.empty()) ops.recall(context, now_.split, due);
+    if (!due.empty() && !now_.split.rows.empty()) ops.use<Residency>().recall(context, now_.split, due);
     for (SequenceState* sequence : context.batch) {
       ScoutState& own = state(*sequence);
       if (sequence->tokens % options_.block == 0 && sequence->tokens > options_.sink_tokens())
-        ops.block_filled(*sequence, own.residents, context.layer);
+        ops.use<Residency>().block_filled(*sequence, own.residents, context.layer);
       if (context.layer + 1 == context.shape.layers) ++own.steps;
     }
   }
 
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    ops.extend_residents(sequence, state(sequence).residents, options_.slots(sequence.max_tokens));
+    ops.use<Residency>().extend(sequence, state(sequence).residents, options_.slots(sequence.max_tokens));
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    ops.renew_residents(sequence, state(sequence).residents, options_.slots(sequence.max_tokens));
+    ops.use<Residency>().renew(sequence, state(sequence).residents, options_.slots(sequence.max_tokens));
   }
 
  private:
   struct Layer {  // what is under way of one layer, inside a step
     SplitRef split;
-    std::optional<PartialRef> partial;
+    std::optional<HostPart> partial;
   };
   static ScoutState& state(SequenceState& sequence) { return std::any_cast<ScoutState&>(sequence.method); }
   static const ScoutState& state(const SequenceState& sequence) {
@@ -184,8 +185,8 @@ class Scout : public Method {
     const std::uint32_t layer = context.layer + 1;
     if (layer == context.shape.layers || by_own_query(layer) || !any_open(context)) return;
     const QueryRef query = ops.predict_query(context, layer, options_.pred_norm == "next" ? layer : context.layer);
-    next_.split = ops.split_by_residency(context, query, residents(context));
-    next_.partial = ops.host_partial(context, next_.split);
+    next_.split = ops.use<Residency>().split(context, query, residents(context));
+    next_.partial = ops.use<Residency>().host_partial(context, next_.split);
   }
 
   ScoutOptions options_;

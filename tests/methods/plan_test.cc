@@ -10,6 +10,7 @@
 #include "engine/common/error.h"
 #include "engine/mechanisms/survivors/survivors.h"
 #include "engine/mechanisms/token_choice/token_choice.h"
+#include "engine/mechanisms/work_queue/work_queue.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"
 
@@ -135,14 +136,15 @@ AttendItem fixed(Range tokens, Range heads = {}) {
 /// What is said of a plan of one row made of these; `tasks`: those are attended apart.
 std::string refusal_of(const std::function<std::vector<AttendItem>(std::uint32_t tokens)>& items,
                        const std::vector<AttendItem>& apart = {}) {
-  Planned method([&](const LayerContext& context, Ops&) {
+  Planned method([&](const LayerContext& context, Ops& ops) {
     AttendPlan plan;
     plan.items = items(context.batch[0]->tokens);
     if (apart.empty()) return plan;
-    plan.tasks.emplace();
-    plan.tasks->apart[0] = apart;
-    plan.tasks->heads.estimate = [](const HeadView& view, float* out) { *out = float(view.row); };
-    plan.tasks->choose = [](std::span<const float>) { return std::vector<PullTask>{}; };
+    plan.apart[0] = apart;
+    PulledTasks tasks;
+    tasks.heads.estimate = [](const HeadView& view, float* out) { *out = float(view.row); };
+    tasks.choose = [](std::span<const float>) { return std::vector<PullTask>{}; };
+    plan.finisher = ops.use<WorkQueue>().with(std::move(tasks));
     return plan;
   });
   return refusal(method, {random_prompt(60, 1)});

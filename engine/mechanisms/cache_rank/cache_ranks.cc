@@ -60,7 +60,7 @@ void CacheRanks::keep_queries(const LayerContext& context, std::span<const RankR
   const std::uint32_t layer = context.layer;
   const std::size_t width = std::size_t{context.shape.q_heads} * context.shape.head_dim;
   const QueryRef query = attention_.layer_query(context);
-  const DeviceBuffer values = attention_.ahead().values(query);
+  const DeviceBuffer values = attention_.predicted_queries().values(query);
   Op op;
   op.name = "keep queries";
   op.kind = Kind::copy;

@@ -239,7 +239,7 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
   op.cause = Cause::selection;
   op.layer = layer;
   op.cost.work = Work::select;
-  const DeviceBuffer values = attention_.ahead().values(query);
+  const DeviceBuffer values = attention_.predicted_queries().values(query);
   std::vector<SpeculatingRow> rows;
   rows.reserve(requests.size());
   for (const SpeculateRequest& request : requests) {

@@ -39,7 +39,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
   const QueryRef query = attention_.layer_query(context);
   op.after = {query.ready};
-  const DeviceBuffer values = attention_.ahead().values(query);
+  const DeviceBuffer values = attention_.predicted_queries().values(query);
   std::vector<Row> rows;
   rows.reserve(requests.size());
   std::vector<Tokens> chosen;

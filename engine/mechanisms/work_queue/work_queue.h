@@ -16,42 +16,73 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/kv/sequence_stores.h"
-#include "engine/runtime/batch_draws.h"
-#include "engine/runtime/forward.h"
+#include "engine/runtime/finisher.h"
 #include "engine/runtime/host_parts.h"
-#include "engine/runtime/plan.h"
+#include "engine/runtime/mechanism.h"
 
 namespace tandem {
 
-class TaskAttention {
+/// A row of a layer as a HeadEstimate sees it: its queries, and attention over what lies on the device in three parts.
+/// Where only shapes are simulated the pointers are null.
+struct HeadView {
+  struct Part {
+    const float *out = nullptr, *lse = nullptr;  // [Hq][D], [Hq]; of no tokens 0 and -infinity
+  };
+  std::uint32_t row = 0, layer = 0;
+  std::uint32_t tokens = 0;        // the step's own included
+  const float* query = nullptr;    // [Hq][D]
+  std::array<Part, 2> apart = {};  // AttendPlan::apart
+  Part rest = {};                  // the plan's items
+};
+
+/// What a method estimates of every query head on the device, once it has attended to what lies there.
+struct HeadEstimate {
+  std::uint32_t width = 1;  // values per head
+  Cost cost;                // of all rows of a layer
+  std::function<void(const HeadView&, float* out /*[Hq][width]*/)> estimate;
+  /// Its twin on a GPU, of all rows of the batch at once; called when it is submitted. What the views name is device
+  /// memory, and so is `out`; rows lie one after another in both. Empty: estimates are refused there.
+  std::function<void(LaunchContext&, std::span<const HeadView>, float* out /*[row][Hq][width]*/)> launch;
+};
+
+/// Attention of one KV head over blocks in host memory: they are scored by the layer's true query, and each query head
+/// attends to its own best ones, or, without own_only, to all that the group's heads have chosen.
+struct PullTask {
+  std::uint32_t row = 0, kv_head = 0;
+  DigestRef digests;                  // in host memory
+  std::vector<std::uint32_t> blocks;  // that each query head of the group attends; 0: none
+  bool host = true, device = true;    // who may take it
+  std::uint64_t work = 0;             // what it comes to, in units of PulledTasks::pace
+  bool own_only = true;
+};
+
+/// Tasks that the host's workers and the device pull from one queue once the device's own attention is done. The device
+/// reads digests and chosen blocks over the link. Results do not depend on who took a task.
+struct PulledTasks {
+  HeadEstimate heads;
+  /// Policy, on the control thread: from estimates [row][Hq][width] to tasks in the order in which they are taken.
+  std::function<std::vector<PullTask>(std::span<const float> estimates)> choose;
+  Nanos choose_ns = 0;  // declared control time of that
+  /// The host's workers: each takes tasks for itself, with its part of the threads; at most Device::kMaxWorkers. 0: one
+  /// for every eight tasks, but two or more, and no more than the threads hold a group's query heads.
+  std::uint32_t workers = 0;
+  /// By Side, time of a unit of work, as far as is known: a side leaves a task that it would end later than the other
+  /// one would end all that is left. 0: it takes what comes.
+  std::array<double, 2> pace = {0, 0};
+};
+
+class WorkQueue : public Mechanism, public AttentionFinisher {
  public:
-  struct Partial {
-    DeviceBuffer out, lse;  // [row][Hq][D], [row][Hq]
-  };
-  /// Room that DecodeAttention has anyway.
-  struct Room {
-    Partial rest;  // of the plan's items
-    HostBuffer query, host_part, host_lse;
-    DeviceBuffer landed_part, landed_lse;  // results of the tasks
-    HostBuffer device_attended;            // [row] u64
-  };
+  using Mechanism::Mechanism;
+  /// For a plan of this layer: its tasks.
+  AttentionFinisher* with(PulledTasks tasks) {
+    tasks_ = std::move(tasks);
+    return this;
+  }
 
-  TaskAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
-                BatchDraws* draws);
-
-  /// Where attention over PulledTasks::apart goes.
-  const Partial& apart(std::uint32_t i);
-  /// After all parts of the device's own attention: estimates, tasks, merge into the layer's attention. Ends the open
-  /// segment and begins another.
-  void run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host);
-
-  /// What each side took of a row since the last call.
-  struct Taken {
-    std::uint64_t by[2] = {0, 0};            // tasks, by Side
-    std::vector<std::uint64_t> host_tokens;  // that the host attended, by layer; summed over KV heads
-  };
-  std::vector<Taken> take_taken(std::uint32_t rows);
+  const PartialBuffers& apart(std::uint32_t i) override;
+  void finish(const LayerContext& context, const Room& room, Event query_on_host) override;
+  std::vector<Taken> take_taken(std::uint32_t rows) override;
 
  private:
   /// Pages of a row's layer in host memory, shared by its tasks.
@@ -80,7 +111,9 @@ class TaskAttention {
     return access;
   }
   /// What is attended on the device beside tasks, in the order in which it is merged.
-  std::array<const Partial*, 3> on_device(const Room& room) const { return {&apart_[0], &apart_[1], &room.rest}; }
+  std::array<const PartialBuffers*, 3> on_device(const Room& room) const {
+    return {&apart_[0], &apart_[1], &room.rest};
+  }
   void make_room(std::uint32_t width);
   /// With the layer's queries and partial results.
   HeadView seen(const BodyContext& ctx, HeadView view, const Room& room) const;
@@ -130,13 +163,8 @@ class TaskAttention {
   void launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const;
   void launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const;
 
-  Forward& forward_;
-  Device& device_;
-  ThreadPool& pool_;
-  KvStore& kv_;
-  SequenceStores& stores_;
-  BatchDraws* draws_;
-  std::array<Partial, 2> apart_;
+  PulledTasks tasks_;  // of the layer that is being planned
+  std::array<PartialBuffers, 2> apart_;
   DeviceBuffer estimates_;      // [row][Hq][width]
   HostBuffer host_estimates_;   //
   HostBuffer by_host_;          // [row][KV head] u8: the host took the task

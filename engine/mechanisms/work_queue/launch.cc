@@ -9,13 +9,13 @@
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
+#include "engine/mechanisms/work_queue/work_queue.h"
 #include "engine/runtime/launched_attention.h"
-#include "engine/runtime/task_attention.h"
 
 namespace tandem {
 
-void TaskAttention::launch_estimate(LaunchContext& ctx, std::vector<HeadView> views, const HeadEstimate& heads,
-                                    const Room& room) const {
+void WorkQueue::launch_estimate(LaunchContext& ctx, std::vector<HeadView> views, const HeadEstimate& heads,
+                                const Room& room) const {
   if (!heads.launch) no_cuda_code("These estimates of heads have");
   for (HeadView& view : views) view = seen(ctx, view, room);
   heads.launch(ctx, views, ctx.write<float>(estimates_));
@@ -23,8 +23,8 @@ void TaskAttention::launch_estimate(LaunchContext& ctx, std::vector<HeadView> vi
 
 /// Digests and the chosen pages stay in pinned memory, which the kernels read over the link. All pointers are those of
 /// the task's row: the plan's row 0.
-void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without,
-                                const Cost& token) {
+void WorkQueue::launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without,
+                            const Cost& token) {
   const ModelShape& shape = forward_.shape();
   const DigestIndex& index = work.pages->index;
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head;
@@ -87,7 +87,7 @@ void TaskAttention::launch_task(LaunchContext& ctx, const Pulled& work, const Ro
 }
 
 /// Of the host's results those of tasks that the GPU did not take, and takes no more of.
-void TaskAttention::launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const {
+void WorkQueue::launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const {
   const ModelShape& shape = forward_.shape();
   const std::size_t group = shape.group(), width = group * shape.head_dim;
   CopyList landed;
@@ -120,14 +120,14 @@ void TaskAttention::launch_landing(LaunchContext& ctx, std::span<const HostResul
   ctx.settle(cost);
 }
 
-void TaskAttention::launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const {
+void WorkQueue::launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const {
   const ModelShape& shape = forward_.shape();
   std::vector<const float*> values, sums;
   const auto add = [&](const DeviceBuffer& out, const DeviceBuffer& lse) {
     values.push_back(ctx.read<float>(out));
     sums.push_back(ctx.read<float>(lse));
   };
-  for (const Partial* part : on_device(room)) add(part->out, part->lse);
+  for (const PartialBuffers* part : on_device(room)) add(part->out, part->lse);
   const bool any = std::find(has_task.begin(), has_task.end(), true) != has_task.end();
   if (any) add(room.landed_part, room.landed_lse);
   merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),

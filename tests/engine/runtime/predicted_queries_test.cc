@@ -1,5 +1,5 @@
 // A query predicted one layer ahead, against the formula in double precision, and what the prediction costs.
-#include "engine/runtime/layer_ahead.h"
+#include "engine/runtime/predicted_queries.h"
 
 #include <gtest/gtest.h>
 

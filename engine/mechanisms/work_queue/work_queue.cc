@@ -1,4 +1,4 @@
-#include "engine/runtime/task_attention.h"
+#include "engine/mechanisms/work_queue/work_queue.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,20 +8,16 @@
 #include "engine/kernels/merge.h"
 
 namespace tandem {
-TaskAttention::TaskAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
-                             BatchDraws* draws)
-    : forward_(forward), device_(device), pool_(pool), kv_(kv), stores_(stores), draws_(draws) {}
-
-const TaskAttention::Partial& TaskAttention::apart(std::uint32_t i) {
+const PartialBuffers& WorkQueue::apart(std::uint32_t i) {
   make_room(1);
   return apart_[i];
 }
 
-void TaskAttention::make_room(std::uint32_t width) {
+void WorkQueue::make_room(std::uint32_t width) {
   const ModelShape& s = forward_.shape();
   const std::size_t heads = std::size_t{forward_.max_batch()} * s.q_heads;
   if (!by_host_) {
-    for (Partial& part : apart_) {
+    for (PartialBuffers& part : apart_) {
       part.out = device_.allocate_device(heads * s.head_dim * sizeof(float), "partial apart");
       part.lse = device_.allocate_device(heads * sizeof(float), "lse apart");
     }
@@ -39,10 +35,10 @@ void TaskAttention::make_room(std::uint32_t width) {
   host_estimates_ = device_.allocate_host(heads * width * sizeof(float), "head estimates on the host");
 }
 
-HeadView TaskAttention::seen(const BodyContext& ctx, HeadView view, const Room& room) const {
+HeadView WorkQueue::seen(const BodyContext& ctx, HeadView view, const Room& room) const {
   const ModelShape& shape = forward_.shape();
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  const auto show = [&](const Partial& part, HeadView::Part& to) {
+  const auto show = [&](const PartialBuffers& part, HeadView::Part& to) {
     to.out = ctx.read<float>(part.out) + view.row * width;
     to.lse = ctx.read<float>(part.lse) + std::size_t{view.row} * shape.q_heads;
   };
@@ -54,7 +50,7 @@ HeadView TaskAttention::seen(const BodyContext& ctx, HeadView view, const Room& 
 }
 
 /// Estimates on the device, copied to the host.
-Event TaskAttention::estimate(const LayerContext& context, const HeadEstimate& heads, const Room& room) {
+Event WorkQueue::estimate(const LayerContext& context, const HeadEstimate& heads, const Room& room) {
   make_room(heads.width);
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
@@ -71,7 +67,7 @@ Event TaskAttention::estimate(const LayerContext& context, const HeadEstimate& h
   op.cost = heads.cost;
   op.cost.hbm += rows * (4 * width + 3 * shape.q_heads + floats) * sizeof(float);
   op.access = {forward_.q().reads(0, rows), estimates_.writes(0, rows)};
-  for (const Partial* part : on_device(room))
+  for (const PartialBuffers* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});
   op.launch = [&](LaunchContext& ctx) { launch_estimate(ctx, views, heads, room); };
   op.body = [this, views, floats, room, estimate = heads.estimate](BodyContext& ctx) {
@@ -102,7 +98,7 @@ Event TaskAttention::estimate(const LayerContext& context, const HeadEstimate& h
   return device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
 }
 
-std::vector<PullTask> TaskAttention::choose(const LayerContext& context, const PulledTasks& tasks, Event on_host) {
+std::vector<PullTask> WorkQueue::choose(const LayerContext& context, const PulledTasks& tasks, Event on_host) {
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   device_.host_wait(on_host);
   const auto estimates = device_.host_read<float>(host_estimates_, {0, rows});
@@ -123,8 +119,7 @@ std::vector<PullTask> TaskAttention::choose(const LayerContext& context, const P
   return chosen;
 }
 
-std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& context,
-                                                         std::vector<PullTask> tasks) const {
+std::vector<WorkQueue::Pulled> WorkQueue::gather(const LayerContext& context, std::vector<PullTask> tasks) const {
   std::vector<Pulled> out;
   out.reserve(tasks.size());
   std::vector<std::shared_ptr<const RowPages>> known;
@@ -175,8 +170,8 @@ std::vector<TaskAttention::Pulled> TaskAttention::gather(const LayerContext& con
 }
 
 /// Brings what the host computed to where the device's results are.
-Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
-                          std::vector<Event> host_done) {
+Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
+                      std::vector<Event> host_done) {
   const ModelShape shape = context.shape;
   Op op;
   op.name = "host partials to device";
@@ -241,8 +236,7 @@ Event TaskAttention::land(const LayerContext& context, const std::vector<Pulled>
   return device_.submit(device_.lane(LaneKind::h2d), std::move(op));
 }
 
-void TaskAttention::merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
-                          Event landed) {
+void WorkQueue::merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed) {
   const ModelShape shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t group_width = std::size_t{shape.group()} * shape.head_dim;
@@ -251,7 +245,7 @@ void TaskAttention::merge(const LayerContext& context, const std::vector<Pulled>
   op.name = "merge";
   op.layer = context.layer;
   op.access = {forward_.attention().writes(0, rows)};
-  for (const Partial* part : on_device(room))
+  for (const PartialBuffers* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});
   for (const Pulled& w : work) {
     const std::uint32_t row = w.task.row, head = w.task.kv_head;
@@ -273,7 +267,7 @@ void TaskAttention::merge(const LayerContext& context, const std::vector<Pulled>
         parts[count] = ctx.read<float>(out) + at;
         sums[count++] = ctx.read<float>(lse) + head;
       };
-      for (const Partial* part : on_device(room)) add(part->out, part->lse);
+      for (const PartialBuffers* part : on_device(room)) add(part->out, part->lse);
       if (has_task[i]) add(room.landed_part, room.landed_lse);
       merge_partials(parts, sums, count, shape.group(), shape.head_dim, ctx.write<float>(forward_.attention()) + at,
                      nullptr);
@@ -284,7 +278,7 @@ void TaskAttention::merge(const LayerContext& context, const std::vector<Pulled>
   for (const Pulled& w : work) stores_.digests.get(w.pages->id).read[context.layer] = merged;
 }
 
-TaskAttention::Crew TaskAttention::crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks) {
+WorkQueue::Crew WorkQueue::crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks) {
   const std::vector<LaneId> lanes = device_.worker_lanes();
   const std::uint32_t threads = device_.lanes()[lanes.front()].threads;
   const auto most = static_cast<std::uint32_t>(std::clamp<std::size_t>(host_tasks, 1, lanes.size()));
@@ -300,14 +294,15 @@ TaskAttention::Crew TaskAttention::crew(const LayerContext& context, const Pulle
   return {{lanes.begin(), lanes.begin() + workers}, threads};
 }
 
-ThreadPool& TaskAttention::pool_of(std::uint32_t worker, const Crew& crew) {
+ThreadPool& WorkQueue::pool_of(std::uint32_t worker, const Crew& crew) {
   if (crew.lanes.size() == 1 || device_.simulated()) return pool_;  // simulated bodies run one after the other
   std::unique_ptr<ThreadPool>& pool = pools_[{worker, crew.of(worker)}];
   if (pool == nullptr) pool = std::make_unique<ThreadPool>(crew.of(worker));
   return *pool;
 }
 
-void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, const Room& room, Event query_on_host) {
+void WorkQueue::finish(const LayerContext& context, const Room& room, Event query_on_host) {
+  const PulledTasks& tasks = tasks_;
   const Event on_host = estimate(context, tasks.heads, room);
   device_.end_segment();  // a captured segment must not contain a wait for the host
   const auto all = std::make_shared<const std::vector<Pulled>>(gather(context, choose(context, tasks, on_host)));
@@ -356,7 +351,7 @@ void TaskAttention::run(const LayerContext& context, const PulledTasks& tasks, c
   merge(context, work, room, landed);
 }
 
-std::vector<TaskAttention::Taken> TaskAttention::take_taken(std::uint32_t rows) {
+std::vector<AttentionFinisher::Taken> WorkQueue::take_taken(std::uint32_t rows) {
   std::vector<Taken> out(rows);
   if (!host_tokens_) return out;
   const ModelShape& s = forward_.shape();

@@ -1,5 +1,3 @@
-#include "engine/runtime/layer_ahead.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,43 +7,27 @@
 #include "engine/device/launch_context.h"
 #include "engine/kernels/residency.h"
 #include "engine/kv/link_pieces.h"
+#include "engine/mechanisms/residency/residency.h"
+#include "engine/mechanisms/residency/resident_moves.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
-#include "engine/runtime/resident_moves.h"
 
 namespace tandem {
-LayerAhead::LayerAhead(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceStores& stores,
-                       const HostCounters& counters)
-    : forward_(forward), device_(device), pool_(pool), kv_(kv), stores_(stores), counters_(counters) {}
-
-void LayerAhead::make_room() {
+void Residency::make_room() {
   if (halves_[0].query) return;
-  const ModelShape& s = forward_.shape();
-  const std::size_t heads = std::size_t{forward_.max_batch()} * s.q_heads;
+  const ModelShape& s = attention_.shape();
+  const std::size_t heads = std::size_t{attention_.max_batch()} * s.q_heads;
   const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
   for (Half& half : halves_) {
-    half.query = device_.allocate_device(values, "predicted query");
-    half.host_query = device_.allocate_host(values, "ahead: query on the host");
-    half.host_part = device_.allocate_host(values, "ahead: host partial");
-    half.host_lse = device_.allocate_host(sums, "ahead: host lse");
+    half.query = device_.allocate_host(values, "ahead: query on the host");
+    half.part = device_.allocate_host(values, "ahead: host partial");
+    half.lse = device_.allocate_host(sums, "ahead: host lse");
     half.landed_part = device_.allocate_device(values, "ahead: host partial on the device");
     half.landed_lse = device_.allocate_device(sums, "ahead: host lse on the device");
   }
 }
 
-QueryRef LayerAhead::predict(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
-  make_room();
-  std::vector<std::uint32_t> positions;
-  positions.reserve(context.batch.size());
-  for (const SequenceState* sequence : context.batch) positions.push_back(sequence->tokens - 1);
-  return {layer, true, forward_.predict_query(layer, norm_of, std::move(positions), half(layer).query)};
-}
-
-const DeviceBuffer& LayerAhead::values(const QueryRef& query) const {
-  return query.predicted ? half(query.layer).query : forward_.q();
-}
-
-Event LayerAhead::split(const SplitRef& split, std::span<const Blocks> selections) {
+Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> selections) {
   const std::uint32_t layer = split.query.layer;
   struct Row {
     ResidentSet set;  // as it is now
@@ -58,7 +40,7 @@ Event LayerAhead::split(const SplitRef& split, std::span<const Blocks> selection
   op.cause = Cause::selection;
   op.layer = layer;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
-    const ResidentSet& set = stores_.residents.get(split.sets[i].id);
+    const ResidentSet& set = kept_.get(split.sets[i].id);
     const DigestIndex& index = stores_.digests.get(selections[i].digests.id);
     op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
     op.access.insert(op.access.end(), {index.selection.reads(), set.table.reads(layer, layer + 1),
@@ -98,11 +80,11 @@ Event LayerAhead::split(const SplitRef& split, std::span<const Blocks> selection
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
-Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef& split) {
+Event Residency::prediction_to_host(const LayerContext& context, const SplitRef& split) {
   const std::uint32_t layer = split.query.layer, part = layer % 2;
   const ModelShape& shape = context.shape;
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  const DeviceBuffer& query = values(split.query);
+  const DeviceBuffer& query = attention_.predicted_queries().values(split.query);
   Op op;
   op.name = "prediction to host";
   op.kind = Kind::copy;
@@ -113,19 +95,19 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
   sets.reserve(split.rows.size());
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
-    const ResidentSet& set = stores_.residents.get(split.sets[i].id);
+    const ResidentSet& set = kept_.get(split.sets[i].id);
     op.cost.d2h += width * sizeof(float) + set.choice_bytes();  // the whole list: its length is on the device
     op.cost.short_bytes += set.choice_bytes();
     rows.add(row * width * sizeof(float), width * sizeof(float));
     op.access.insert(op.access.end(),
-                     {query.reads(row, row + 1), half(layer).host_query.writes(row, row + 1),
+                     {query.reads(row, row + 1), half(layer).query.writes(row, row + 1),
                       set.missing.reads(layer, layer + 1), set.missing_on_host.writes(part, part + 1)});
     sets.push_back(set);
   }
   op.cost.short_pieces = static_cast<std::uint32_t>(split.rows.size());  // a list lies for itself
   op.cost.pieces = rows.count() + op.cost.short_pieces;
   op.after = {split.ready};
-  op.body = [layer, part, width, query, rows = split.rows, sets, to = half(layer).host_query](BodyContext& ctx) {
+  op.body = [layer, part, width, query, rows = split.rows, sets, to = half(layer).query](BodyContext& ctx) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       std::copy_n(ctx.read<float>(query) + rows[i] * width, width, ctx.write<float>(to) + rows[i] * width);
       std::copy_n(ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0),
@@ -135,7 +117,7 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
   };
   op.launch = [&](LaunchContext& ctx) {
     CopyList list;
-    add_rows(list.between(ctx.write<float>(half(layer).host_query), ctx.read<float>(query)), split.rows, width);
+    add_rows(list.between(ctx.write<float>(half(layer).query), ctx.read<float>(query)), split.rows, width);
     for (const ResidentSet& set : sets)
       list.between(ctx.write<std::uint32_t>(set.missing_on_host), ctx.read<std::uint32_t>(set.missing))
           .add(set.choice_offset(part, 0) * sizeof(std::uint32_t), set.choice_offset(layer, 0) * sizeof(std::uint32_t),
@@ -152,13 +134,13 @@ Event LayerAhead::prediction_to_host(const LayerContext& context, const SplitRef
   return device_.submit(device_.lane(LaneKind::d2h), std::move(op));
 }
 
-struct LayerAhead::Missing {
+struct Residency::Missing {
   std::uint32_t row = 0;
   ResidentSet set;        // as it is now
   HostPages::List pages;  // of the candidates
 };
 
-std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context, const SplitRef& split) {
+std::optional<HostPart> Residency::host_partial(const LayerContext& context, const SplitRef& split) {
   if (split.rows.empty()) return std::nullopt;
   make_room();
   const ModelShape& shape = context.shape;
@@ -177,13 +159,13 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     const SequenceState& sequence = *context.batch[row];
-    Missing missing{row, stores_.residents.get(split.sets[i].id), {}};
+    Missing missing{row, kept_.get(split.sets[i].id), {}};
     const Range pages = missing.set.page_range(layer);
     missing.pages = missing.set.host_pages->of(kv_, sequence.id, layer, pages);
     kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
-    op.access.insert(op.access.end(), {own.host_query.reads(row, row + 1), own.host_part.writes(row, row + 1),
-                                       own.host_lse.writes(row, row + 1), counters_.writes(row, layer),
-                                       missing.set.missing_on_host.reads(part, part + 1)});
+    op.access.insert(op.access.end(),
+                     {own.query.reads(row, row + 1), own.part.writes(row, row + 1), own.lse.writes(row, row + 1),
+                      attention_.counters().writes(row, layer), missing.set.missing_on_host.reads(part, part + 1)});
     small += std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);
     most += std::uint64_t{shape.kv_heads} * missing.set.slots * missing.set.block;
     work.push_back(std::move(missing));
@@ -195,7 +177,7 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
       shape.kv_heads * static_cast<std::uint32_t>(work.size()) + static_cast<std::uint32_t>(most / kPartTokens);
   op.after = {prediction_to_host(context, split)};
   const auto run = [this, shape, layer, part, own, small, vector_bytes, work](BodyContext& ctx, bool attend) {
-    auto* counters = ctx.write<HostAttended>(counters_.values);
+    auto* counters = ctx.write<HostAttended>(attention_.counters().values);
     const char* pages = ctx.read<char>(kv_.host_buffer());
     std::vector<HeadSpans> heads;
     heads.reserve(attend ? work.size() * shape.kv_heads : 0);
@@ -206,7 +188,7 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
     std::uint64_t attended = 0;
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
-      HostAttended& counted = counters[counters_.at(m.row, layer)];
+      HostAttended& counted = counters[attention_.counters().at(m.row, layer)];
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         if (attend) heads.push_back({m.row, head, {}});
         const std::uint32_t* list =
@@ -226,8 +208,8 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
       }
     }
     if (attend)
-      attend_in_parts(pool_, shape, kv_.shape().type, heads, cut_parts(heads, vector_bytes),
-                      ctx.read<float>(own.host_query), ctx.write<float>(own.host_part), ctx.write<float>(own.host_lse));
+      attend_in_parts(pool_, shape, kv_.shape().type, heads, cut_parts(heads, vector_bytes), ctx.read<float>(own.query),
+                      ctx.write<float>(own.part), ctx.write<float>(own.lse));
     cost.context = attended * 2 * vector_bytes;
     cost.dram += cost.context;
     cost.flops = attended * 4 * shape.group() * shape.head_dim;
@@ -237,10 +219,10 @@ std::optional<PartialRef> LayerAhead::start_partial(const LayerContext& context,
   op.body = [run](BodyContext& ctx) { run(ctx, true); };
   op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
-  return PartialRef{layer, split.rows, done};
+  return HostPart{layer, split.rows, own.part, own.lse, own.landed_part, own.landed_lse, done};
 }
 
-Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
+void Residency::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
   const std::uint32_t layer = split.query.layer;
   Op op;
   op.name = "recall blocks";
@@ -256,7 +238,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
     const std::uint32_t row = split.rows[i];
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
     const SequenceState& sequence = *context.batch[row];
-    Missing missing{row, stores_.residents.get(split.sets[i].id), {}};
+    Missing missing{row, kept_.get(split.sets[i].id), {}};
     const ResidentSet& set = missing.set;
     const Range pages = set.page_range(layer);
     missing.pages = set.host_pages->of(kv_, sequence.id, layer, pages);
@@ -269,7 +251,7 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
     gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
     work.push_back(std::move(missing));
   }
-  if (work.empty()) return {};
+  if (work.empty()) return;
   op.cost.kernels = 1 + gathers_of(gathered);  // slots, gathers
   std::vector<ResidentRef> recalled;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
@@ -313,13 +295,12 @@ Event LayerAhead::recall(const LayerContext& context, const SplitRef& split, std
   };
   op.body = [run](BodyContext& ctx) { run(ctx, true); };
   op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
-  const Event done = device_.submit(device_.lane(LaneKind::recall), std::move(op));
-  for (const ResidentRef& set : recalled) stores_.residents.get(set.id).changed[layer] = done;
-  return done;
+  const Event done = ask(LaneKind::recall, std::move(op));
+  for (const ResidentRef& set : recalled) kept_.get(set.id).changed[layer] = done;
 }
 
 /// Which blocks move is known on the device only: its own threads bring them over the link.
-void LayerAhead::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const {
+void Residency::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const {
   std::vector<ResidentSwap> lists;
   std::vector<Pieces> moves;
   std::size_t all = 0;

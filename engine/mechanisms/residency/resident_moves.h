@@ -4,7 +4,7 @@
 #include "engine/kernels/gather.h"
 #include "engine/kernels/residency.h"
 #include "engine/kv/kv_store.h"
-#include "engine/kv/resident_set.h"
+#include "engine/mechanisms/residency/resident_set.h"
 
 namespace tandem {
 

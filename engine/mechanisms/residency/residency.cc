@@ -1,5 +1,5 @@
-// The parts of Ops that keep blocks resident: which ones a context begins with, and what becomes of a block that fills
-// up. What happens inside a step is in layer_ahead.cc.
+#include "engine/mechanisms/residency/residency.h"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -10,9 +10,8 @@
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/mechanisms/residency/resident_moves.h"
 #include "engine/runtime/listed_fetch.h"
-#include "engine/runtime/resident_moves.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -22,35 +21,34 @@ constexpr std::uint32_t kBeforeTheFirstStep = 0xFFFFFFFFu;  // of the synthetic 
 
 }  // namespace
 
-ResidentRef EngineOps::keep_resident(SequenceState& sequence, const ResidentRequest& request) {
+ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& request) {
   TANDEM_CHECK(request.block > 0 && request.sinks % request.block == 0, "{} sinks, blocks of {}", request.sinks,
                request.block);
   const std::uint32_t filled = sequence.tokens / request.block * request.block;
-  const DigestRef digests = build_digests(sequence, {.tokens = {request.sinks, std::max(filled, request.sinks)},
-                                                     .block = request.block,
-                                                     .side = Side::device,
-                                                     .grows = true,
-                                                     .kind = request.digests});
-  const ResidentRef ref{
-      stores_.residents.add(make_resident_set(device_, sequence.id, kv_.shape(), digests.id, request.sinks,
-                                              request.block, request.slots, request.per_kv_head))};
+  const DigestRef digests = ops_.build_digests(sequence, {.tokens = {request.sinks, std::max(filled, request.sinks)},
+                                                          .block = request.block,
+                                                          .side = Side::device,
+                                                          .grows = true,
+                                                          .kind = request.digests});
+  const ResidentRef ref{kept_.add(make_resident_set(device_, sequence.id, kv_.shape(), digests.id, request.sinks,
+                                                    request.block, request.slots, request.per_kv_head))};
   take_in(sequence, ref);
   return ref;
 }
 
-void EngineOps::renew_residents(SequenceState& sequence, ResidentRef ref, std::uint32_t slots) {
-  ResidentSet& set = stores_.residents.get(ref.id);
+void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t slots) {
+  ResidentSet& set = kept_.get(ref.id);
   if (slots != set.slots) make_resident_slots(device_, set, slots);
   const std::uint32_t filled = sequence.tokens / set.block * set.block;
   const DigestExtension extension{&sequence, {set.digests, Side::device}, filled};
-  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) extend_digests(layer, {&extension, 1});
+  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) ops_.extend_digests(layer, {&extension, 1});
   take_in(sequence, ref);
 }
 
 /// Chooses the residents anew by the prompt's last query; blocks that are not on the host yet go there: before, where
 /// others are there already, since the chosen ones are gathered from one side.
-void EngineOps::take_in(SequenceState& sequence, ResidentRef ref) {
-  ResidentSet& set = stores_.residents.get(ref.id);
+void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
+  ResidentSet& set = kept_.get(ref.id);
   const std::uint32_t filled = std::max(sequence.tokens / set.block * set.block, set.begin);
   for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) {
     const Range added{set.begin + set.candidates[layer] * set.block, filled};
@@ -58,20 +56,17 @@ void EngineOps::take_in(SequenceState& sequence, ResidentRef ref) {
     set.changed[layer] = set.read[layer] = Event{};
     if (set.candidates[layer] == 0) continue;
     const bool goes = added.end > added.begin, others_there = added.begin > set.begin;
-    if (goes && others_there) move_to_host(sequence, added, layer, nullptr);
+    if (goes && others_there) ops_.move_to_host(sequence, added, layer, nullptr);
     place_residents(sequence, set, layer);
-    if (goes && !others_there) move_to_host(sequence, added, layer, nullptr);
+    if (goes && !others_there) ops_.move_to_host(sequence, added, layer, nullptr);
   }
 }
 
-void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer) {
+void Residency::place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
   const ModelShape model = attention_.shape();
   const std::uint32_t q_heads = model.q_heads;
-  const auto found = parts_.queries.find(sequence.id);
-  TANDEM_CHECK(found != parts_.queries.end() && found->second.kept > 0, "sequence {} has no prompt queries",
-               sequence.id);
-  const PromptQueries& queries = found->second;
+  const PromptQueries& queries = parts_.queries_of(sequence.id);
   const DigestIndex& index = stores_.digests.get(set.digests);
   Op op;
   op.name = "place residents";
@@ -155,7 +150,7 @@ void EngineOps::place_residents(const SequenceState& sequence, const ResidentSet
 
 /// Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
 /// table that holds none of them.
-void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
+void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
                                  const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
                                  const char* pages) const {
   const KvShape& shape = set.shape;
@@ -196,8 +191,8 @@ void EngineOps::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   gather_lists(ctx, moves);  // as many as there are slots
 }
 
-void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t slots) {
-  ResidentSet& set = stores_.residents.get(ref.id);
+void Residency::extend(SequenceState&, ResidentRef ref, std::uint32_t slots) {
+  ResidentSet& set = kept_.get(ref.id);
   if (slots <= set.slots) return;
   const ResidentSet old = set;
   make_resident_slots(device_, set, slots);
@@ -236,19 +231,19 @@ void EngineOps::extend_residents(SequenceState&, ResidentRef ref, std::uint32_t 
   ask(LaneKind::device_compute, std::move(op));
 }
 
-void EngineOps::block_filled(SequenceState& sequence, ResidentRef ref, std::uint32_t layer) {
-  ResidentSet& set = stores_.residents.get(ref.id);
+void Residency::block_filled(SequenceState& sequence, ResidentRef ref, std::uint32_t layer) {
+  ResidentSet& set = kept_.get(ref.id);
   const std::uint32_t begin = set.begin + set.candidates[layer] * set.block, end = begin + set.block;
   TANDEM_CHECK(end <= sequence.tokens, "the block of tokens [{}, {}) is not filled", begin, end);
   const DigestExtension extension{&sequence, {set.digests, Side::device}, end};
-  extend_digests(layer, {&extension, 1});
+  ops_.extend_digests(layer, {&extension, 1});
   if (set.candidates[layer] < set.slots) keep_filled(sequence, set, layer, begin);
   ++set.candidates[layer];
-  move_to_host(sequence, {begin, end}, layer, nullptr);
+  ops_.move_to_host(sequence, {begin, end}, layer, nullptr);
 }
 
 /// While slots are free every block is resident, and its candidate number is its slot.
-void EngineOps::keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
+void Residency::keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
                             std::uint32_t begin) {
   Op op;
   op.name = "keep filled block";
@@ -292,16 +287,8 @@ void EngineOps::keep_filled(const SequenceState& sequence, const ResidentSet& se
   ask(LaneKind::device_compute, std::move(op));
 }
 
-QueryRef EngineOps::predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
-  return attention_.ahead().predict(context, layer, norm_of);
-}
-
-QueryRef EngineOps::layer_query(const LayerContext& context) {
-  return attention_.layer_query(context);
-}
-
-Packed EngineOps::kv_of(ResidentRef ref, std::uint32_t layer, bool chosen_only) {
-  ResidentSet& set = stores_.residents.get(ref.id);
+Packed Residency::kv(ResidentRef ref, std::uint32_t layer, bool chosen_only) {
+  ResidentSet& set = kept_.get(ref.id);
   Packed kv;
   kv.sequence = set.sequence;
   kv.memory = {TierBuffer(set.pages),
@@ -327,13 +314,12 @@ Packed EngineOps::kv_of(ResidentRef ref, std::uint32_t layer, bool chosen_only) 
   return kv;
 }
 
-SplitRef EngineOps::split_by_residency(const LayerContext& context, const QueryRef& query,
-                                       std::span<const ResidentRef> sets) {
+SplitRef Residency::split(const LayerContext& context, const QueryRef& query, std::span<const ResidentRef> sets) {
   SplitRef split;
   split.query = query;
   std::vector<ScoreRequest> requests;
   for (std::uint32_t row = 0; row < context.batch.size(); ++row) {
-    const ResidentSet& set = stores_.residents.get(sets[row].id);
+    const ResidentSet& set = kept_.get(sets[row].id);
     if (!set.open(query.layer)) continue;
     split.rows.push_back(row);
     split.sets.push_back(sets[row]);
@@ -347,17 +333,9 @@ SplitRef EngineOps::split_by_residency(const LayerContext& context, const QueryR
   LayerContext ahead = context;
   ahead.layer = query.layer;
   const std::vector<Blocks> selections =
-      attention_.select_on_device(ahead, requests, attention_.ahead().values(query), query.ready);
-  split.ready = attention_.ahead().split(split, selections);
+      attention_.select_on_device(ahead, requests, attention_.predicted_queries().values(query), query.ready);
+  split.ready = submit_split(split, selections);
   return split;
-}
-
-std::optional<PartialRef> EngineOps::host_partial(const LayerContext& context, const SplitRef& split) {
-  return attention_.ahead().start_partial(context, split);
-}
-
-void EngineOps::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
-  if (const Event done = attention_.ahead().recall(context, split, rows); done.valid()) asked(done);
 }
 
 }  // namespace tandem

@@ -7,8 +7,8 @@
 #include "engine/kernels/digest.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
+#include "engine/mechanisms/work_queue/work_queue.h"
 #include "engine/runtime/selection.h"
-#include "engine/runtime/task_attention.h"
 
 namespace tandem {
 namespace {
@@ -20,8 +20,8 @@ constexpr std::uint32_t kScoredBlocks = 16, kTaskPartTokens = 128;
 }  // namespace
 
 /// The best blocks of each query head of the task, in ascending order, to lists[head].
-void TaskAttention::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
-                                  std::span<std::uint32_t* const> lists) const {
+void WorkQueue::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
+                              std::span<std::uint32_t* const> lists) const {
   const ModelShape& shape = forward_.shape();
   const DigestIndex& index = work.pages->index;
   const std::uint32_t group = shape.group(), blocks = work.blocks;
@@ -48,7 +48,7 @@ void TaskAttention::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pull
 
 /// The sizes that spans_of() would count, without going over the pages. With several KV heads no two pages of one head
 /// are adjacent (link_pieces.h).
-TaskAttention::Sizes TaskAttention::sizes_of(const Pulled& work, std::span<const Blocks> lists) {
+WorkQueue::Sizes WorkQueue::sizes_of(const Pulled& work, std::span<const Blocks> lists) {
   BlockSet set(work.blocks);
   for (const Blocks& blocks : lists) set.add(blocks);
   const std::uint32_t tokens = work.pages->index.tokens_of(set, work.blocks);
@@ -57,8 +57,8 @@ TaskAttention::Sizes TaskAttention::sizes_of(const Pulled& work, std::span<const
 }
 
 /// Pages that the task reads, each for the heads that chose it.
-HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                  std::vector<Access>& access, Sizes& sizes) const {
+HeadSpans WorkQueue::spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
+                              std::vector<Access>& access, Sizes& sizes) const {
   const DigestIndex& index = work.pages->index;
   const std::uint32_t head = work.task.kv_head;
   std::vector<std::uint32_t> masks(work.blocks);
@@ -98,9 +98,9 @@ HeadSpans TaskAttention::spans_of(BodyContext& ctx, const Pulled& work, std::spa
 }
 
 /// Spans of the task's pages where they are attended, their accesses where somebody looks at them, and their sizes.
-std::vector<HeadSpans> TaskAttention::resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                              bool attends, const std::vector<Access>& own, std::vector<Access>& access,
-                                              Sizes& sizes) const {
+std::vector<HeadSpans> WorkQueue::resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
+                                          bool attends, const std::vector<Access>& own, std::vector<Access>& access,
+                                          Sizes& sizes) const {
   if (!attends && !ctx.lists_access() && forward_.shape().kv_heads > 1) {
     sizes = sizes_of(work, lists);
     return {};
@@ -109,9 +109,9 @@ std::vector<HeadSpans> TaskAttention::resolve(BodyContext& ctx, const Pulled& wo
   return {spans_of(ctx, work, lists, access, sizes)};
 }
 
-std::vector<Op> TaskAttention::host_ops(const std::shared_ptr<const Pulled>& shared_work,
-                                        const std::shared_ptr<const Room>& shared_room, Event query_on_host,
-                                        std::uint32_t threads, ThreadPool& pool) {
+std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_work,
+                                    const std::shared_ptr<const Room>& shared_room, Event query_on_host,
+                                    std::uint32_t threads, ThreadPool& pool) {
   const ModelShape& shape = forward_.shape();
   const Pulled& work = *shared_work;
   const Room& room = *shared_room;
@@ -213,8 +213,8 @@ std::vector<Op> TaskAttention::host_ops(const std::shared_ptr<const Pulled>& sha
 }
 
 /// One kernel group that reads digests and what it chooses over the link: the same values as on the host.
-Op TaskAttention::device_op(const std::shared_ptr<const Pulled>& shared_work,
-                            const std::shared_ptr<const Room>& shared_room) {
+Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
+                        const std::shared_ptr<const Room>& shared_room) {
   const Pulled& work = *shared_work;
   const Room& room = *shared_room;
   const ModelShape& shape = forward_.shape();

@@ -1,0 +1,87 @@
+// Blocks that are resident on the device while all KV is in host memory (ScoutAttention section 3.2): which ones a
+// context begins with, what becomes of a block that fills up (residency.cc); and, inside a step, a layer's choice split
+// by residency, attention over its missing blocks on the host while the device still computes the layer before, and the
+// recall of what is missed too often (sections 3.3 and 3.4, layer_ahead.cc).
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/mechanisms/residency/resident_set.h"
+#include "engine/runtime/mechanism.h"
+#include "engine/runtime/selection.h"
+
+namespace tandem {
+
+struct ResidentRef {  // blocks of a sequence that are on the device, per layer
+  std::uint32_t id = 0;
+};
+struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart
+  QueryRef query;
+  std::vector<std::uint32_t> rows;  // that may miss blocks; the others have all of theirs on the device
+  std::vector<ResidentRef> sets;    // by entry of `rows`
+  Event ready;
+};
+struct ResidentRequest {
+  std::uint32_t sinks = 0;   // first tokens that never leave the device, whole blocks
+  std::uint32_t block = 32;  // tokens
+  std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks and the newest block
+  bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
+  DigestKind digests = DigestKind::bounds;
+};
+
+class Residency : public MechanismOf<ResidentSet> {
+ public:
+  using MechanismOf::MechanismOf;
+  /// Of a prefilled sequence: moves all filled blocks behind the sinks to host memory, with digests on the device, and
+  /// keeps those resident that the prompt's last query scores best (Needs::last_queries). The sinks and the newest
+  /// block stay in the KV store's device tier.
+  ResidentRef keep(SequenceState& sequence, const ResidentRequest& request);
+  /// The same after a new prompt, by its last query, for the blocks that it filled and all before, in so many slots.
+  void renew(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
+  /// Room for so many slots, where there are fewer; what is resident stays.
+  void extend(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
+  /// The layer's newest block has filled up: it gets a digest and a copy in host memory, and is resident where a slot
+  /// is free. From the next step on it can be chosen.
+  void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer);
+  /// Chooses each row's best blocks of the query's layer by their digests, as many as are resident at a time, and says
+  /// which are not resident. `sets` by row. Waits for that layer's recalls; from here to the end of the layer's
+  /// attention the residents stay as they are.
+  SplitRef split(const LayerContext& context, const QueryRef& query, std::span<const ResidentRef> sets);
+  /// Starts attention of the split's query over its missing blocks on the host; goes into the plan of the query's
+  /// layer. Nothing where no row can miss a block.
+  std::optional<HostPart> host_partial(const LayerContext& context, const SplitRef& split);
+  /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
+  /// name, while the step goes on. `rows`: that are due.
+  void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows);
+  /// The residents of a layer, for its plan. `chosen_only`: those that the latest choice names; all of them where no
+  /// block can be missing.
+  Packed kv(ResidentRef set, std::uint32_t layer, bool chosen_only);
+
+ private:
+  struct Missing;  // what one row attends on the host
+  /// What a layer has under way; layer l + 2 begins after layer l is merged.
+  struct Half {
+    HostBuffer query;      // [row][Hq][D], predicted
+    HostBuffer part, lse;  // [row][Hq][D], [row][Hq]
+    DeviceBuffer landed_part, landed_lse;
+  };
+  const Half& half(std::uint32_t layer) const { return halves_[layer % 2]; }
+  void make_room();
+  void take_in(SequenceState& sequence, ResidentRef ref);
+  void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
+  void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
+  void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
+                        const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
+                        const char* pages) const;
+  /// `selections`: of the query's layer, made on the device by it, by entry of `split.rows`. Returns the operation that
+  /// says which of the chosen blocks are missing.
+  Event submit_split(const SplitRef& split, std::span<const Blocks> selections);
+  Event prediction_to_host(const LayerContext& context, const SplitRef& split);
+  void launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const;
+
+  Half halves_[2];  // allocated when first used
+};
+
+}  // namespace tandem
