@@ -5,10 +5,12 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/kernels/attention_weights.h"
 
 namespace tandem {
 
@@ -109,6 +111,22 @@ void top_k(const float* scores, std::uint32_t n, std::uint32_t k, std::uint32_t*
   }
 }
 
+namespace {
+
+/// Of one KV head.
+void add_softmax_mean(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, float* out /*[n]*/) {
+  std::vector<float> sums(group);
+  for (std::uint32_t g = 0; g < group; ++g) sums[g] = log_sum_exp(scores + std::size_t{g} * n, n);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    float most = -std::numeric_limits<float>::infinity(), sum = 0;
+    for (std::uint32_t g = 0; g < group; ++g) most = std::max(most, scores[std::size_t{g} * n + i] - sums[g]);
+    for (std::uint32_t g = 0; g < group; ++g) sum += std::exp(scores[std::size_t{g} * n + i] - sums[g] - most);
+    out[i] += most + std::log(sum / static_cast<float>(group));
+  }
+}
+
+}  // namespace
+
 void reduce_scores(const float* scores, std::uint32_t heads, std::uint32_t group, std::uint32_t n, Reduce reduce,
                    float* out) {
   TANDEM_CHECK(group >= 1, "The scores of a group of no heads.");
@@ -116,6 +134,10 @@ void reduce_scores(const float* scores, std::uint32_t heads, std::uint32_t group
   std::vector<float> of_head(n);
   for (std::uint32_t head = 0; head < heads; ++head) {
     const float* own = scores + std::size_t{head} * group * n;
+    if (reduce == Reduce::softmax_mean) {
+      add_softmax_mean(own, group, n, out);
+      continue;
+    }
     std::copy_n(own, n, of_head.begin());
     for (std::uint32_t g = 1; g < group; ++g) {
       own += n;

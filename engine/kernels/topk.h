@@ -8,8 +8,9 @@
 
 namespace tandem {
 
-/// A KV head's score of a block, from those of its query heads.
-enum class Reduce : std::uint8_t { max, mean };
+/// A KV head's score of a block, from those of its query heads. softmax_mean: the logarithm of the mean of their
+/// softmaxes over all blocks, which ranks like the mean and does not underflow.
+enum class Reduce : std::uint8_t { max, mean, softmax_mean };
 
 /// Indices of the k largest scores in ascending index order; ties go to the lower index. k >= n selects all n. The
 /// indices below `first` (at most k) are among them whatever their score. Linear time on average. NaN is as -infinity;
@@ -17,8 +18,8 @@ enum class Reduce : std::uint8_t { max, mean };
 void top_k(const float* scores /*[n]*/, std::uint32_t n, std::uint32_t k, std::uint32_t* out /*[min(k, n)]*/,
            std::uint32_t first = 0);
 
-/// Scores of what `heads` KV heads choose together: out[i] = the sum over them of the largest, or of the mean, of their
-/// query heads' scores of i. In the order of the heads.
+/// Scores of what `heads` KV heads choose together: out[i] = the sum over them of what Reduce says of
+/// their query heads' scores of i. In the order of the heads.
 void reduce_scores(const float* scores /*[heads][group][n]*/, std::uint32_t heads, std::uint32_t group, std::uint32_t n,
                    Reduce reduce, float* out /*[n]*/);
 
@@ -40,6 +41,7 @@ struct ScoreReduction {
   const float* scores = nullptr;  // [lists][heads][group][n]
   float* out = nullptr;           // [lists][n]
   std::uint32_t n = 0;
+  const float* lse = nullptr;  // [lists][heads][group], of softmax_mean: log_sum_exp_cuda of the scores
 };
 struct ReductionShape {
   std::uint32_t lists = 1, heads = 1, group = 1;  // in each row; of a list; query heads of a KV head

@@ -18,7 +18,7 @@ void reduce_scores_cuda(const LaunchArray<ScoreReduction>& rows, std::uint32_t c
                shape.lists);
   gpu::Launcher launch(stream);
   launch(gpu::reduce_scores_kernel, dim3(gpu::blocks_for(most_n, gpu::kReduceThreads), shape.lists, count),
-         gpu::kReduceThreads, 0, rows, shape.heads, shape.group, reduce == Reduce::mean);
+         gpu::kReduceThreads, 0, rows, shape.heads, shape.group, reduce);
 }
 
 }  // namespace tandem

@@ -33,13 +33,22 @@ constexpr unsigned kReduceThreads = 256;
 /// Grid: {blocks of the largest n, lists, rows}.
 inline __global__ void __launch_bounds__(kReduceThreads)
     reduce_scores_kernel(const __grid_constant__ LaunchArray<ScoreReduction> rows, std::uint32_t heads,
-                         std::uint32_t group, bool mean) {
+                         std::uint32_t group, Reduce reduce) {
   const ScoreReduction row = rows[blockIdx.z];
   const std::uint32_t n = row.n, i = blockIdx.x * kReduceThreads + threadIdx.x;
   if (i >= n) return;
   const float* own = row.scores + std::size_t{blockIdx.y} * heads * group * n + i;
   float sum = 0.0f;
   for (std::uint32_t head = 0; head < heads; ++head) {
+    if (reduce == Reduce::softmax_mean) {
+      const float* const lse = row.lse + (std::size_t{blockIdx.y} * heads + head) * group;
+      float most = -__builtin_huge_valf(), of_head = 0.0f;
+      for (std::uint32_t g = 0; g < group; ++g) most = fmaxf(most, own[std::size_t{g} * n] - lse[g]);
+      for (std::uint32_t g = 0; g < group; ++g, own += n) of_head += expf(*own - lse[g] - most);
+      sum += most + logf(of_head / static_cast<float>(group));
+      continue;
+    }
+    const bool mean = reduce == Reduce::mean;
     float of_head = *own;
     own += n;
     for (std::uint32_t g = 1; g < group; ++g, own += n) {

@@ -4,6 +4,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
+#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
 #include "engine/runtime/batch_draws.h"
@@ -130,6 +131,22 @@ void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape,
     std::copy_n(from + list * length, length, to + list * (1 + std::size_t{s.index.room}));
 }
 
+void launch_reduction(LaunchContext& ctx, const ModelShape& shape, const Choice& choice,
+                      std::vector<ScoreReduction> rows, std::uint32_t most) {
+  std::vector<ScoreRow> heads;  // whose softmax counts
+  for (ScoreReduction& row : rows) {
+    if (choice.reduce != Reduce::softmax_mean) break;
+    auto* const sums = ctx.scratch<float>(shape.q_heads);
+    row.lse = sums;
+    for (std::uint32_t head = 0; head < shape.q_heads; ++head)
+      heads.push_back({row.scores + std::size_t{head} * row.n, row.n, sums + head});
+  }
+  if (!heads.empty()) log_sum_exp_cuda(ctx.pass(heads), static_cast<std::uint32_t>(heads.size()), ctx.stream());
+  const std::uint32_t lists = choice.lists(shape);
+  reduce_scores_cuda(ctx.pass(rows), static_cast<std::uint32_t>(rows.size()), most,
+                     {lists, shape.kv_heads / lists, shape.group()}, choice.reduce, ctx.stream());
+}
+
 /// Its twin on a GPU, for all rows at once.
 void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
                                        const float* query) const {
@@ -164,12 +181,7 @@ void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& sha
       lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
                        out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
   }
-  if (!reductions.empty()) {
-    const Choice& first = work.front().choice;
-    const std::uint32_t count = first.lists(shape);
-    reduce_scores_cuda(ctx.pass(reductions), static_cast<std::uint32_t>(reductions.size()), most,
-                       {count, shape.kv_heads / count, shape.group()}, first.reduce, ctx.stream());
-  }
+  if (!reductions.empty()) launch_reduction(ctx, shape, work.front().choice, std::move(reductions), most);
   top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
 }
 
@@ -224,7 +236,10 @@ std::vector<Blocks> DecodeAttention::select_on_device(const LayerContext& contex
   op.cause = Cause::selection;
   op.layer = context.layer;
   op.cost.work = Work::select;
-  op.cost.kernels = requests.front().scope == Scope::query_head ? 2 : 3;  // scores, what heads share, top-k
+  // Scores, sums of softmaxes, what heads share, top-k.
+  op.cost.kernels = requests.front().scope == Scope::query_head       ? 2
+                    : requests.front().reduce == Reduce::softmax_mean ? 4
+                                                                      : 3;
   op.after = {query_ready};
   for (const Selecting& s : work) {
     const std::uint64_t scores = std::uint64_t{shape.q_heads} * s.choice.blocks * sizeof(float);

@@ -42,6 +42,10 @@ inline void rank_scores(Cost& cost, std::uint32_t lists, std::uint32_t n, std::u
 void choose_blocks(ThreadPool& pool, const ModelShape& shape, const Choice& choice,
                    const float* scores /*[Hq][blocks]*/, std::uint32_t* lists /*[list][1 + room]*/, std::uint32_t room);
 
+/// On a GPU: the scores of what heads choose together, of all rows; `most`: the largest n of a row.
+void launch_reduction(LaunchContext& ctx, const ModelShape& shape, const Choice& choice,
+                      std::vector<ScoreReduction> rows, std::uint32_t most);
+
 /// Adds what the query heads of a KV head chose, each block once.
 void add_chosen(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
                 std::uint32_t room, BlockSet& set);

@@ -222,7 +222,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
   return HostPart{layer, split.rows, own.part, own.lse, own.landed_part, own.landed_lse, done};
 }
 
-void Residency::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
+Event Residency::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
   const std::uint32_t layer = split.query.layer;
   Op op;
   op.name = "recall blocks";
@@ -239,6 +239,7 @@ void Residency::recall(const LayerContext& context, const SplitRef& split, std::
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
     const SequenceState& sequence = *context.batch[row];
     Missing missing{row, kept_.get(split.sets[i].id), {}};
+    if (!split.missing.empty()) missing.set.missing = split.missing[i];
     const ResidentSet& set = missing.set;
     const Range pages = set.page_range(layer);
     missing.pages = set.host_pages->of(kv_, sequence.id, layer, pages);
@@ -248,10 +249,11 @@ void Residency::recall(const LayerContext& context, const SplitRef& split, std::
     op.cost.h2d += set.slots * set.block_bytes();
     op.cost.pieces += set.slots * set.lists * set.pages_per_block();
     wait_for(op.after, set.read[layer]);
+    wait_for(op.after, split.ready);
     gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
     work.push_back(std::move(missing));
   }
-  if (work.empty()) return;
+  if (work.empty()) return {};
   op.cost.kernels = 1 + gathers_of(gathered);  // slots, gathers
   std::vector<ResidentRef> recalled;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
@@ -297,6 +299,7 @@ void Residency::recall(const LayerContext& context, const SplitRef& split, std::
   op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = ask(LaneKind::recall, std::move(op));
   for (const ResidentRef& set : recalled) kept_.get(set.id).changed[layer] = done;
+  return done;
 }
 
 /// Which blocks move is known on the device only: its own threads bring them over the link.

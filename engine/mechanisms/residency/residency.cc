@@ -24,14 +24,21 @@ constexpr std::uint32_t kBeforeTheFirstStep = 0xFFFFFFFFu;  // of the synthetic 
 ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& request) {
   TANDEM_CHECK(request.block > 0 && request.sinks % request.block == 0, "{} sinks, blocks of {}", request.sinks,
                request.block);
-  const std::uint32_t filled = sequence.tokens / request.block * request.block;
-  const DigestRef digests = ops_.build_digests(sequence, {.tokens = {request.sinks, std::max(filled, request.sinks)},
-                                                          .block = request.block,
-                                                          .side = Side::device,
-                                                          .grows = true,
-                                                          .kind = request.digests});
-  const ResidentRef ref{kept_.add(make_resident_set(device_, sequence.id, kv_.shape(), digests.id, request.sinks,
-                                                    request.block, request.slots, request.per_kv_head))};
+  TANDEM_CHECK(request.window % request.block == 0, "a window of {} tokens, blocks of {}", request.window,
+               request.block);
+  ResidentSet set = make_resident_set(device_, sequence.id, kv_.shape(), request.sinks, request.block, request.slots,
+                                      request.per_kv_head);
+  set.window = request.window;
+  set.first_layer = request.first_layer;
+  set.reduce = request.reduce.value_or(request.per_kv_head ? Reduce::max : Reduce::mean);
+  set.digests = ops_.build_digests(sequence, {.tokens = {request.sinks, set.filled(sequence.tokens)},
+                                              .block = request.block,
+                                              .side = Side::device,
+                                              .grows = true,
+                                              .first_layer = request.first_layer,
+                                              .kind = request.digests})
+                    .id;
+  const ResidentRef ref{kept_.add(std::move(set))};
   take_in(sequence, ref);
   return ref;
 }
@@ -39,9 +46,9 @@ ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& requ
 void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t slots) {
   ResidentSet& set = kept_.get(ref.id);
   if (slots != set.slots) make_resident_slots(device_, set, slots);
-  const std::uint32_t filled = sequence.tokens / set.block * set.block;
-  const DigestExtension extension{&sequence, {set.digests, Side::device}, filled};
-  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) ops_.extend_digests(layer, {&extension, 1});
+  const DigestExtension extension{&sequence, {set.digests, Side::device}, set.filled(sequence.tokens)};
+  for (std::uint32_t layer = set.first_layer; layer < kv_.shape().layers; ++layer)
+    ops_.extend_digests(layer, {&extension, 1});
   take_in(sequence, ref);
 }
 
@@ -49,8 +56,8 @@ void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t sl
 /// others are there already, since the chosen ones are gathered from one side.
 void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
   ResidentSet& set = kept_.get(ref.id);
-  const std::uint32_t filled = std::max(sequence.tokens / set.block * set.block, set.begin);
-  for (std::uint32_t layer = 0; layer < kv_.shape().layers; ++layer) {
+  const std::uint32_t filled = set.filled(sequence.tokens);
+  for (std::uint32_t layer = set.first_layer; layer < kv_.shape().layers; ++layer) {
     const Range added{set.begin + set.candidates[layer] * set.block, filled};
     set.candidates[layer] = (filled - set.begin) / set.block;
     set.changed[layer] = set.read[layer] = Event{};
@@ -82,10 +89,11 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   Choice choice;
   choice.blocks = set.candidates[layer];
   choice.keep = set.residents(layer);
-  choice.scope = set.per_head ? Scope::kv_head : Scope::layer;
-  choice.reduce = set.per_head ? Reduce::max : Reduce::mean;
+  choice.scope = set.scope();
+  choice.reduce = set.reduce;
   // Scores, what heads share, top-k, slots, gathers.
-  op.cost.kernels = 4 + gathers_of(set.lists, choice.keep * set.block_bytes() / set.lists);
+  op.cost.kernels = (choice.reduce == Reduce::softmax_mean ? 5 : 4) +
+                    gathers_of(set.lists, choice.keep * set.block_bytes() / set.lists);
   op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1),
                                      queries.values.reads(layer, layer + 1), index.values.reads(layer, layer + 1)});
   op.cost.hbm = index.digest_bytes(choice.blocks) + std::uint64_t{q_heads} * shape.head_dim * sizeof(float) +
@@ -162,9 +170,7 @@ void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
       {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
   score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
                     ctx.stream(), index.kind);
-  const std::vector<ScoreReduction> reduction = {{scores, reduced, blocks}};
-  reduce_scores_cuda(ctx.pass(reduction), 1, blocks, {set.lists, shape.kv_heads / set.lists, model.group()},
-                     choice.reduce, ctx.stream());
+  launch_reduction(ctx, model, choice, {{scores, reduced, blocks}}, blocks);
   std::vector<TopKRow> lists;
   std::vector<ResidentSwap> swaps;
   std::vector<Pieces> moves;
@@ -326,8 +332,8 @@ SplitRef Residency::split(const LayerContext& context, const QueryRef& query, st
     requests.push_back({.sequence = context.batch[row],
                         .digests = {set.digests, Side::device},
                         .blocks = set.slots,
-                        .scope = set.per_head ? Scope::kv_head : Scope::layer,
-                        .reduce = set.per_head ? Reduce::max : Reduce::mean});
+                        .scope = set.scope(),
+                        .reduce = set.reduce});
   }
   if (split.rows.empty()) return split;
   LayerContext ahead = context;

@@ -19,16 +19,20 @@ struct ResidentRef {  // blocks of a sequence that are on the device, per layer
 };
 struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart
   QueryRef query;
-  std::vector<std::uint32_t> rows;  // that may miss blocks; the others have all of theirs on the device
-  std::vector<ResidentRef> sets;    // by entry of `rows`
+  std::vector<std::uint32_t> rows;         // that may miss blocks; the others have all of theirs on the device
+  std::vector<ResidentRef> sets;           // by entry of `rows`
+  std::vector<DeviceBuffer> missing = {};  // by entry of `rows`, ResidentSet::missing or a part of it; empty: that
   Event ready;
 };
 struct ResidentRequest {
   std::uint32_t sinks = 0;   // first tokens that never leave the device, whole blocks
   std::uint32_t block = 32;  // tokens
-  std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks and the newest block
+  std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks, the window and the newest block
   bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
   DigestKind digests = DigestKind::bounds;
+  std::uint32_t window = 0;           // most recent tokens that stay in the KV store, whole blocks
+  std::uint32_t first_layer = 0;      // layers before it keep all KV on the device
+  std::optional<Reduce> reduce = {};  // within a KV head; default: max, or mean where all heads choose together
 };
 
 class Residency : public MechanismOf<ResidentSet> {
@@ -53,8 +57,10 @@ class Residency : public MechanismOf<ResidentSet> {
   /// layer. Nothing where no row can miss a block.
   std::optional<HostPart> host_partial(const LayerContext& context, const SplitRef& split);
   /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
-  /// name, while the step goes on. `rows`: that are due.
-  void recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows);
+  /// name, while the step goes on. `rows`: that are due. Returns when they are there; invalid where nothing is
+  /// recalled.
+  Event recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows);
+  const ResidentSet& get(ResidentRef set) const { return kept_.get(set.id); }
   /// The residents of a layer, for its plan. `chosen_only`: those that the latest choice names; all of them where no
   /// block can be missing.
   Packed kv(ResidentRef set, std::uint32_t layer, bool chosen_only);

@@ -17,6 +17,8 @@
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
+#include "engine/kernels/scope.h"
+#include "engine/kernels/topk.h"
 #include "engine/kv/host_pages.h"
 #include "engine/kv/kv_store.h"
 
@@ -30,7 +32,10 @@ struct ResidentSet {
   std::uint32_t block = 0;                // tokens
   std::uint32_t begin = 0;                // token: candidate 0 starts here
   std::uint32_t slots = 0;                // most residents of a list
+  std::uint32_t window = 0;               // tokens behind the candidates that stay in the KV store
+  std::uint32_t first_layer = 0;          // layers before it have no candidates
   bool per_head = false;                  // KV heads choose for themselves
+  Reduce reduce = Reduce::max;            // within a KV head
   std::uint32_t lists = 1;                // 1, or one per KV head
   std::vector<std::uint32_t> candidates;  // [layer]
   DeviceBuffer pages, table, chosen, missing;
@@ -44,6 +49,11 @@ struct ResidentSet {
   std::uint32_t residents(std::uint32_t layer) const { return std::min(candidates[layer], slots); }
   /// Whether a choice may name a block that is not resident.
   bool open(std::uint32_t layer) const { return candidates[layer] > slots; }
+  /// Tokens before which all whole blocks are candidates, of a context of so many.
+  std::uint32_t filled(std::uint32_t tokens) const {
+    return std::max((tokens - std::min(window, tokens)) / block * block, begin);
+  }
+  Scope scope() const { return per_head ? Scope::kv_head : Scope::layer; }
   /// The candidates' pages, as numbers of the KV store.
   Range page_range(std::uint32_t layer) const {
     return {begin / kPageTokens, begin / kPageTokens + candidates[layer] * pages_per_block()};
@@ -81,14 +91,13 @@ inline void make_resident_slots(Device& device, ResidentSet& set, std::uint32_t 
 }
 
 /// Without candidates yet.
-inline ResidentSet make_resident_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t digests,
-                                     std::uint32_t begin, std::uint32_t block, std::uint32_t slots, bool per_head) {
+inline ResidentSet make_resident_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t begin,
+                                     std::uint32_t block, std::uint32_t slots, bool per_head) {
   TANDEM_CHECK(block % kPageTokens == 0 && block > 0 && begin % block == 0, "resident blocks of {} tokens from {}",
                block, begin);
   ResidentSet set;
   set.sequence = sequence;
   set.shape = shape;
-  set.digests = digests;
   set.block = block;
   set.begin = begin;
   set.per_head = per_head;
