@@ -8,8 +8,8 @@
 #include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/distributed/mpi_ranks.h"
-#include "engine/distributed/remote_rank.h"
 #include "engine/kernels/thread_pool.h"
+#include "engine/mechanisms/cache_rank/remote_rank.h"
 
 namespace tandem::cli {
 namespace {

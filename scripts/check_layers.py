@@ -10,9 +10,11 @@ import posixpath
 import re
 import sys
 from collections import defaultdict, deque
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-# Folders that each layer may include beside itself, from the lowest layer to the highest. A folder stands for all below it.
+# Folders that each layer may include beside itself, from the lowest layer to the highest. A folder stands for all below it;
+# the first that holds a file is its layer.
 BASE = ["engine/common", "engine/device", "engine/kernels"]
 ALLOWED = {
     "engine/common": [],
@@ -23,6 +25,8 @@ ALLOWED = {
     "engine/distributed": BASE,
     "engine/trace": ["engine/common", "engine/device"],
     "engine/runtime": [*BASE, "engine/kv", "engine/model", "engine/distributed", "engine/trace"],
+    # A mechanism's kernels are linked with all others.
+    "engine/mechanisms/*/kernels": BASE,
     # Mechanisms work with the runtime's interfaces; the runtime knows no mechanism by name.
     "engine/mechanisms": [*BASE, "engine/kv", "engine/model", "engine/distributed", "engine/runtime"],
     "methods": ["engine"],
@@ -51,7 +55,7 @@ INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 
 
 def is_in(path: str, folder: str) -> bool:
-    return path.startswith(folder + "/")
+    return fnmatchcase(path, folder + "/*")
 
 
 def layer_of(path: str) -> str | None:
@@ -60,11 +64,11 @@ def layer_of(path: str) -> str | None:
 
 def node_of(path: str) -> str:
     """The folder that counts in a cycle."""
-    layer = layer_of(path)
-    if layer not in GROUPS:
-        return layer
-    parts = path[len(layer) + 1:].split("/")
-    return f"{layer}/{parts[0]}" if len(parts) > 1 else layer
+    group = next((folder for folder in GROUPS if is_in(path, folder)), None)
+    if group is None:
+        return layer_of(path)
+    parts = path[len(group) + 1:].split("/")
+    return f"{group}/{parts[0]}" if len(parts) > 1 else group
 
 
 def listed(names: list[str]) -> str:

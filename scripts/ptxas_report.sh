@@ -44,7 +44,7 @@ export nvcc
 
 status=0
 for arch in sm_80 sm_90; do
-  for source in engine/kernels/*_cuda.cu hardware/probe/*.cu; do
+  for source in engine/kernels/*_cuda.cu engine/mechanisms/*/kernels/*_cuda.cu hardware/probe/*.cu; do
     printf '%s\0%s\0%s\0' "$arch" "$source" "$work/$arch-$(basename "$source" .cu)"
   done
 done | xargs -0 -n 3 -P "$jobs" bash -euo pipefail -c 'report "$@"' report

@@ -42,4 +42,10 @@ __device__ __forceinline__ std::uint32_t first_from(const std::uint32_t* list, s
   return low;
 }
 
+/// Whether `list`, a count and then numbers in ascending order, has `block`.
+__device__ __forceinline__ bool in_list(const std::uint32_t* list, std::uint32_t block) {
+  const std::uint32_t at = first_from(list + 1, list[0], block);
+  return at < list[0] && list[1 + at] == block;
+}
+
 }  // namespace tandem::gpu

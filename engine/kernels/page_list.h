@@ -79,6 +79,14 @@ struct SingleTokens {
   const std::uint32_t* slots = nullptr;   // of the pages, from token 0 on
 };
 
+/// Resident blocks that a KV head attends, those that it chose or all, slot by slot, on their way to a page list.
+/// Device memory, not owned.
+struct ResidentPages {
+  const std::uint32_t* table = nullptr;   // [residents]
+  const std::uint32_t* chosen = nullptr;  // a count, then blocks in ascending order; nullptr: all
+  std::uint32_t residents = 0, pages_per_block = 1;
+};
+
 /// What the query heads of one row chose, on its way to page lists. Device memory, not owned.
 struct BlockSelection {
   const std::uint32_t* chosen = nullptr;  // [lists][1 + room]: a count, then block numbers in ascending order

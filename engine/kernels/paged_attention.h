@@ -110,6 +110,12 @@ void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists /*[count]*/, st
                           std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
                           std::uint32_t* counts /*[count]*/, CudaStream stream);
 
+/// Page lists of residents: page slot * pages_per_block + p of the residents' pages, all tokens, all query heads. A
+/// list has at most `capacity` entries: at least residents * pages_per_block.
+void pages_of_residents_cuda(const LaunchArray<ResidentPages>& lists /*[count]*/, std::uint32_t count,
+                             std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
+                             std::uint32_t* counts /*[count]*/, CudaStream stream);
+
 /// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,
                        std::uint64_t* totals /*[rows]*/, CudaStream stream);

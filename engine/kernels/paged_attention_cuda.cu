@@ -108,6 +108,12 @@ void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists, std::uint32_t 
   launch(gpu::pages_of_tokens_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);
 }
 
+void pages_of_residents_cuda(const LaunchArray<ResidentPages>& lists, std::uint32_t count, std::uint32_t capacity,
+                             PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
+  gpu::Launcher launch(stream);
+  launch(gpu::pages_of_residents_kernel, count, gpu::kSelectionThreads, 0, lists, capacity, entries, counts);
+}
+
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads, std::uint64_t* totals,
                        CudaStream stream) {
   TANDEM_CHECK(lists.per_kv_head, "Tokens are counted in lists of KV heads.");

@@ -124,6 +124,30 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
   if (threadIdx.x == 0) counts[blockIdx.x] = tokens;
 }
 
+/// Grid: {lists}.
+inline __global__ void __launch_bounds__(kSelectionThreads)
+    pages_of_residents_kernel(const __grid_constant__ LaunchArray<ResidentPages> lists, std::uint32_t capacity,
+                              PageEntry* entries, std::uint32_t* counts) {
+  TANDEM_SHARED(std::uint32_t, sums, kWarp);
+  const ResidentPages list = lists[blockIdx.x];
+  const std::uint32_t pages = list.pages_per_block;
+  PageEntry* const out = entries + std::size_t{blockIdx.x} * capacity;
+  std::uint32_t written = 0;  // blocks
+  for (std::uint32_t begin = 0; begin < list.residents; begin += kSelectionThreads) {
+    const std::uint32_t slot = begin + threadIdx.x;
+    const bool attended = slot < list.residents && (list.chosen == nullptr || in_list(list.chosen, list.table[slot]));
+    std::uint32_t all = 0;
+    const std::uint32_t rank = written + sum_before(attended ? 1u : 0u, sums, all);
+    for (std::uint32_t page = 0; attended && page < pages; ++page) {
+      const std::uint32_t at = rank * pages + page;
+      if (at >= capacity) break;
+      out[at] = {slot * pages + page, 0, kListPageTokens, 0xffffffffu};
+    }
+    written += all;
+  }
+  if (threadIdx.x == 0) counts[blockIdx.x] = written * pages < capacity ? written * pages : capacity;
+}
+
 /// Grid: {rows}.
 inline __global__ void __launch_bounds__(kSelectionThreads)
     count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals) {

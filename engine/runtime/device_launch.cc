@@ -8,7 +8,6 @@
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
-#include "engine/kernels/residency.h"
 #include "engine/runtime/device_work.h"
 
 namespace tandem {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/kernels/query_prediction.h"
 #include "engine/kernels/thread_pool.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "engine/runtime/engine.h"
 #include "eval/heads/heads.h"
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <iterator>
 
-#include "engine/kernels/residency.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/topk.h"
+#include "engine/mechanisms/residency/kernels/residency.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "engine/kernels/heavy.h"
+#include "engine/mechanisms/survivors/kernels/heavy.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

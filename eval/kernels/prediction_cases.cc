@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "engine/kernels/query_prediction.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

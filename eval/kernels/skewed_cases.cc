@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/kernels/scope.h"
-#include "engine/kernels/skewed.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

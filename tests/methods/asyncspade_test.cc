@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
-#include "engine/distributed/remote_rank.h"
+#include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/methods/failing_ranks.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/kernels/query_prediction.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"

@@ -17,7 +17,9 @@ GOOD = {
     "engine/kernels/cuda/device.cuh": '#include "tests/engine/kernels/cuda_emulator/language.cuh"\n',
     "engine/runtime/ops.h": '#include "engine/device/device.h"\n#include "engine/common/error.h"\n',
     "engine/mechanisms/residency/residency.h": '#include "engine/runtime/ops.h"\n',
+    "engine/mechanisms/residency/kernels/split.h": '#include "engine/kernels/cuda/device.cuh"\n',
     "engine/mechanisms/digests/digests.h": '#include "engine/mechanisms/residency/residency.h"\n',
+    "engine/mechanisms/digests/kernels/score.cc": '#include "engine/mechanisms/residency/kernels/split.h"\n',
     "methods/registry.h": '#include "engine/common/error.h"\n',
     "methods/registry.cc": '#include "methods/hgca/hgca.h"\n',
     "methods/hgca/hgca.h": '#include "methods/registry.h"\n#include "engine/mechanisms/digests/digests.h"\n#include "options.h"\n',
@@ -54,7 +56,9 @@ class CheckLayersTest(unittest.TestCase):
             "engine/common: move what it needs down into a folder that it may include, or move engine/device/device.h up."])
         for file, include in (("engine/common/error.h", "engine/device/device.h"), ("engine/runtime/ops.h", "methods/registry.h"),
                               ("engine/runtime/ops.h", "engine/mechanisms/digests/digests.h"), ("methods/hgca/hgca.h", "eval/run/run.h"),
-                              ("engine/kv/kv_store.h", "engine/runtime/ops.h"), ("eval/run/run.cc", "cli/session.h")):
+                              ("engine/kv/kv_store.h", "engine/runtime/ops.h"), ("eval/run/run.cc", "cli/session.h"),
+                              ("engine/mechanisms/digests/kernels/score.cc", "engine/runtime/ops.h"),
+                              ("engine/kernels/topk.h", "engine/mechanisms/digests/kernels/score.h")):
             said = self.said({file: f'#include "{include}"\n'})
             self.assertEqual(len(said), 1, (file, said))
             self.assertIn(f'{file}:1 includes "{include}"', said[0])

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "engine/device/device.h"
-#include "engine/kernels/query_prediction.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/tier_buffer.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 
 namespace tandem {
 

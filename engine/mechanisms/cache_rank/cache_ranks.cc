@@ -6,7 +6,7 @@
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
-#include "engine/distributed/remote_rank.h"
+#include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/mechanisms/cache_rank/work.h"
 
 namespace tandem {

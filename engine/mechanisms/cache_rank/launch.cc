@@ -5,7 +5,7 @@
 
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/ahead_selection.h"
+#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
 #include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/launched_attention.h"
 

@@ -7,9 +7,9 @@
 
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
-#include "engine/distributed/remote_rank.h"
-#include "engine/kernels/ahead_selection.h"
 #include "engine/kv/link_pieces.h"
+#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
+#include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/selection.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/kernels/query_prediction.h"
 #include "engine/mechanisms/cache_rank/cache_ranks.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 
 namespace tandem {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/kernels/skewed.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "engine/mechanisms/partial_key_index/work.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"

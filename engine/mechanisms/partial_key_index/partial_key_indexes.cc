@@ -9,7 +9,7 @@
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/skewed.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "engine/mechanisms/partial_key_index/work.h"
 #include "engine/runtime/launched_attention.h"
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "engine/kernels/gather.h"
-#include "engine/kernels/residency.h"
 #include "engine/kv/kv_store.h"
+#include "engine/mechanisms/residency/kernels/residency.h"
 #include "engine/mechanisms/residency/resident_set.h"
 
 namespace tandem {

@@ -4,8 +4,8 @@
 
 #include "engine/device/launch_context.h"
 #include "engine/kernels/attention_weights.h"
-#include "engine/kernels/heavy.h"
 #include "engine/kernels/paged_attention.h"
+#include "engine/mechanisms/survivors/kernels/heavy.h"
 #include "engine/mechanisms/survivors/work.h"
 #include "engine/runtime/launched_attention.h"
 

@@ -6,7 +6,7 @@
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
-#include "engine/kernels/heavy.h"
+#include "engine/mechanisms/survivors/kernels/heavy.h"
 #include "engine/mechanisms/survivors/work.h"
 
 namespace tandem {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/kernels/heavy.h"
+#include "engine/mechanisms/survivors/kernels/heavy.h"
 #include "engine/mechanisms/survivors/survivor_set.h"
 #include "engine/runtime/mechanism.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/kernels/heavy.h"
+#include "engine/mechanisms/survivors/kernels/heavy.h"
 #include "engine/mechanisms/survivors/survivors.h"
 
 namespace tandem {

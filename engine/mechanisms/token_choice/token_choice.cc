@@ -4,7 +4,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/token_choice.h"
+#include "engine/mechanisms/token_choice/kernels/token_choice.h"
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {

@@ -1,15 +1,12 @@
-// What tests of communicators share: numbered messages, a small rank, and what an error says.
+// What tests of communicators share: numbered messages, and what an error says.
 #pragma once
 
 #include <cstring>
 #include <string>
 
 #include "engine/distributed/communicator.h"
-#include "engine/distributed/remote_rank.h"
 
 namespace tandem {
-
-inline const RankModel kSmallRank{1, 1, 1, {1, 8, DType::f32}, 16, RopeTable(8, 10000)};
 
 template <class Error, class Work>
 std::string sentence_of(const Work& work) {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/kernels/eigen.h"
 #include "engine/kernels/thread_pool.h"
+#include "engine/mechanisms/partial_key_index/kernels/eigen.h"
 
 namespace tandem {
 namespace {

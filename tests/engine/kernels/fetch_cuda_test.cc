@@ -6,8 +6,8 @@
 #include "engine/kernels/digest.h"
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/gather.h"
-#include "engine/kernels/skewed.h"
 #include "engine/kernels/topk.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "tests/engine/kernels/paged_batch.h"
 #include "tests/engine/kernels/uneven_lists.h"
 

@@ -5,8 +5,8 @@
 #include "engine/common/error.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/page_table.h"
-#include "engine/kernels/residency.h"
 #include "engine/kernels/topk.h"
+#include "engine/mechanisms/residency/kernels/residency.h"
 #include "tests/engine/kernels/paged_batch.h"
 
 namespace tandem {

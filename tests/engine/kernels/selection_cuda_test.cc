@@ -10,6 +10,8 @@
 namespace tandem {
 namespace {
 
+using Words = std::vector<std::uint32_t>;
+
 class DigestCudaTest : public CudaTypeTest {};
 TANDEM_EACH_TYPE(DigestCudaTest);
 
@@ -206,6 +208,22 @@ TEST_F(TopKCudaTest, AGroupsScoreIsItsLargest) {
   top_k_cuda(row.data(), 1, group, {});
   EXPECT_EQ(out.values(), expected);
   EXPECT_THROW(top_k_cuda(row.data(), 1, 0, {}), LogicError);
+}
+
+TEST_F(TopKCudaTest, TheFirstAreChosenWhateverTheirScore) {
+  Random random(7);
+  auto scores = random.normals(700);
+  for (std::size_t i = 0; i < 10; ++i) scores[i] = i % 2 == 0 ? -kInfinity : std::nanf("");
+  const OnDevice<float> device(scores);
+  for (const std::uint32_t first : {0u, 3u, 10u, 40u}) {
+    Words expected(41, 40);
+    top_k(scores.data(), 700, 40, expected.data() + 1, first);
+    for (std::uint32_t i = 0; i < first; ++i) EXPECT_EQ(expected[1 + i], i);
+    const OnDevice<std::uint32_t> out(41);
+    const OnDevice<TopKRow> row(std::vector<TopKRow>{{device.data(), 700, 40, out.data(), first}});
+    top_k_cuda(row.data(), 1, 1, {});
+    EXPECT_EQ(out.values(), expected) << first;
+  }
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "engine/common/drawing.h"
-#include "engine/kernels/skewed.h"
 #include "engine/kernels/topk.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 
 namespace tandem {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
-#include "engine/distributed/remote_rank.h"
 #include "engine/kernels/isa.h"
+#include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "eval/compare/compare.h"
 #include "tests/engine/model/model_folder.h"
 

@@ -1,0 +1,61 @@
+// The best tokens of a KV head by their scores, and their packing.
+#pragma once
+
+#include "engine/kernels/radix_select.cuh"
+#include "engine/mechanisms/token_choice/kernels/token_choice.h"
+
+namespace tandem::gpu {
+
+/// columns: of a query head's row of scores. Grid: {KV heads, rows}.
+inline __global__ void __launch_bounds__(kSelectThreads)
+    best_tokens_kernel(const __grid_constant__ LaunchArray<TokenChoiceRow> choices, std::uint32_t group,
+                       std::size_t columns, const float* scores) {
+  TANDEM_SHARED(SelectScratch, scratch, 1);
+  const TokenChoiceRow choice = choices[blockIdx.y];
+  const std::uint32_t kept = choice.keep < choice.tokens ? choice.keep : choice.tokens;
+  std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
+  const float* const own = scores + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * group * columns;
+  if (threadIdx.x == 0) chosen[0] = kept;
+  if (kept == 0) return;
+  const auto key_of = [=](std::uint32_t i) {
+    float score = -__builtin_huge_valf();
+    for (std::uint32_t g = 0; g < group; ++g) score = fmaxf(score, own[g * columns + i]);
+    return order_key(score);
+  };
+  const SelectionEnd end = end_of_selection(key_of, choice.tokens, kept, scratch[0]);
+  walk_selection(key_of, choice.tokens, end, scratch[0],
+                 [chosen](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+}
+
+constexpr unsigned kPackThreads = 128;
+constexpr unsigned kPackTokens = 32;  // per block of threads
+
+/// Words of 16 bytes, or of 2 where rows are no whole number of those. Grid: {tokens, KV heads, rows}.
+inline __global__ void __launch_bounds__(kPackThreads)
+    pack_tokens_kernel(const TokenPack* packs, const __grid_constant__ KvPages kv) {
+  const TokenPack& pack = packs[blockIdx.z];
+  const std::uint32_t head = blockIdx.y, begin = blockIdx.x * kPackTokens;
+  const std::uint32_t* const chosen = pack.chosen + head * (1 + std::size_t{pack.room});
+  const std::uint32_t count = chosen[0];
+  if (begin >= count) return;
+  const std::uint32_t tokens = count - begin < kPackTokens ? count - begin : kPackTokens;
+  const std::size_t row = std::size_t{kv.dim} * (kv.type == DType::f32 ? 4 : 2), page = kListPageTokens * row;
+  char* const packed = static_cast<char*>(pack.packed) + std::size_t{head} * 2 * pack.room * row;
+  const bool wide = row % 16 == 0 && reinterpret_cast<std::uintptr_t>(packed) % 16 == 0;
+  const auto words = static_cast<std::uint32_t>(row / (wide ? 16 : 2));
+  for (std::uint32_t i = threadIdx.x; i < 2 * tokens * words; i += kPackThreads) {
+    const std::uint32_t is_v = i / (tokens * words), at = i % (tokens * words);
+    const std::uint32_t place = begin + at / words, token = chosen[1 + place];
+    const char* const from = static_cast<const char*>(kv.pages) +
+                             (std::size_t{pack.slots[token / kListPageTokens]} * kv.kv_heads + head) * 2 * page +
+                             is_v * page + token % kListPageTokens * row;
+    char* const to = packed + (std::size_t{is_v} * pack.room + place) * row;
+    if (wide) {
+      store_vector(to + at % words * 16, load_stream(from + at % words * 16));
+    } else {
+      reinterpret_cast<std::uint16_t*>(to)[at % words] = reinterpret_cast<const std::uint16_t*>(from)[at % words];
+    }
+  }
+}
+
+}  // namespace tandem::gpu
