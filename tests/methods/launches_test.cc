@@ -156,6 +156,7 @@ std::vector<Case> cases() {
                            {"hgca:device_kv=48,block=16"},
                            {"scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head"},
                            {"scoutattention:budget=48,block=16,sinks=16,recall=2"},
+                           {"freekv:budget=48,block=16,sinks=0,window=16,dense_layers=0"},
                            {"infinigen:budget=32"},
                            {"infinigen:budget=48,scope=layer"},
                            {"infinigen:budget=48,scope=query_head"},

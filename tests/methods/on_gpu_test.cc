@@ -77,6 +77,8 @@ std::vector<std::string> specs_on_gpu() {
         "scoutattention:budget=48,block=16,sinks=16,recall=2,layer0=resident,pred_norm=own",
         "scoutattention:budget=64,block=32,sinks=0,recall=2,ahead=none",
         "scoutattention:budget=48,block=16,sinks=16,recall=2,true_layers=2",
+        "freekv:budget=64,block=16,sinks=16,window=16",
+        "freekv:budget=48,block=16,sinks=0,window=16,tau=0.99,reduce=mean,dense_layers=0",
         "tova:budget=24",
         "tova:budget=24,evict=yes",
         "h2o:budget=32",

@@ -1,0 +1,51 @@
+// Which KV heads' queries have moved so far since the step before that blocks chosen then will not do (FreeKV, arXiv
+// 2505.13109): what a choice misses, parted into what must be there now and what can come while the step goes on.
+//   queries:    [layer][Hq][D] f32, of the step before
+//   now, later: [layer][KV head][1 + slots] u32: a count, then candidates in ascending order
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/mechanisms/residency/residency.h"
+#include "engine/runtime/mechanism.h"
+
+namespace tandem {
+
+struct PreviousQueries {
+  static constexpr const char* kName = "previous queries";
+  SequenceId sequence = 0;
+  std::uint32_t slots = 0;  // that `now` and `later` have room for
+  DeviceBuffer queries, now, later;
+  std::vector<bool> known;  // [layer] there was a step before
+
+  std::size_t bytes(Tier tier) const {
+    return tier == Tier::device ? queries.bytes() + now.bytes() + later.bytes() : 0;
+  }
+};
+
+struct DriftRef {
+  std::uint32_t id = 0;
+};
+
+/// What a split misses, of heads that must have it now and of the others.
+struct PartedSplit {
+  SplitRef now, later;
+};
+
+class QueryDrift : public MechanismOf<PreviousQueries> {
+ public:
+  using MechanismOf::MechanismOf;
+  /// No queries yet. For sets in which each KV head chooses, with at most `slots` slots.
+  DriftRef open(SequenceState& sequence, std::uint32_t slots);
+  /// The same between decodes: the next step is a first one again.
+  void renew(SequenceState& sequence, DriftRef drift, std::uint32_t slots);
+  /// In plan_attend. `split`: by this layer's true query; `drifts`: by row. A head is urgent where the mean over its
+  /// group of the cosine of its queries to those of the step before is below `least`, and in a sequence's first step.
+  PartedSplit part(const LayerContext& context, const SplitRef& split, std::span<const DriftRef> drifts, float least);
+
+ private:
+  PreviousQueries room_for(SequenceId sequence, std::uint32_t slots) const;
+};
+
+}  // namespace tandem
