@@ -142,7 +142,7 @@ void CudaHostLanes::run(LaneId lane) {
       error = std::current_exception();
     }
     const Nanos end = now_();
-    task.op.body = task.op.stand_in = nullptr;  // what they hold is let go before anybody learns that it is done
+    task.op.body = nullptr;  // what they hold is let go before anybody learns that it is done
     task.op.launch = nullptr;
     trace_.set_times(task.record, start.value_or(end), end, context.settled_cost() ? &context.cost() : nullptr);
     lock.lock();

@@ -46,6 +46,11 @@ class BodyContext {
   bool lists_access() const { return lists_access_; }
   void without_access() { lists_access_ = false; }
 
+  /// False where only shapes are simulated (SimOptions::shapes_only): memory holds no tensors there, so that a body
+  /// settles its cost without computing (Op::has_cost_only_part).
+  bool computes() const { return computes_; }
+  void without_tensors() { computes_ = false; }
+
   bool settled_cost() const { return has_cost_; }
   bool settled_access() const { return has_access_; }
   const Cost& cost() const { return cost_; }
@@ -55,7 +60,7 @@ class BodyContext {
   void check_declared(const Allocation& buffer, bool write) const;
   const Op* op_;
   Reach reach_;
-  bool has_cost_ = false, has_access_ = false, lists_access_ = true;
+  bool has_cost_ = false, has_access_ = false, lists_access_ = true, computes_ = true;
   Cost cost_;
   std::vector<Access> access_;
 };
@@ -92,7 +97,7 @@ class Device {
   virtual bool simulated() const = 0;
   /// Operations of device lanes are launched on a GPU (Op::launch): their bodies do not run.
   virtual bool launches() const { return false; }
-  /// Bodies do not run, their stand-ins do: memory holds nothing.
+  /// Only cost-only parts of bodies run (BodyContext::computes): memory holds no tensors.
   virtual bool shapes_only() const { return false; }
   /// Whether there is another device to send work to. On `sim` the profile says so; elsewhere a rank is one.
   virtual bool has_peer() const { return true; }

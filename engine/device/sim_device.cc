@@ -148,11 +148,8 @@ class SimDevice final : public LaneDevice {
   void repeat(const SimCall& call) {
     switch (call.form) {
       case SimCall::Form::submit: {
-        Op op;
-        op.name = call.name;
+        Op op(call.name, call.cause, call.number);
         op.kind = call.kind;
-        op.cause = call.cause;
-        op.layer = call.number;
         op.cost = call.cost;
         op.after = call.after;
         const bool host = !is_device_side(lanes_[call.lane].kind);
@@ -237,10 +234,10 @@ class SimDevice final : public LaneDevice {
 
     BodyContext context(op);
     if (!watched()) context.without_access();
-    const Body& body = options_.shapes_only ? op.stand_in : op.body;
-    if (body && !error) {
+    if (options_.shapes_only) context.without_tensors();
+    if (op.body && (context.computes() || op.has_cost_only_part) && !error) {
       try {
-        body(context);
+        op.body(context);
       } catch (...) {
         error = std::current_exception();
         unreported_ = unreported_ ? unreported_ : error;

@@ -35,7 +35,7 @@
 namespace tandem {
 
 struct SimOptions {
-  /// Run stand-ins instead of bodies: times and bytes of shapes whose tensors nobody could compute here.
+  /// Run only the cost-only parts of bodies: times and bytes of shapes whose tensors nobody could compute here.
   bool shapes_only = false;
   /// Whether conflicting accesses must be ordered. Without, for schedules of a kind that was checked: faster.
   bool checked = true;

@@ -198,11 +198,14 @@ struct Op {
   /// is called before submit() returns, so it may refer to its caller's variables. What data decides is settled there
   /// where a kernel counts it (LaunchContext::settle_by); otherwise the declared cost stays.
   Launch launch = {};
-  /// What is left of the body where no tensor is computed (SimOptions::shapes_only): drawing what a choice would be and
-  /// settling its cost. Empty where the cost does not depend on data.
-  Body stand_in;
+  /// The body has a part for devices that simulate shapes only (BodyContext::computes): it draws what a choice would be
+  /// and settles the cost. Other bodies do not run there.
+  bool has_cost_only_part = false;
 
   static constexpr std::uint32_t kNoLayer = std::numeric_limits<std::uint32_t>::max();
+  Op() = default;
+  explicit Op(const char* op_name, Cause op_cause = Cause::none, std::uint32_t op_layer = kNoLayer)
+      : name(op_name), cause(op_cause), layer(op_layer) {}
 };
 
 /// Names of operations whose fixed time is a number of the hardware profile.

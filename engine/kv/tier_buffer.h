@@ -14,8 +14,10 @@ namespace tandem {
 class TierBuffer {
  public:
   TierBuffer() = default;
-  explicit TierBuffer(DeviceBuffer buffer) : buffer_(std::move(buffer)) {}
-  explicit TierBuffer(HostBuffer buffer) : buffer_(std::move(buffer)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  TierBuffer(DeviceBuffer buffer) : buffer_(std::move(buffer)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  TierBuffer(HostBuffer buffer) : buffer_(std::move(buffer)) {}
   TierBuffer(Device& device, Tier tier, std::size_t bytes, std::string name) {
     if (tier == Tier::device) {
       buffer_ = device.allocate_device(bytes, std::move(name));

@@ -1,12 +1,12 @@
 #include "engine/runtime/append_attention.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/merge.h"
+#include "engine/runtime/copy_op.h"
 
 namespace tandem {
 namespace {
@@ -95,9 +95,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   const ModelShape& shape = forward_.shape();
   const DeviceBuffer& out = merges ? device_part_ : forward_.attention();
   const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
-  Op op;
-  op.name = "append attention";
-  op.layer = layer;
+  Op op("append attention", Cause::none, layer);
   op.cost.work = Work::prefill_attention;
   op.cost.flops = 4 * (rows * tokens - std::uint64_t{rows} * (rows - 1) / 2) * width;  // no row attends a later one
   op.cost.hbm = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
@@ -190,26 +188,12 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
                                    std::vector<Piece> pieces, Event query_ready) {
   const ModelShape& shape = forward_.shape();
   const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
-  Op copy;
-  copy.name = "query to host";
-  copy.kind = Kind::copy;
-  copy.cause = Cause::transfer;
-  copy.layer = layer;
-  copy.cost.d2h = rows * width * sizeof(float);
-  copy.access = {forward_.q().reads(0, rows), host_query_.writes(0, rows)};
+  Op copy("query to host", Cause::transfer, layer);
   copy.after = {query_ready};
-  copy.body = [this, bytes = copy.cost.d2h](BodyContext& ctx) {
-    std::memcpy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes);
-  };
-  copy.launch = [this, bytes = copy.cost.d2h](LaunchContext& ctx) {
-    cuda_copy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes, ctx.stream());
-  };
+  copy_rows(copy, rows, {{host_query_, forward_.q(), rows * width * sizeof(float)}});
   const Event queries = device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
 
-  Op op;
-  op.name = "host append attention";
-  op.cause = Cause::host_attention;
-  op.layer = layer;
+  Op op("host append attention", Cause::host_attention, layer);
   op.cost.work = Work::attention;
   const std::uint32_t together = rows_per_read(shape.group()), blocks_of_rows = (rows + together - 1) / together;
   op.cost.dram = blocks_of_rows * tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
@@ -278,31 +262,17 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
 void AppendAttention::submit_merge(std::uint32_t layer, std::uint32_t rows, Event host_done) {
   const ModelShape& shape = forward_.shape();
   const std::size_t heads = std::size_t{rows} * shape.q_heads, values = heads * shape.head_dim;
-  Op copy;
-  copy.name = "host partials to device";
-  copy.kind = Kind::copy;
-  copy.cause = Cause::transfer;
-  copy.layer = layer;
-  copy.cost.h2d = (values + heads) * sizeof(float);
-  copy.cost.pieces = 2;
-  copy.cost.short_bytes = heads * sizeof(float);
-  copy.cost.short_pieces = 1;
+  Op copy("host partials to device", Cause::transfer, layer);
   copy.access = {host_part_.reads(0, rows), host_lse_.reads(0, rows), landed_part_.writes(0, rows),
                  landed_lse_.writes(0, rows)};
   copy.after = {host_done};
-  copy.body = [this, heads, values](BodyContext& ctx) {
-    std::copy_n(ctx.read<float>(host_part_), values, ctx.write<float>(landed_part_));
-    std::copy_n(ctx.read<float>(host_lse_), heads, ctx.write<float>(landed_lse_));
-  };
-  copy.launch = [this, heads, values](LaunchContext& ctx) {
-    cuda_copy(ctx.write<float>(landed_part_), ctx.read<float>(host_part_), values * sizeof(float), ctx.stream());
-    cuda_copy(ctx.write<float>(landed_lse_), ctx.read<float>(host_lse_), heads * sizeof(float), ctx.stream());
-  };
+  set_copies(copy, [this, heads, values](Copier& copier) {
+    copier.between(landed_part_, host_part_).add(0, 0, values * sizeof(float));
+    copier.short_runs(landed_lse_, host_lse_).add(0, 0, heads * sizeof(float));
+  });
   const Event landed = device_.submit(device_.lane(LaneKind::h2d), std::move(copy));
 
-  Op merge;
-  merge.name = "merge";
-  merge.layer = layer;
+  Op merge("merge", Cause::none, layer);
   merge.cost.hbm = 3 * values * sizeof(float);
   merge.cost.flops = 3 * values;
   merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), landed_part_.reads(0, rows),

@@ -15,9 +15,7 @@ namespace tandem {
 Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                const PromptSums& sums) {
   const std::uint32_t blocks = blocks_for(first + rows);
-  Op op;
-  op.name = kColumnSums;
-  op.layer = layer;
+  Op op(kColumnSums, Cause::none, layer);
   op.cost.work = Work::gemm;
   const std::uint64_t pairs = std::uint64_t{rows} * first + std::uint64_t{rows} * (rows + 1) / 2;
   op.cost.flops = 2 * pairs * shape_.q_heads * shape_.head_dim;

@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
-#include "engine/device/copy_list.h"
 #include "engine/device/device.h"
-#include "engine/device/launch_context.h"
+#include "engine/runtime/copy_op.h"
 
 namespace tandem {
 
@@ -15,10 +14,9 @@ class Companion {
   Companion(const Companion&) = default;
   Companion& operator=(const Companion&) = default;
   virtual ~Companion() = default;
-  /// Adds accesses, waits and costs.
+  /// Adds accesses and waits.
   virtual void declare_move(std::uint32_t layer, Range tokens, Op& op) = 0;
-  virtual void move(BodyContext& ctx, std::uint32_t layer, Range tokens) const = 0;
-  virtual void launch_move(LaunchContext& ctx, std::uint32_t layer, Range tokens, CopyList& list) const = 0;
+  virtual void move(Copier& copier, std::uint32_t layer, Range tokens) const = 0;
   virtual void moved_by(std::uint32_t layer, Range tokens, Event done) = 0;
 };
 

@@ -1,14 +1,11 @@
 #include "engine/runtime/decode_attention.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
-#include "engine/device/launch_context.h"
 #include "engine/kernels/merge.h"
-#include "engine/kv/link_pieces.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/plan_check.h"
 
 namespace tandem {
@@ -54,20 +51,9 @@ Event DecodeAttention::query_on_host(const LayerContext& context) {
   if (query_on_host_.valid()) return query_on_host_;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t bytes = std::size_t{rows} * context.shape.q_heads * context.shape.head_dim * sizeof(float);
-  Op op;
-  op.name = "query to host";
-  op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.layer = context.layer;
-  op.cost.d2h = bytes;
-  op.access = {forward_.q().reads(0, rows), host_query_.writes(0, rows)};
+  Op op("query to host", Cause::transfer, context.layer);
   op.after = {query_ready_};
-  op.body = [this, bytes](BodyContext& ctx) {
-    std::memcpy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes);
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    cuda_copy(ctx.write<float>(host_query_), ctx.read<float>(forward_.q()), bytes, ctx.stream());
-  };
+  copy_rows(op, rows, {{host_query_, forward_.q(), bytes}});
   query_on_host_ = device_.submit(d2h_, std::move(op));
   return query_on_host_;
 }
@@ -92,45 +78,23 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
   const ModelShape& shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  Op copy;
-  copy.name = "host partials to device";
-  copy.kind = Kind::copy;
-  copy.cause = Cause::transfer;
-  copy.layer = context.layer;
-  copy.cost.h2d = host.rows.size() * (width + shape.q_heads) * sizeof(float);
-  LinkPieces outputs, log_sums;
+  Op copy("host partials to device", Cause::transfer, context.layer);
   for (const std::uint32_t row : host.rows) {
-    outputs.add(row * width * sizeof(float), width * sizeof(float));
-    log_sums.add(std::size_t{row} * shape.q_heads * sizeof(float), shape.q_heads * sizeof(float));
     for (const Access& a : {host.part.reads(row, row + 1), host.lse.reads(row, row + 1),
                             host.landed_part.writes(row, row + 1), host.landed_lse.writes(row, row + 1)}) {
       copy.access.push_back(a);
     }
   }
-  copy.cost.short_bytes = host.rows.size() * shape.q_heads * sizeof(float);
-  copy.cost.short_pieces = log_sums.count();
-  copy.cost.pieces = outputs.count() + copy.cost.short_pieces;
   copy.after = {host.done};
   std::vector<bool> on_host(rows);
   for (const std::uint32_t row : host.rows) on_host[row] = true;
-  copy.body = [shape, width, host](BodyContext& ctx) {
-    for (const std::uint32_t row : host.rows) {
-      std::copy_n(ctx.read<float>(host.part) + row * width, width, ctx.write<float>(host.landed_part) + row * width);
-      std::copy_n(ctx.read<float>(host.lse) + std::size_t{row} * shape.q_heads, shape.q_heads,
-                  ctx.write<float>(host.landed_lse) + std::size_t{row} * shape.q_heads);
-    }
-  };
-  copy.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    add_rows(list.between(ctx.write<float>(host.landed_part), ctx.read<float>(host.part)), host.rows, width);
-    add_rows(list.between(ctx.write<float>(host.landed_lse), ctx.read<float>(host.lse)), host.rows, shape.q_heads);
-    list.copy(CopyWay::over_link, ctx.stream());
-  };
+  set_copies(copy, [shape, width, host](Copier& copier) {
+    copier.between(host.landed_part, host.part).add_rows(host.rows, width * sizeof(float));
+    copier.short_runs(host.landed_lse, host.lse).add_rows(host.rows, shape.q_heads * sizeof(float));
+  });
   const Event landed = device_.submit(h2d_, std::move(copy));
 
-  Op merge;
-  merge.name = "merge";
-  merge.layer = context.layer;
+  Op merge("merge", Cause::none, context.layer);
   // Parts in, output out; rows without a part on the host are copied.
   const std::uint64_t vectors = host.rows.size() + (device_too ? 2 * rows : host.rows.size());
   merge.cost.hbm = vectors * width * sizeof(float);

@@ -89,8 +89,6 @@ class DecodeAttention {
   Blocks select_on_host(const LayerContext& context, const ScoreRequest& request);
   void score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting,
                         const float* query /*[row][Hq][D]*/);
-  /// Its stand-in: scores from the workload's process.
-  void draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting);
   void launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
                         const float* query /*[row][Hq][D]*/) const;
   Emission plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);

@@ -7,8 +7,8 @@
 
 #include "engine/common/error.h"
 #include "engine/common/mapped_file.h"
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/hook.h"
 #include "engine/runtime/limits.h"
 #include "engine/runtime/near_tie.h"
@@ -78,11 +78,8 @@ std::vector<SequenceState*> DecodeSession::batch() {
 /// Submits an operation whose time is a number of the hardware profile; none where that is 0.
 void DecodeSession::fixed_time(LaneKind lane, const char* name, Cause cause, std::uint32_t layer, Nanos ns) {
   if (ns == 0) return;
-  Op op;
-  op.name = name;
+  Op op(name, cause, layer);
   op.kind = lane == LaneKind::control ? Kind::control : Kind::compute;
-  op.cause = cause;
-  op.layer = layer;
   op.cost.work = Work::fixed;
   op.cost.fixed_ns = ns;
   device_.submit(device_.lane(lane), std::move(op));
@@ -124,31 +121,17 @@ std::vector<Event> DecodeSession::prepare() {
     in_hook(
         method_, [&] { return place_of("context_ready", a->state); }, [&] { method_.context_ready(a->state, ops_); });
     prompt_seen(*a);
-    Op op;
-    op.name = "copy shared tail";
-    op.kind = Kind::copy;
-    op.cause = Cause::transfer;
+    Op op("copy shared tail", Cause::transfer);
     const std::vector<SlotCopy> copies = kv_.privatise_tail(a->state.id, op.after);
     if (copies.empty()) continue;
-    op.cost.hbm = 2 * copies.size() * kv_.shape().slot_bytes();
-    op.cost.pieces = static_cast<std::uint32_t>(copies.size());
     for (const SlotCopy& copy : copies) {
       op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, Range{0, kv_.shape().kv_heads}, false));
       op.access.push_back(kv_.slot_access(Tier::device, copy.to, 1, Range{0, kv_.shape().kv_heads}, true));
     }
-    op.body = [this, copies](BodyContext& ctx) {
-      const std::size_t floats = kv_.shape().slot_bytes() / sizeof(float);
-      float* pages = ctx.write<float>(kv_.device_buffer());
-      for (const SlotCopy& copy : copies) std::copy_n(pages + copy.from * floats, floats, pages + copy.to * floats);
-    };
-    op.launch = [&](LaunchContext& ctx) {
-      const std::size_t bytes = kv_.shape().slot_bytes();
-      char* pages = ctx.write<char>(kv_.device_buffer());
-      CopyList list;
-      CopyList::Between slots = list.between(pages, pages);
-      for (const SlotCopy& copy : copies) slots.add(copy.to * bytes, copy.from * bytes, bytes);
-      list.copy(CopyWay::within_device, ctx.stream());
-    };
+    set_copies(op, [this, copies](Copier& copier) {
+      copier.between(kv_.device_buffer(), kv_.device_buffer()).add(copies, kv_.shape().slot_bytes());
+    });
+    op.cost.pieces = static_cast<std::uint32_t>(copies.size());
     wait_for(ready, device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
   }
   return ready;
@@ -185,10 +168,8 @@ void DecodeSession::begin() {
   for (const Event& asked : ops_.last_asked()) wait_for(ready, asked);
   // When all that the methods asked for is done, the setup ends: a measuring point on the control lane that nothing
   // waits for, since every reader below waits for its own inputs.
-  Op done;
-  done.name = "context ready";
+  Op done("context ready", Cause::scheduler);
   done.kind = Kind::wait;
-  done.cause = Cause::scheduler;
   done.cost.work = Work::fixed;
   done.after = std::move(ready);
   device_.end_step(Device::kSetupStep, device_.submit(device_.lane(LaneKind::control), std::move(done)));
@@ -273,8 +254,7 @@ void DecodeSession::collect(std::uint32_t step) {
   const ModelConfig& c = model_.config;
   if (options_->logits != nullptr) {
     std::vector<float> logits(std::size_t{rows} * c.vocab);
-    Op op;
-    op.name = "keep logits";
+    Op op("keep logits");
     op.kind = Kind::copy;
     op.access = {forward_.logits().reads(0, rows)};
     op.body = [this, &logits](BodyContext& ctx) {

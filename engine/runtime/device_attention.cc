@@ -132,9 +132,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   }
   work.cost.work = Work::attention;
   work.cost.hbm = query_bytes(rows, shape.q_heads, shape.head_dim);
-  Op op;
-  op.name = "device attention";
-  op.layer = context.layer;
+  Op op("device attention", Cause::none, context.layer);
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows)};
   if (lse) op.access.push_back(lse.writes(0, rows));
   std::vector<std::size_t> score_offset(rows, kNoScores);
@@ -168,12 +166,11 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.cost.flops += chosen.flops;
   op.cost.upper_bound = chosen.upper_bound;
   op.cost.kernels = work.kernels(!emitted.empty());
-  if (work.settles) {
-    op.stand_in = [this, shape, shared](BodyContext& ctx) { settle_device(ctx, shape, *shared, nullptr); };
-  }
+  op.has_cost_only_part = work.settles;
   op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, context.layer, work, emitted, out, lse); };
   op.body = [this, shape, shared, rows, score_offset = std::move(score_offset), scores = scores_, out,
              lse](BodyContext& ctx) {
+    if (!ctx.computes()) return settle_device(ctx, shape, *shared, nullptr);
     std::vector<HeadSpans> spans = device_spans(ctx, shape, *shared);
     settle_device(ctx, shape, *shared, &spans);
     for (HeadSpans& own : spans) {

@@ -77,10 +77,8 @@ DeviceWeights::DeviceWeights(Device& device, const Model& model, const RopeTable
                        .down = plan.place(model, {l.down})});
   }
   buffer_ = device.allocate_device(plan.bytes, "weights");
-  Op op;
-  op.name = "load weights";
+  Op op("load weights", Cause::transfer);
   op.kind = Kind::copy;
-  op.cause = Cause::transfer;
   op.cost.h2d = plan.bytes;
   op.access = {buffer_.writes()};
   op.launch = [&](LaunchContext& ctx) {

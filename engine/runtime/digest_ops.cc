@@ -312,38 +312,18 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
                         old.block, old.shape, old.q_heads, old.first_layer, old.kind);
   index.digests = old.digests;
   index.finer = old.finer;
-  Op op;
-  op.name = "extend digests";
-  op.kind = Kind::copy;
-  op.cause = Cause::selection;
-  for (const std::uint32_t have : old.digests) op.cost.hbm += 2 * old.digest_bytes(have);
-  if (old.tier() == Tier::host) std::swap(op.cost.hbm, op.cost.dram);
+  Op op("extend digests", Cause::selection);
   op.access = {old.values.reads(), index.values.writes()};
-  op.body = [from = old, to = index](BodyContext& ctx) {
-    for (std::uint32_t layer = from.first_layer; layer < from.shape.layers; ++layer) {
-      const std::size_t bytes = from.digests[layer] * from.shape.vector_bytes();
-      for (std::uint32_t head = 0; head < from.shape.kv_heads; ++head) {
-        const char* values = from.values.read<char>(ctx);
-        char* out = to.values.write<char>(ctx);
-        std::copy_n(values + from.min_offset(layer, head), bytes, out + to.min_offset(layer, head));
-        if (from.kind == DigestKind::bounds)
-          std::copy_n(values + from.max_offset(layer, head), bytes, out + to.max_offset(layer, head));
-      }
-    }
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    CopyList::Between copies = list.between(index.values.write<char>(ctx), old.values.read<char>(ctx));
+  set_copies(op, [old, to = index](Copier& copier) {
+    Copier::Between copies = copier.between(to.values, old.values);
     for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
       const std::size_t bytes = old.digests[layer] * old.shape.vector_bytes();
       for (std::uint32_t head = 0; head < old.shape.kv_heads; ++head) {
-        copies.add(index.min_offset(layer, head), old.min_offset(layer, head), bytes);
-        if (old.kind == DigestKind::bounds)
-          copies.add(index.max_offset(layer, head), old.max_offset(layer, head), bytes);
+        copies.add(to.min_offset(layer, head), old.min_offset(layer, head), bytes);
+        if (old.kind == DigestKind::bounds) copies.add(to.max_offset(layer, head), old.max_offset(layer, head), bytes);
       }
     }
-    list.copy(CopyWay::within_device, ctx.stream());
-  };
+  });
   const Event copied =
       ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
   index.built.assign(old.shape.layers, copied);

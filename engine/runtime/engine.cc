@@ -6,8 +6,7 @@
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
 #include "engine/common/mapped_file.h"
-#include "engine/device/copy_list.h"
-#include "engine/device/launch_context.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/decode_session.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/limits.h"
@@ -88,33 +87,17 @@ PromptQueries Engine::room_for_queries(const PromptQueries& before, std::uint32_
   room.values = device_.allocate_device(s.layers * room.kept * width * sizeof(float), "prompt queries");
   const std::uint32_t first = std::max(total, room.kept) - room.kept;
   if (first >= held) return room;
-  Op op;
-  op.name = "keep queries";
-  op.kind = Kind::copy;
-  op.cost.hbm = std::uint64_t{2} * s.layers * (held - first) * width * sizeof(float);
+  Op op("keep queries");
   op.access = {before.values.reads(), room.values.writes()};
-  op.body = [s, width, before, room, first, held](BodyContext& ctx) {
-    for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+  set_copies(op, [layers = s.layers, bytes = width * sizeof(float), before, room, first, held](Copier& copier) {
+    Copier::Between queries = copier.between(room.values, before.values);
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
       for (std::uint32_t t = first; t < held; ++t) {
-        const std::size_t at = (std::size_t{layer} * room.kept + t % room.kept) * width;
-        std::copy_n(ctx.read<float>(before.values) + at, width, ctx.write<float>(room.values) + at);
+        const std::size_t at = (std::size_t{layer} * room.kept + t % room.kept) * bytes;
+        queries.add(at, at, bytes);
       }
     }
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    const std::size_t bytes = width * sizeof(float);
-    CopyList list;
-    CopyList::Between queries = list.between(ctx.write<float>(room.values), ctx.read<float>(before.values));
-    for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-      for (std::uint32_t t = first; t < held;) {  // runs that do not pass the end of the room
-        const std::uint32_t begin = t % room.kept, count = std::min(held - t, room.kept - begin);
-        const std::size_t at = (std::size_t{layer} * room.kept + begin) * bytes;
-        queries.add(at, at, count * bytes);
-        t += count;
-      }
-    }
-    list.copy(CopyWay::within_device, ctx.stream());
-  };
+  });
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   return room;
 }
@@ -127,23 +110,13 @@ PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, s
   const std::size_t lists = std::size_t{s.layers} * s.kv_heads;
   room.values = device_.allocate_device(lists * room.room * sizeof(float), "column sums");
   if (held == 0) return room;
-  Op op;
-  op.name = kKeepColumnSums;
-  op.kind = Kind::copy;
-  op.cost.hbm = 2 * lists * held * sizeof(float);
+  Op op(kKeepColumnSums);
   op.access = {before.values.reads(), room.values.writes()};
-  op.body = [lists, before, room, held](BodyContext& ctx) {
-    for (std::size_t list = 0; list < lists; ++list)
-      std::copy_n(ctx.read<float>(before.values) + list * before.room, held,
-                  ctx.write<float>(room.values) + list * room.room);
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList copies;
-    CopyList::Between sums = copies.between(ctx.write<float>(room.values), ctx.read<float>(before.values));
+  set_copies(op, [lists, before, room, held](Copier& copier) {
+    Copier::Between sums = copier.between(room.values, before.values);
     for (std::size_t list = 0; list < lists; ++list)
       sums.add(list * room.room * sizeof(float), list * before.room * sizeof(float), held * sizeof(float));
-    copies.copy(CopyWay::within_device, ctx.stream());
-  };
+  });
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   return room;
 }

@@ -1,13 +1,9 @@
 #include "engine/runtime/engine_ops.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
-#include "engine/device/launch_context.h"
-#include "engine/kv/link_pieces.h"
 #include "engine/runtime/companion.h"
 
 namespace tandem {
@@ -61,36 +57,16 @@ void EngineOps::move_to_host(SequenceState& sequence, Range tokens, std::uint32_
                "move_to_host of tokens [{}, {}) of {}", tokens.begin, tokens.end, sequence.tokens);
   const Range blocks{tokens.begin / kPageTokens, tokens.end / kPageTokens};
   const KvShape& shape = kv_.shape();
-  Op op;
-  op.name = "offload kv";
-  op.kind = Kind::copy;
-  op.cause = Cause::offload;
-  op.layer = layer;
+  Op op("offload kv", Cause::offload, layer);
   const std::vector<SlotCopy> copies = kv_.add_host_blocks(sequence.id, layer, blocks, op.after);
   kv_.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
-  op.cost.d2h = copies.size() * shape.slot_bytes();
   kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
-  LinkPieces pieces;
-  for (const SlotCopy& copy : copies) pieces.add(kv_.k_offset(copy.to, 0), shape.slot_bytes());
-  op.cost.pieces = pieces.count();
   if (along != nullptr) along->declare_move(layer, tokens, op);
-  op.body = [this, copies, tokens, layer, along](BodyContext& ctx) {
-    const std::size_t bytes = kv_.shape().slot_bytes();
-    const auto* from = ctx.read<std::byte>(kv_.device_buffer());
-    auto* to = ctx.write<std::byte>(kv_.host_buffer());
-    for (const SlotCopy& copy : copies) std::memcpy(to + copy.to * bytes, from + copy.from * bytes, bytes);
-    if (along != nullptr) along->move(ctx, layer, tokens);
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    const std::size_t bytes = kv_.shape().slot_bytes();
-    CopyList list;
-    CopyList::Between pages =
-        list.between(ctx.write<std::byte>(kv_.host_buffer()), ctx.read<std::byte>(kv_.device_buffer()));
-    for (const SlotCopy& copy : copies) pages.add(copy.to * bytes, copy.from * bytes, bytes);
-    if (along != nullptr) along->launch_move(ctx, layer, tokens, list);
-    list.copy(CopyWay::over_link, ctx.stream());
-  };
+  set_copies(op, [this, copies, tokens, layer, along](Copier& copier) {
+    copier.between(kv_.host_buffer(), kv_.device_buffer()).add(copies, kv_.shape().slot_bytes());
+    if (along != nullptr) along->move(copier, layer, tokens);
+  });
   const Event done = ask(LaneKind::d2h, std::move(op));
   kv_.set_filled(sequence.id, layer, blocks, Tier::host, done);
   kv_.drop(sequence.id, layer, blocks, Tier::device, done);
@@ -108,14 +84,8 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
   };
   const KvShape& shape = kv_.shape();
   const Range heads{0, shape.kv_heads};
-  Op op;
-  op.name = "offload kv";
-  op.kind = Kind::copy;
-  op.cause = Cause::offload;
-  op.layer = layer;
-  op.cost.pieces = 0;
+  Op op("offload kv", Cause::offload, layer);
   std::vector<Part> parts;
-  LinkPieces pieces;
   for (const CopyRequest& request : requests) {
     const SequenceId id = request.sequence->id;
     const Range tokens = request.tokens;
@@ -126,52 +96,26 @@ void EngineOps::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> r
     kv_.append_filled(id, layer, blocks, Tier::device, op.after);
     kv_.append_access(id, layer, blocks, Tier::device, heads, false, op.access);
     kv_.append_access(id, layer, blocks, Tier::host, heads, true, op.access);
-    op.cost.d2h += std::uint64_t{tokens.end - tokens.begin} * 2 * shape.kv_heads * shape.vector_bytes();
     for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
       const std::uint32_t first = block * kPageTokens;
       const Part part{kv_.slot(id, layer, block, Tier::device),
                       kv_.slot(id, layer, block, Tier::host),
                       {std::max(tokens.begin, first) - first, std::min(tokens.end, first + kPageTokens) - first}};
       TANDEM_CHECK(part.from != KvStore::kNoSlot, "block {} of layer {} is not on the device", block, layer);
-      const std::size_t at = part.tokens.begin * shape.vector_bytes();
-      const std::size_t count = (part.tokens.end - part.tokens.begin) * shape.vector_bytes();
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        pieces.add(kv_.k_offset(part.to, head) + at, count);
-        pieces.add(kv_.v_offset(part.to, head) + at, count);
-      }
       parts.push_back(part);
     }
   }
-  op.cost.pieces = pieces.count();
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    CopyList::Between pages = list.between(ctx.write<char>(kv_.host_buffer()), ctx.read<char>(kv_.device_buffer()));
-    for (const Part& part : parts) {
-      const std::size_t at = part.tokens.begin * shape.vector_bytes();
-      const std::size_t count = (part.tokens.end - part.tokens.begin) * shape.vector_bytes();
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        for (const bool values : {false, true}) {
-          const auto offset = [&](std::uint32_t slot) {
-            return (values ? kv_.v_offset(slot, head) : kv_.k_offset(slot, head)) + at;
-          };
-          pages.add(offset(part.to), offset(part.from), count);
-        }
-      }
-    }
-    list.copy(CopyWay::over_link, ctx.stream());
-  };
-  op.body = [this, parts](BodyContext& ctx) {
+  set_copies(op, [this, parts](Copier& copier) {
     const std::size_t bytes = kv_.shape().vector_bytes();
-    const char* from = ctx.read<char>(kv_.device_buffer());
-    char* to = ctx.write<char>(kv_.host_buffer());
+    Copier::Between pages = copier.between(kv_.host_buffer(), kv_.device_buffer());
     for (const Part& part : parts) {
       const std::size_t at = part.tokens.begin * bytes, count = (part.tokens.end - part.tokens.begin) * bytes;
       for (std::uint32_t head = 0; head < kv_.shape().kv_heads; ++head) {
-        std::copy_n(from + kv_.k_offset(part.from, head) + at, count, to + kv_.k_offset(part.to, head) + at);
-        std::copy_n(from + kv_.v_offset(part.from, head) + at, count, to + kv_.v_offset(part.to, head) + at);
+        pages.add(kv_.k_offset(part.to, head) + at, kv_.k_offset(part.from, head) + at, count);
+        pages.add(kv_.v_offset(part.to, head) + at, kv_.v_offset(part.from, head) + at, count);
       }
     }
-  };
+  });
   const Event done = ask(LaneKind::d2h, std::move(op));
   for (const CopyRequest& request : requests) {
     const Range blocks{request.tokens.begin / kPageTokens, blocks_for(request.tokens.end)};

@@ -9,6 +9,7 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/sequence_stores.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/mechanism.h"
@@ -80,13 +81,13 @@ class EngineOps : public Ops {
   void grow_digests(DigestIndex& index, std::uint32_t tokens);
   KvSource fetched(const FetchRequest& request, const FetchWork& work, Event ready);
   FetchWork fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op);
-  void copy_blocks(BodyContext& ctx, const FetchWork& work) const;
+  void copy_blocks(Copier& copier, const FetchWork& work) const;
   void launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work, const Cost& fixed) const;
   /// `fixed`: what the whole operation costs whatever was chosen.
   void launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const;
   void count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, Cost& cost) const;
-  void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, bool copies,
-                   std::vector<Access>& access, Cost& cost) const;
+  void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, std::vector<Access>& access,
+                   Cost& cost) const;
 
   EngineParts parts_;
   std::unordered_map<std::type_index, std::unique_ptr<Mechanism>> mechanisms_;

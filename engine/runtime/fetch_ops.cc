@@ -3,8 +3,6 @@
 #include <cstring>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
-#include "engine/device/launch_context.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/runtime/engine_ops.h"
@@ -113,11 +111,8 @@ KvSource EngineOps::fetched(const FetchRequest& request, const FetchWork& work, 
 }
 
 std::vector<KvSource> EngineOps::fetch(std::uint32_t layer, std::span<const FetchRequest> requests) {
-  Op op;
-  op.name = "fetch kv";
+  Op op("fetch kv", Cause::recall, layer);
   op.kind = Kind::copy;
-  op.cause = Cause::recall;
-  op.layer = layer;
   op.cost.pieces = 0;
   std::vector<FetchWork> work;
   std::vector<Access> fixed;  // what is touched whatever was chosen
@@ -151,24 +146,23 @@ std::vector<KvSource> EngineOps::fetch(std::uint32_t layer, std::span<const Fetc
   if (!chosen.empty()) op.cost.kernels = 2 + gathers_of(chosen.size(), pages * kv_.shape().slot_bytes());
   fixed_cost.pieces -= 1;  // a Cost starts with one
   op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
-  const auto run = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx, bool copies) {
+  op.has_cost_only_part = op.cost.upper_bound;
+  op.body = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx) {
+    Copier copier(ctx);
     std::vector<Access> access;
     if (ctx.lists_access()) access = fixed;
     Cost cost = fixed_cost;
     for (const FetchWork& w : work) {
       if (!w.index) {
-        if (copies) copy_blocks(ctx, w);
+        if (ctx.computes()) copy_blocks(copier, w);
       } else {
-        copy_chosen(ctx, shape, w, copies, access, cost);
+        copy_chosen(ctx, shape, w, access, cost);
       }
     }
     cost.pieces = std::max(cost.pieces, 1u);
     ctx.settle(cost, std::move(access));
   };
-  const bool settles = op.cost.upper_bound;
   op.cost.pieces = std::max(op.cost.pieces, 1u);
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  if (settles) op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = ask(LaneKind::h2d, std::move(op));
   std::vector<KvSource> fetched;
   fetched.reserve(requests.size());
@@ -176,12 +170,12 @@ std::vector<KvSource> EngineOps::fetch(std::uint32_t layer, std::span<const Fetc
   return fetched;
 }
 
-void EngineOps::copy_blocks(BodyContext& ctx, const FetchWork& w) const {
+/// Blocks that the host knows.
+void EngineOps::copy_blocks(Copier& copier, const FetchWork& w) const {
   const std::size_t bytes = kv_.shape().slot_bytes();
-  const char* from = ctx.read<char>(kv_.host_buffer());
-  char* to = ctx.write<char>(w.staging.values);
+  Copier::Between pages = copier.between(w.staging.values, kv_.host_buffer());
   for (std::uint32_t i = 0; i < w.slots.size(); ++i)
-    std::memcpy(to + w.staging.block_offset(w.part, i, 0), from + w.slots[i] * bytes, bytes);
+    pages.add(w.staging.block_offset(w.part, i, 0), w.slots[i] * bytes, bytes);
 }
 
 /// The device's own threads bring what it chose: the host does not know which pages these are. A page of a KV head
@@ -223,18 +217,15 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
 }
 
 void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const {
-  const std::size_t bytes = kv_.shape().slot_bytes();
-  const auto* from = ctx.read<char>(kv_.host_buffer());
   CopyList list;
+  Copier copier(ctx, list);
   std::vector<const FetchWork*> chosen;
   for (const FetchWork& w : work) {
     if (w.index) {
       chosen.push_back(&w);
-      continue;
+    } else {
+      copy_blocks(copier, w);
     }
-    CopyList::Between pages = list.between(ctx.write<char>(w.staging.values), from);
-    for (std::uint32_t i = 0; i < w.slots.size(); ++i)
-      pages.add(w.staging.block_offset(w.part, i, 0), w.slots[i] * bytes, bytes);
   }
   list.copy(CopyWay::over_link, ctx.stream());
   if (!chosen.empty()) launch_chosen_fetch(ctx, chosen, fixed);
@@ -261,8 +252,9 @@ void EngineOps::count_chosen(BodyContext& ctx, const ModelShape& shape, const Fe
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.
-void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, bool copies,
-                            std::vector<Access>& access, Cost& cost) const {
+void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, std::vector<Access>& access,
+                            Cost& cost) const {
+  const bool copies = ctx.computes();
   TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
   if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(ctx, shape, w, cost);
   const DigestIndex& index = *w.index;

@@ -1,7 +1,6 @@
 #include "engine/runtime/forward.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 
 #include "engine/common/error.h"
@@ -13,6 +12,7 @@
 #include "engine/kernels/linear.h"
 #include "engine/kernels/log_probability.h"
 #include "engine/kernels/norm.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/layer_costs.h"
 
 namespace tandem {
@@ -111,26 +111,14 @@ Event Forward::upload_tokens(std::span<const std::int32_t> ids) {
   const auto rows = static_cast<std::uint32_t>(ids.size());
   TANDEM_CHECK(rows <= max_rows_, "{} tokens, room for {}", rows, max_rows_);
   std::copy(ids.begin(), ids.end(), device_.host_write<std::int32_t>(host_tokens_, {0, rows}).begin());
-  Op op;
-  op.name = "upload tokens";
-  op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.cost.h2d = ids.size_bytes();
-  op.access = {host_tokens_.reads(0, rows), tokens_.writes(0, rows)};
-  op.body = [this, rows](BodyContext& ctx) {
-    std::memcpy(ctx.write<std::int32_t>(tokens_), ctx.read<std::int32_t>(host_tokens_), rows * sizeof(std::int32_t));
-  };
-  op.launch = [this, rows](LaunchContext& ctx) {
-    cuda_copy(ctx.write<std::int32_t>(tokens_), ctx.read<std::int32_t>(host_tokens_), rows * sizeof(std::int32_t),
-              ctx.stream());
-  };
+  Op op("upload tokens", Cause::transfer);
+  copy_rows(op, rows, {{tokens_, host_tokens_, ids.size_bytes()}});
   return device_.submit(h2d_, std::move(op));
 }
 
 Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after) {
   const auto rows = static_cast<std::uint32_t>(source.size());
-  Op op;
-  op.name = "embed";
+  Op op("embed");
   op.cost.hbm = std::uint64_t{rows} * shape_.hidden * (size_of(model_.weights.embedding.type) + sizeof(float));
   op.access = {tokens_.reads(), x_.writes(0, rows), weights_.reads_ends()};
   op.after = std::move(after);
@@ -149,9 +137,7 @@ Event Forward::qkv(Phase phase, std::uint32_t layer, std::vector<std::uint32_t> 
   const auto rows = static_cast<std::uint32_t>(positions.size());
   const std::uint32_t kept = keep.to.values ? rows - std::min(rows, keep.first_row) : 0;
   const LayerWeights& w = model_.weights.layers[layer];
-  Op op;
-  op.name = "qkv";
-  op.layer = layer;
+  Op op("qkv", Cause::none, layer);
   op.cost = weights_cost(phase, {w.q, w.k, w.v}, rows);
   op.cost.kernels = 3;  // norm; one product for Q, K and V; QK-norm, RoPE and the pages
   op.cost.hbm += w.q_bias.bytes() + w.k_bias.bytes() + w.v_bias.bytes();
@@ -215,9 +201,7 @@ Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::ve
                              const DeviceBuffer& out) {
   const auto rows = static_cast<std::uint32_t>(positions.size());
   const LayerWeights& w = model_.weights.layers[layer];
-  Op op;
-  op.name = "predict query";
-  op.layer = layer;
+  Op op("predict query", Cause::none, layer);
   op.cost = weights_cost(Phase::decode, {w.q}, rows);
   op.cost.kernels = 3;  // norm, product, QK-norm and RoPE
   op.cost.hbm += w.q_bias.bytes();
@@ -240,9 +224,7 @@ Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::ve
 
 Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {
   const std::uint32_t blocks = blocks_for(first + rows);
-  Op op;
-  op.name = "prefill attention";
-  op.layer = layer;
+  Op op("prefill attention", Cause::none, layer);
   op.cost.work = Work::prefill_attention;
   add_prefill_attention(op.cost, first, rows, shape_.q_heads, shape_.head_dim, blocks * kv_.shape().slot_bytes());
   op.access = {q_.reads(0, rows), attention_.writes(0, rows)};
@@ -269,9 +251,7 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
 
 Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows) {
   const LayerWeights& w = model_.weights.layers[layer];
-  Op op;
-  op.name = "output and mlp";
-  op.layer = layer;
+  Op op("output and mlp", Cause::none, layer);
   op.cost = weights_cost(phase, {w.o, w.gate, w.up, w.down}, rows);
   // Output product with the residual, norm, gate and up in one, SwiGLU, down product with the residual; before them
   // what attention gives is rounded to what the product reads.
@@ -311,9 +291,7 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
 
 Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std::vector<Draw> draws) {
   TANDEM_CHECK(draws.empty() || (draws.size() == rows && forced.empty()), "{} draws for {} rows", draws.size(), rows);
-  Op op;
-  op.name = "logits and arg max";
-  op.cause = Cause::sampling;
+  Op op("logits and arg max", Cause::sampling);
   op.cost = weights_cost(Phase::decode, {model_.weights.lm_head}, rows);
   op.cost.kernels = draws.empty() ? 4 : 5;  // norm, product, arg max of parts and of these, draws
   for (const Draw& draw : draws)            // as if every pass came from HBM: a vocabulary's logits may be in the cache
@@ -346,35 +324,18 @@ Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std:
 }
 
 Event Forward::download_top(std::uint32_t rows, bool forced, bool drawn, Event sampled) {
-  Op op;
-  op.name = "download tokens";
-  op.kind = Kind::copy;
-  op.cause = Cause::sampling;
-  op.cost.d2h = rows * sizeof(TopTwo);
-  op.access = {top_.reads(0, rows), host_top_.writes(0, rows)};
-  if (forced) {
-    op.cost.d2h += rows * sizeof(double);
-    op.access.push_back(log_probability_.reads(0, rows));
-    op.access.push_back(host_log_probability_.writes(0, rows));
-  }
-  if (drawn) {
-    op.cost.d2h += rows * sizeof(std::int32_t);
-    op.access.push_back(tokens_.reads());
-    op.access.push_back(host_drawn_.writes(0, rows));
-  }
+  Op op("download tokens", Cause::sampling);
   op.after = {sampled};
-  op.launch = [&](LaunchContext& ctx) { launch_download(ctx, rows, forced, drawn); };
-  op.body = [this, rows, forced, drawn](BodyContext& ctx) {
-    if (drawn) std::copy_n(ctx.read<std::int32_t>(tokens_), rows, ctx.write<std::int32_t>(host_drawn_));
-    if (forced) std::copy_n(ctx.read<double>(log_probability_), rows, ctx.write<double>(host_log_probability_));
-    std::memcpy(static_cast<void*>(ctx.write<TopTwo>(host_top_)), ctx.read<TopTwo>(top_), rows * sizeof(TopTwo));
-  };
+  std::vector<RowsCopy> copies = {{host_top_, top_, rows * sizeof(TopTwo)}};
+  if (forced) copies.push_back({host_log_probability_, log_probability_, rows * sizeof(double)});
+  if (drawn) copies.push_back({host_drawn_, tokens_, rows * sizeof(std::int32_t)});
+  copy_rows(op, rows, std::move(copies));
+  op.cost.pieces = 1;
   return device_.submit(d2h_, std::move(op));
 }
 
 void Forward::all_logits(std::uint32_t rows, float* out) {
-  Op op;
-  op.name = "all logits";
+  Op op("all logits");
   op.cost = weights_cost(Phase::prefill, {model_.weights.lm_head}, rows);
   op.cost.heavy = (rows + max_batch_ - 1) / max_batch_;
   op.cost.kernels = 1 + op.cost.heavy;  // norm, products

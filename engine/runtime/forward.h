@@ -132,7 +132,6 @@ class Forward {
   void launch_logits(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows);
   void launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::vector<std::int32_t>& forced,
                      const std::vector<Draw>& draws);
-  void launch_download(LaunchContext& ctx, std::uint32_t rows, bool forced, bool drawn) const;
   void launch_all_logits(LaunchContext& ctx, std::uint32_t rows, float* out);
   std::size_t scratch_floats(std::size_t rows) const;
 

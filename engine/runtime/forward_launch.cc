@@ -194,15 +194,6 @@ void Forward::launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::v
   sample_tokens_cuda(ctx.pass(sampled), rows, vocab, ctx.stream());
 }
 
-void Forward::launch_download(LaunchContext& ctx, std::uint32_t rows, bool forced, bool drawn) const {
-  const auto copy = [&]<class T>(const DeviceBuffer& from, const HostBuffer& to) {
-    cuda_copy(ctx.write<T>(to), ctx.read<T>(from), rows * sizeof(T), ctx.stream());
-  };
-  if (drawn) copy.template operator()<std::int32_t>(tokens_, host_drawn_);
-  if (forced) copy.template operator()<double>(log_probability_, host_log_probability_);
-  copy.template operator()<TopTwo>(top_, host_top_);
-}
-
 void Forward::launch_all_logits(LaunchContext& ctx, std::uint32_t rows, float* out) {
   const std::size_t vocab = model_.config.vocab;
   launch_norm(ctx, weights_.final_norm(), weights_.lm_head(), rows, ctx.write<char>(scratch_));

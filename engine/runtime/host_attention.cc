@@ -100,10 +100,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
 Event DecodeAttention::submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
-  Op op;
-  op.name = "host attention";
-  op.cause = Cause::host_attention;
-  op.layer = layer;
+  Op op("host attention", Cause::host_attention, layer);
   op.cost.work = Work::attention;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
@@ -123,8 +120,8 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     if (!items[row].empty()) rows.push_back(gather_host_row(context, row, items[row], op));
   }
   op.cost.pieces = std::max<std::uint32_t>(op.cost.pieces, 1);
-  const auto run = [this, shape, layer, own = std::move(own), small, rows = std::move(rows)](BodyContext& ctx,
-                                                                                             bool attend) {
+  op.has_cost_only_part = true;
+  op.body = [this, shape, layer, own = std::move(own), small, rows = std::move(rows)](BodyContext& ctx) {
     std::vector<Access> access;
     if (ctx.lists_access()) access = own;
     Cost cost;
@@ -133,15 +130,13 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     cost.pieces = 0;
     cost.tasks = 0;
     std::vector<HeadSpans> work;
-    resolve(ctx, shape, layer, rows, access, cost, attend ? &work : nullptr);
-    if (attend)
+    resolve(ctx, shape, layer, rows, access, cost, ctx.computes() ? &work : nullptr);
+    if (ctx.computes())
       attend_in_parts(pool_, shape, kv_.shape().type, work, cut_parts(work, kv_.shape().vector_bytes()),
                       ctx.read<float>(host_query_), ctx.write<float>(host_part_), ctx.write<float>(host_lse_));
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost, std::move(access));
   };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   return device_.submit(workers_, std::move(op));
 }
 

@@ -177,10 +177,8 @@ bool read_contents(Reader& in, std::uint32_t layers, Parts& parts) {
 }
 
 Op copy_op(const char* name) {
-  Op op;
-  op.name = name;
+  Op op(name, Cause::transfer);
   op.kind = Kind::copy;
-  op.cause = Cause::transfer;
   return op;
 }
 

@@ -117,18 +117,18 @@ DecodeAttention::Selecting DecodeAttention::selecting(const LayerContext& contex
 void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s,
                                        const float* query) {
   const DigestIndex& index = s.index;
+  auto* to = index.selection.write<std::uint32_t>(ctx);
+  if (!ctx.computes()) {
+    const std::size_t length = 1 + std::size_t{s.choice.keep};
+    const std::uint32_t* from = draws_->chosen_blocks(s.place, s.choice).data();
+    for (std::uint32_t list = 0; list < s.choice.lists(shape); ++list)
+      std::copy_n(from + list * length, length, to + list * (1 + std::size_t{index.room}));
+    return;
+  }
   std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
   score_index(pool_, shape, ctx, index, s.layer, s.choice.blocks,
               query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data());
-  choose_blocks(pool_, shape, s.choice, scores.data(), index.selection.write<std::uint32_t>(ctx), index.room);
-}
-
-void DecodeAttention::draw_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& s) {
-  const std::size_t length = 1 + std::size_t{s.choice.keep};
-  const std::uint32_t* from = draws_->chosen_blocks(s.place, s.choice).data();
-  auto* to = s.index.selection.write<std::uint32_t>(ctx);
-  for (std::uint32_t list = 0; list < s.choice.lists(shape); ++list)
-    std::copy_n(from + list * length, length, to + list * (1 + std::size_t{s.index.room}));
+  choose_blocks(pool_, shape, s.choice, scores.data(), to, index.room);
 }
 
 void launch_reduction(LaunchContext& ctx, const ModelShape& shape, const Choice& choice,
@@ -203,10 +203,7 @@ Blocks DecodeAttention::chosen_blocks(std::uint32_t layer, const ScoreRequest& r
 Blocks DecodeAttention::select_on_host(const LayerContext& context, const ScoreRequest& request) {
   const Selecting s = selecting(context, request);
   const ModelShape& shape = context.shape;
-  Op op;
-  op.name = "select blocks";
-  op.cause = Cause::selection;
-  op.layer = context.layer;
+  Op op("select blocks", Cause::selection, context.layer);
   op.cost.work = Work::select;
   op.cost.dram = op.cost.context = s.index.digest_bytes(s.choice.blocks);
   op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
@@ -215,8 +212,8 @@ Blocks DecodeAttention::select_on_host(const LayerContext& context, const ScoreR
   op.access = {host_query_.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
                s.index.selection.writes()};
   op.after = {query_on_host(context)};
+  op.has_cost_only_part = true;
   op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
-  op.stand_in = [this, shape, s](BodyContext& ctx) { draw_and_choose(ctx, shape, s); };
   return chosen_blocks(context.layer, request, s, device_.submit(workers_, std::move(op)));
 }
 
@@ -231,10 +228,7 @@ std::vector<Blocks> DecodeAttention::select_on_device(const LayerContext& contex
                  "the rows of a batch choose alike");
     work.push_back(selecting(context, request));
   }
-  Op op;
-  op.name = "select blocks";
-  op.cause = Cause::selection;
-  op.layer = context.layer;
+  Op op("select blocks", Cause::selection, context.layer);
   op.cost.work = Work::select;
   // Scores, sums of softmaxes, what heads share, top-k.
   op.cost.kernels = requests.front().scope == Scope::query_head       ? 2
@@ -256,9 +250,7 @@ std::vector<Blocks> DecodeAttention::select_on_device(const LayerContext& contex
   op.body = [this, shape, work, query](BodyContext& ctx) {
     for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));
   };
-  op.stand_in = [this, shape, work](BodyContext& ctx) {
-    for (const Selecting& s : work) draw_and_choose(ctx, shape, s);
-  };
+  op.has_cost_only_part = true;
   const Event done = device_.submit(compute_, std::move(op));
   std::vector<Blocks> selections;
   selections.reserve(work.size());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/runtime/copy_op.h"
 
 namespace tandem {
 
@@ -30,22 +31,12 @@ KvPlaces ShownRows::places(const LaunchContext& ctx, const std::vector<std::uint
 }
 
 void ShownRows::copy(std::uint32_t layer, std::vector<Part> parts, Event written) {
-  Op op;
-  op.name = "show observer";
-  op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.layer = layer;
+  Op op("show observer", Cause::transfer, layer);
   op.after = {written};
-  for (const Part& part : parts) {
-    op.cost.d2h += part.floats * sizeof(float);
-    op.access.push_back(part.from.reads());
-    op.access.push_back(part.to.writes());
-  }
-  op.cost.pieces = static_cast<std::uint32_t>(parts.size());
-  op.launch = [&](LaunchContext& ctx) {
-    for (const Part& part : parts)
-      cuda_copy(ctx.write<float>(part.to), ctx.read<float>(part.from), part.floats * sizeof(float), ctx.stream());
-  };
+  for (const Part& part : parts) op.access.insert(op.access.end(), {part.from.reads(), part.to.writes()});
+  set_copies(op, [parts = std::move(parts)](Copier& copier) {
+    for (const Part& part : parts) copier.between(part.to, part.from).add(0, 0, part.floats * sizeof(float));
+  });
   device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
 }
 

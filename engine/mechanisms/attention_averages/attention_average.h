@@ -55,8 +55,7 @@ struct AttentionAverage final : Companion {
   }
 
   void declare_move(std::uint32_t layer, Range tokens, Op& op) override;
-  void move(BodyContext& ctx, std::uint32_t layer, Range tokens) const override;
-  void launch_move(LaunchContext& ctx, std::uint32_t layer, Range tokens, CopyList& list) const override;
+  void move(Copier& copier, std::uint32_t layer, Range tokens) const override;
   void moved_by(std::uint32_t layer, Range tokens, Event done) override;
 };
 

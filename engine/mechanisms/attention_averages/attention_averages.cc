@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/paged_attention.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/row_scores.h"
 
@@ -51,30 +51,15 @@ void AttentionAverages::observe_prompt(SequenceState& sequence, const ObserveReq
     const Event observed = observe_layer(sequence, request, layer, before, copied);
     average.updated[layer] = observed;
     if (count == 0) continue;
-    Op op;
-    op.name = "offload averages";
-    op.kind = Kind::copy;
-    op.cause = Cause::offload;
-    op.layer = layer;
-    op.cost.d2h = std::uint64_t{average.q_heads} * count * sizeof(float);
-    op.cost.pieces = average.q_heads;
+    Op op("offload averages", Cause::offload, layer);
     op.access = {before.reads(), average.left.access(layer, leaving, true)};
     op.after = {observed};
-    op.body = [&average, before, layer, leaving, count](BodyContext& ctx) {
-      const float* from = ctx.read<float>(before);
-      for (std::uint32_t head = 0; head < average.q_heads; ++head) {
-        std::copy_n(from + std::size_t{head} * count, count,
-                    ctx.write<float>(average.left.values) + average.left.offset(layer, head) + leaving.begin);
-      }
-    };
-    op.launch = [&](LaunchContext& ctx) {
-      CopyList list;
-      CopyList::Between weights = list.between(ctx.write<float>(average.left.values), ctx.read<float>(before));
+    set_copies(op, [&average, before, layer, leaving, count](Copier& copier) {
+      Copier::Between weights = copier.between(average.left.values, before);
       for (std::uint32_t head = 0; head < average.q_heads; ++head)
         weights.add((average.left.offset(layer, head) + leaving.begin) * sizeof(float),
                     std::size_t{head} * count * sizeof(float), count * sizeof(float));
-      list.copy(CopyWay::over_link, ctx.stream());
-    };
+    });
     copied = ask(LaneKind::d2h, std::move(op));
     average.moved[layer] = copied;
   }
@@ -92,10 +77,7 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
                       leaving = request.window_begin - begin,
                       observed = std::min({request.queries, queries.kept, request.prompt.end - request.prompt.begin});
   const Range blocks{begin / kPageTokens, blocks_for(sequence.tokens)}, window{request.window_begin, sequence.tokens};
-  Op op;
-  op.name = "observe prompt";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("observe prompt", Cause::selection, layer);
   op.cost.work = Work::gemm;
   // Of some queries at a time: pages, scores, their sums, weights before the window and in it.
   const std::size_t floats = std::size_t{average.q_heads} * (blocks.end - blocks.begin) * kPageTokens;
@@ -221,23 +203,10 @@ void AttentionAverages::extend(SequenceState& sequence, AverageRef ref, std::uin
   average.share = old.share;
   // Tokens that left the window long ago are copied too: theirs are the values nobody reads.
   const Range kept{sequence.tokens - std::min(sequence.tokens, old.ring), sequence.tokens};
-  Op op;
-  op.name = "extend averages";
-  op.kind = Kind::copy;
-  op.cost.hbm = std::uint64_t{2} * old.layers * old.q_heads * (kept.end - kept.begin) * sizeof(float);
+  Op op("extend averages");
   op.access = {old.window.reads(), average.window.writes()};
-  op.body = [from = old, to = average, kept](BodyContext& ctx) {
-    for (std::uint32_t layer = 0; layer < from.layers; ++layer) {
-      for (std::uint32_t head = 0; head < from.q_heads; ++head) {
-        const float* values = ctx.read<float>(from.window) + from.window_offset(layer, head);
-        float* out = ctx.write<float>(to.window) + to.window_offset(layer, head);
-        for (std::uint32_t t = kept.begin; t < kept.end; ++t) out[t % to.ring] = values[t % from.ring];
-      }
-    }
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    CopyList::Between copies = list.between(ctx.write<float>(average.window), ctx.read<float>(old.window));
+  set_copies(op, [old, average, kept](Copier& copier) {
+    Copier::Between copies = copier.between(average.window, old.window);
     for (std::uint32_t layer = 0; layer < old.layers; ++layer) {
       for (std::uint32_t head = 0; head < old.q_heads; ++head) {
         const std::size_t from = old.window_offset(layer, head), to = average.window_offset(layer, head);
@@ -248,8 +217,7 @@ void AttentionAverages::extend(SequenceState& sequence, AverageRef ref, std::uin
         });
       }
     }
-    list.copy(CopyWay::within_device, ctx.stream());
-  };
+  });
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -263,9 +231,7 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
   for (const EmittedWeights& row : rows) emitted.push_back({row, &kept_.get(row.id)});
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
-  Op op;
-  op.name = "update averages";
-  op.layer = layer;
+  Op op("update averages", Cause::none, layer);
   op.access = {scores.reads()};
   for (const Row& e : emitted) {
     AttentionAverage& average = *e.average;
@@ -319,29 +285,15 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
 }
 
 void AttentionAverage::declare_move(std::uint32_t layer, Range tokens, Op& op) {
-  op.cost.short_bytes = std::uint64_t{q_heads} * (tokens.end - tokens.begin) * sizeof(float);
-  op.cost.short_pieces = q_heads;
-  op.cost.d2h += op.cost.short_bytes;
-  op.cost.pieces += op.cost.short_pieces;
   append_window_access(layer, tokens, false, op.access);
   op.access.push_back(left.access(layer, tokens, true));
   wait_for(op.after, updated[layer]);
 }
 
-void AttentionAverage::move(BodyContext& ctx, std::uint32_t layer, Range tokens) const {
-  for (std::uint32_t head = 0; head < q_heads; ++head) {
-    const float* from = ctx.read<float>(window) + window_offset(layer, head);
-    float* to = ctx.write<float>(left.values) + left.offset(layer, head);
-    for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-      std::copy_n(from + at, count, to + token);
-    });
-  }
-}
-
-void AttentionAverage::launch_move(LaunchContext& ctx, std::uint32_t layer, Range tokens, CopyList& list) const {
+void AttentionAverage::move(Copier& copier, std::uint32_t layer, Range tokens) const {
   for (std::uint32_t head = 0; head < q_heads; ++head) {
     const std::size_t from = window_offset(layer, head), to = left.offset(layer, head);
-    CopyList::Between weights = list.between(ctx.write<float>(left.values), ctx.read<float>(window));
+    Copier::Between weights = copier.short_runs(left.values, window);
     for_each_run(tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
       weights.add((to + token) * sizeof(float), (from + at) * sizeof(float), count * sizeof(float));
     });

@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
-#include "engine/device/launch_context.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/mechanisms/cache_rank/work.h"
+#include "engine/runtime/copy_op.h"
 
 namespace tandem {
 
@@ -61,12 +60,7 @@ void CacheRanks::keep_queries(const LayerContext& context, std::span<const RankR
   const std::size_t width = std::size_t{context.shape.q_heads} * context.shape.head_dim;
   const QueryRef query = attention_.layer_query(context);
   const DeviceBuffer values = attention_.predicted_queries().values(query);
-  Op op;
-  op.name = "keep queries";
-  op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.layer = layer;
-  op.cost.hbm = 2 * ranks.size() * width * sizeof(float);
+  Op op("keep queries", Cause::transfer, layer);
   std::vector<DeviceBuffer> recent;
   recent.reserve(ranks.size());
   for (std::uint32_t row = 0; row < ranks.size(); ++row) {
@@ -75,18 +69,10 @@ void CacheRanks::keep_queries(const LayerContext& context, std::span<const RankR
     wait_for(op.after, rank.left[layer]);
     recent.push_back(rank.recent);
   }
-  op.body = [layer, width, values, recent = std::move(recent)](BodyContext& ctx) {
+  set_copies(op, [layer, bytes = width * sizeof(float), values, recent = std::move(recent)](Copier& copier) {
     for (std::size_t row = 0; row < recent.size(); ++row)
-      std::copy_n(ctx.read<float>(values) + row * width, width, ctx.write<float>(recent[row]) + layer * width);
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    const std::size_t bytes = width * sizeof(float);
-    CopyList list;
-    for (std::size_t row = 0; row < ranks.size(); ++row)
-      list.between(ctx.write<float>(kept_.get(ranks[row].id).recent), ctx.read<float>(values))
-          .add(layer * bytes, row * bytes, bytes);
-    list.copy(CopyWay::within_device, ctx.stream());
-  };
+      copier.between(recent[row], values).add(layer * bytes, row * bytes, bytes);
+  });
   const Event done = ask(LaneKind::device_compute, std::move(op));
   for (const RankRef& ref : ranks) kept_.get(ref.id).kept[layer] = done;
 }

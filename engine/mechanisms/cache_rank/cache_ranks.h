@@ -63,12 +63,9 @@ class CacheRanks : public MechanismOf<CacheRank> {
   Sent select_on_peer(Range layers, const std::shared_ptr<std::vector<Selection>>& work);
   void push_queries(BodyContext& ctx, Range layers, const std::vector<Selection>& work, bool inbox) const;
   void choose_ahead(BodyContext& ctx, Range layers, const std::vector<Selection>& work) const;
-  // Their twins on a GPU (launch.cc), and the messages' between the device and a rank on the host.
+  // Their twins on a GPU (launch.cc).
   void launch_pushes(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const;
   void launch_choice(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const;
-  void launch_message(LaunchContext& ctx, Range layers, const std::vector<Selection>& work,
-                      std::span<const SlotCopy> copies) const;
-  static void launch_answer(LaunchContext& ctx, Range layers, const std::vector<Selection>& work);
 
   std::shared_ptr<RankThread> rank_thread_;  // where no other peer was given, from the first cache rank on
   std::shared_ptr<RemoteRank> remote_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
 #include "engine/mechanisms/cache_rank/work.h"
@@ -106,46 +105,6 @@ void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vect
     batch.weights = weights;
     select_ahead_cuda(rule, rope, batch, ctx.stream());
   }
-}
-
-/// Queries and pages to the host's memory, where its rank is.
-void CacheRanks::launch_message(LaunchContext& ctx, Range layers, const std::vector<Selection>& work,
-                                std::span<const SlotCopy> copies) const {
-  CopyList list;
-  for (const Selection& w : work) {
-    const CacheRank& rank = w.rank;
-    const std::size_t bytes = rank.width() * sizeof(float);
-    CopyList::Between queries = list.between(ctx.write<float>(rank.inbox), ctx.read<float>(w.from));
-    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
-      for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
-        queries.add(rank.inbox_offset(layer, p) * sizeof(float), (std::size_t{layer} * w.slots + p % w.slots) * bytes,
-                    bytes);
-    }
-  }
-  const std::size_t bytes = kv_.shape().slot_bytes();
-  if (!copies.empty()) {
-    CopyList::Between slots = list.between(ctx.write<char>(kv_.host_buffer()), ctx.read<char>(kv_.device_buffer()));
-    for (const SlotCopy& copy : copies) slots.add(copy.to * bytes, copy.from * bytes, bytes);
-  }
-  list.copy(CopyWay::over_link, ctx.stream());
-}
-
-/// What the host's rank chose to the device.
-void CacheRanks::launch_answer(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) {
-  CopyList list;
-  for (const Selection& w : work) {
-    const CacheRank& rank = w.rank;
-    if (w.keep == 0) continue;
-    const std::size_t bytes = w.keep * rank.shape.vector_bytes();
-    CopyList::Between chosen = list.between(ctx.write<char>(rank.packed), ctx.read<char>(rank.outbox));
-    for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
-      for (std::uint32_t g = 0; g < rank.shape.kv_heads; ++g) {
-        for (const std::size_t at : {rank.packed_offset(layer, g), rank.packed_offset(layer, g) + rank.half_bytes()})
-          chosen.add(at, at, bytes);
-      }
-    }
-  }
-  list.copy(CopyWay::over_link, ctx.stream());
 }
 
 }  // namespace tandem

@@ -7,30 +7,18 @@
 
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
-#include "engine/kv/link_pieces.h"
 #include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/mechanisms/cache_rank/work.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
 namespace {
 
-Op transfer_op(const char* name, Range layers) {
-  Op op;
-  op.name = name;
-  op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.layer = layers.begin;
-  return op;
-}
-
 Op choice_op(Range layers, const auto& work /*Selection*/, std::size_t score_floats) {
-  Op op;
-  op.name = "select ahead";
-  op.cause = Cause::selection;
-  op.layer = layers.begin;
+  Op op("select ahead", Cause::selection, layers.begin);
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
   // New queries one after the other, of all layers and rows at once; then of as many as have room for scores together
   // pages, prediction (equation 2's windows are solved in a kernel of their own), scores, top-k, gather.
@@ -127,18 +115,17 @@ CacheRanks::Sent CacheRanks::select_here(Range layers, const std::shared_ptr<std
 
 CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   const Range heads{0, kv_.shape().kv_heads};
-  Op out = transfer_op("queries to cache rank", layers);
+  Op out("queries to cache rank", Cause::transfer, layers.begin);
   Op choice = choice_op(layers, *work, attention_.score_floats());
-  Op back = transfer_op("selection to device", layers);
-  out.cost.pieces = back.cost.pieces = 0;
-  std::vector<SlotCopy> copies;
+  Op back("selection to device", Cause::transfer, layers.begin);
+  std::uint32_t packed_pieces = 0;
+  std::vector<std::vector<SlotCopy>> copies;  // by row
   for (Selection& w : *work) {
     const CacheRank& rank = w.rank;
     const auto count = layers.end - layers.begin;
     wait_for(out.after, rank.kept[layers.end - 1]);
     wait_for(out.after, rank.arrived[layers.begin]);  // then the rank is done with the message before
-    out.cost.d2h += count * w.query_bytes();
-    LinkPieces queries, pages_sent;
+    copies.emplace_back();
     if (w.pushed() > 0) out.access.push_back(w.from.reads(layers.begin, layers.end));
     out.access.push_back(rank.inbox.writes(layers.begin, layers.end));
     choice.access.insert(choice.access.end(),
@@ -147,21 +134,16 @@ CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<
       choice.access.push_back(rank.outbox.writes(layers.begin, layers.end));
       back.access.insert(back.access.end(),
                          {rank.outbox.reads(layers.begin, layers.end), rank.packed.writes(layers.begin, layers.end)});
-      back.cost.h2d += count * w.packed_bytes();
-      back.cost.pieces += 2 * count * rank.shape.kv_heads;  // K and V of a head have room for more than was chosen
+      packed_pieces += 2 * count * rank.shape.kv_heads;  // K and V of a head have room for more than was chosen
       choice.cost.tasks += count * rank.shape.kv_heads;
     }
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
-      for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
-        queries.add(rank.inbox_offset(layer, p) * sizeof(float), rank.width() * sizeof(float));
       if (w.sent.begin < w.sent.end) {
         const std::vector<SlotCopy> more = kv_.add_host_blocks(rank.sequence, layer, w.sent, out.after);
         kv_.append_filled(rank.sequence, layer, w.sent, Tier::device, out.after);
         kv_.append_access(rank.sequence, layer, w.sent, Tier::device, heads, false, out.access);
         kv_.append_access(rank.sequence, layer, w.sent, Tier::host, heads, true, out.access);
-        for (const SlotCopy& copy : more) pages_sent.add(copy.to * kv_.shape().slot_bytes(), kv_.shape().slot_bytes());
-        out.cost.d2h += more.size() * kv_.shape().slot_bytes();
-        copies.insert(copies.end(), more.begin(), more.end());
+        copies.back().insert(copies.back().end(), more.begin(), more.end());
       }
       w.add_choice(choice.cost, choice.cost.dram);
       rank_scores(choice.cost, rank.shape.kv_heads, w.end, w.keep);
@@ -171,37 +153,42 @@ CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<
       kv_.append_access(rank.sequence, layer, pages, Tier::host, heads, false, choice.access);
       kv_.append_slots(rank.sequence, layer, pages, Tier::host, slots);
     }
-    out.cost.pieces += queries.count() + pages_sent.count();
   }
-  out.body = [this, layers, work, copies](BodyContext& ctx) {
-    for (const Selection& w : *work) {
+  set_copies(out, [this, layers, work, copies = std::move(copies)](Copier& copier) {
+    for (std::size_t row = 0; row < work->size(); ++row) {
+      const Selection& w = (*work)[row];
       const CacheRank& rank = w.rank;
-      for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
-        for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
-          std::copy_n(ctx.read<float>(w.from) + (std::size_t{layer} * w.slots + p % w.slots) * rank.width(),
-                      rank.width(), ctx.write<float>(rank.inbox) + rank.inbox_offset(layer, p));
+      const std::size_t bytes = rank.width() * sizeof(float);
+      if (w.pushed() > 0) {
+        Copier::Between queries = copier.between(rank.inbox, w.from);
+        for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+          for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p)
+            queries.add(rank.inbox_offset(layer, p) * sizeof(float),
+                        (std::size_t{layer} * w.slots + p % w.slots) * bytes, bytes);
         }
       }
+      if (copies[row].empty()) continue;
+      copier.between(kv_.host_buffer(), kv_.device_buffer()).add(copies[row], kv_.shape().slot_bytes());
     }
-    const std::size_t bytes = kv_.shape().slot_bytes();
-    for (const SlotCopy& copy : copies) {
-      std::memcpy(ctx.write<char>(kv_.host_buffer()) + copy.to * bytes,
-                  ctx.read<char>(kv_.device_buffer()) + copy.from * bytes, bytes);
-    }
-  };
-  out.launch = [&](LaunchContext& ctx) { launch_message(ctx, layers, *work, copies); };
+  });
   choice.body = [this, layers, work](BodyContext& ctx) {
     push_queries(ctx, layers, *work, true);
     choose_ahead(ctx, layers, *work);
   };
-  back.body = [layers, work](BodyContext& ctx) {
+  set_copies(back, [layers, work](Copier& copier) {
     for (const Selection& w : *work) {
+      const CacheRank& rank = w.rank;
       if (w.keep == 0) continue;
-      const std::size_t at = w.rank.packed_offset(layers.begin, 0), end = w.rank.packed_offset(layers.end, 0);
-      std::memcpy(ctx.write<char>(w.rank.packed) + at, ctx.read<char>(w.rank.outbox) + at, end - at);
+      Copier::Between chosen = copier.between(rank.packed, rank.outbox);
+      for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+        for (std::uint32_t g = 0; g < rank.shape.kv_heads; ++g) {
+          for (const std::size_t at : {rank.packed_offset(layer, g), rank.packed_offset(layer, g) + rank.half_bytes()})
+            chosen.add(at, at, w.keep * rank.shape.vector_bytes());
+        }
+      }
     }
-  };
-  back.launch = [&](LaunchContext& ctx) { launch_answer(ctx, layers, *work); };
+  });
+  back.cost.pieces = packed_pieces;
   const Event left = ask(LaneKind::d2h, std::move(out));
   for (const Selection& w : *work) {
     for (std::uint32_t layer = layers.begin; layer < layers.end && w.sent.begin < w.sent.end; ++layer) {
@@ -218,9 +205,10 @@ CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<
 
 CacheRanks::Sent CacheRanks::select_on_peer(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   const KvShape& shape = kv_.shape();
-  Op out = transfer_op("message to peer", layers);
+  Op out("message to peer", Cause::transfer, layers.begin);
   Op choice = choice_op(layers, *work, attention_.score_floats());
-  Op back = transfer_op("selection from peer", layers);
+  Op back("selection from peer", Cause::transfer, layers.begin);
+  out.kind = back.kind = Kind::copy;
   const std::uint32_t count = layers.end - layers.begin;
   for (Selection& w : *work) {
     const CacheRank& rank = w.rank;

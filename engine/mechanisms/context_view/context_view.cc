@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
-#include "engine/device/launch_context.h"
 #include "engine/kernels/convert.h"
+#include "engine/runtime/copy_op.h"
 
 namespace tandem {
 namespace {
@@ -62,10 +61,7 @@ void ContextViews::show(SequenceState& sequence, const ContextRequest& request) 
   }
   Event looked;
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    Op op;
-    op.name = "read context";
-    op.cause = Cause::selection;
-    op.layer = layer;
+    Op op("read context", Cause::selection, layer);
     op.cost = request.cost;
     op.cost.hbm += std::uint64_t{2} * tokens * kv.kv_heads * kv.vector_bytes();
     op.access = {queries.values.reads(layer, layer + 1)};
@@ -82,25 +78,18 @@ void ContextViews::show(SequenceState& sequence, const ContextRequest& request) 
       ask(LaneKind::device_compute, std::move(op));
       continue;
     }
-    Op copy;
-    copy.name = "context to host";
-    copy.kind = Kind::copy;
-    copy.cause = Cause::selection;
-    copy.layer = layer;
-    copy.cost.d2h = copied_pages.bytes() + copied_query.bytes();
+    Op copy("context to host", Cause::selection, layer);
     copy.access = std::exchange(op.access, {copied_pages.reads(), copied_query.reads()});
     copy.access.insert(copy.access.end(), {copied_pages.writes(), copied_query.writes()});
     copy.after = std::exchange(op.after, {});
     wait_for(copy.after, looked);
-    copy.launch = [&](LaunchContext& ctx) {
-      CopyList list;
-      CopyList::Between slots = list.between(ctx.write<char>(copied_pages), ctx.read<char>(kv_.device_buffer()));
-      for (std::size_t page = 0; page < context.slots.size(); ++page)
-        slots.add(page * kv.slot_bytes(), context.slots[page] * kv.slot_bytes(), kv.slot_bytes());
-      list.between(ctx.write<float>(copied_query), ctx.read<float>(queries.values))
-          .add(0, query * sizeof(float), copied_query.bytes());
-      list.copy(CopyWay::over_link, ctx.stream());
-    };
+    set_copies(copy, [this, slots = context.slots, copied_pages, copied_query, queries, query](Copier& copier) {
+      const std::size_t bytes = kv_.shape().slot_bytes();
+      Copier::Between copied = copier.between(copied_pages, kv_.device_buffer());
+      for (std::size_t page = 0; page < slots.size(); ++page) copied.add(page * bytes, slots[page] * bytes, bytes);
+      copier.between(copied_query, queries.values).add(0, query * sizeof(float), copied_query.bytes());
+    });
+    copy.cost.pieces = 1;
     op.after = {ask(LaneKind::d2h, std::move(copy))};
     std::iota(context.slots.begin(), context.slots.end(), 0u);
     op.cost.dram = std::exchange(op.cost.hbm, 0);

@@ -48,11 +48,8 @@ SpeculatedKv PartialKeyIndexes::fetch(const LayerContext& context, const QueryRe
                                       std::span<const SpeculateRequest> requests) {
   const std::uint32_t layer = query.layer;
   SpeculatedKv speculated{layer, {}, {}};
-  Op op;
-  op.name = "fetch speculated kv";
+  Op op("fetch speculated kv", Cause::recall, layer);
   op.kind = Kind::copy;
-  op.cause = Cause::recall;
-  op.layer = layer;
   op.cost.gathered = op.cost.upper_bound = true;
   op.cost.pieces = 0;
   op.after = {speculate(context, query, requests)};
@@ -77,7 +74,8 @@ SpeculatedKv PartialKeyIndexes::fetch(const LayerContext& context, const QueryRe
   }
   op.cost.kernels = 1 + gathers_of(rows.size(), most);  // list, gathers
   op.launch = [&](LaunchContext& ctx) { launch_units(ctx, rows, layer); };
-  const auto run = [this, layer, rows](BodyContext& ctx, bool move) {
+  op.has_cost_only_part = true;
+  op.body = [this, layer, rows](BodyContext& ctx) {
     Cost cost;
     cost.pieces = 0;
     const KvShape& s = kv_.shape();
@@ -99,13 +97,11 @@ SpeculatedKv PartialKeyIndexes::fetch(const LayerContext& context, const QueryRe
           }
         }
       }
-      if (move) move_units(ctx, index, layer, *r.pages);
+      if (ctx.computes()) move_units(ctx, index, layer, *r.pages);
     }
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);
   };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event ready = ask(LaneKind::recall, std::move(op));
   for (Packed& kv : speculated.fetched) kv.ready = ready;
   return speculated;

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "engine/mechanisms/partial_key_index/work.h"
@@ -68,10 +67,7 @@ void PartialKeyIndexes::renew(SequenceState& sequence, KeyIndexRef ref, std::uin
 /// directions from, so the first columns are kept as they are.
 void PartialKeyIndexes::keep_columns(const PartialKeyIndex& index, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
-  Op op;
-  op.name = "skew keys";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("skew keys", Cause::selection, layer);
   op.cost.hbm = std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
   op.access = {index.skew.writes(layer, layer + 1)};
   op.body = [index, shape, layer](BodyContext& ctx) {
@@ -102,10 +98,7 @@ void PartialKeyIndexes::skew_layer(const SequenceState& sequence, const PartialK
   const ModelShape model = attention_.shape();
   const PromptQueries& queries = parts_.queries_of(sequence.id);
   const std::uint32_t tokens = sequence.tokens, observed = std::min(queries.kept, tokens), dim = shape.head_dim;
-  Op op;
-  op.name = "skew keys";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("skew keys", Cause::selection, layer);
   op.cost.work = Work::gemm;
   op.cost.kernels = 2;  // products, directions
   op.cost.hbm = std::uint64_t{tokens} * shape.kv_heads * shape.vector_bytes() +
@@ -167,10 +160,7 @@ void PartialKeyIndexes::index_keys_of(const SequenceState& sequence, const Parti
                                       Range added) {
   const KvShape& shape = kv_.shape();
   const Range pages{added.begin / kPageTokens, added.end / kPageTokens};
-  Op op;
-  op.name = "index keys";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("index keys", Cause::selection, layer);
   op.cost.work = added.end - added.begin > kIndexBlock ? Work::gemm : Work::stream;
   op.cost.hbm = std::uint64_t{added.end - added.begin} * shape.kv_heads * (shape.vector_bytes() + index.row_bytes()) +
                 std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
@@ -203,30 +193,15 @@ void PartialKeyIndexes::grow_index(PartialKeyIndex& index, std::uint32_t tokens)
   if (tokens <= index.room || index.layers() == 0) return;
   const PartialKeyIndex old = index;
   make_index_room(device_, index, tokens);
-  Op op;
-  op.name = "extend partial index";
-  op.kind = Kind::copy;
-  op.cause = Cause::selection;
-  for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer)
-    op.cost.hbm += 2 * std::uint64_t{old.tokens[layer]} * old.shape.kv_heads * old.row_bytes();
+  Op op("extend partial index", Cause::selection);
   op.access = {old.keys.reads(), index.keys.writes()};
-  op.body = [old, to = index](BodyContext& ctx) {
-    for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
-      for (std::uint32_t g = 0; g < old.shape.kv_heads; ++g) {
-        std::copy_n(ctx.read<char>(old.keys) + old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes(),
-                    ctx.write<char>(to.keys) + to.keys_offset(layer, g));
-      }
-    }
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    CopyList::Between keys = list.between(ctx.write<char>(index.keys), ctx.read<char>(old.keys));
+  set_copies(op, [old, to = index](Copier& copier) {
+    Copier::Between keys = copier.between(to.keys, old.keys);
     for (std::uint32_t layer = old.first_layer; layer < old.shape.layers; ++layer) {
       for (std::uint32_t g = 0; g < old.shape.kv_heads; ++g)
-        keys.add(index.keys_offset(layer, g), old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes());
+        keys.add(to.keys_offset(layer, g), old.keys_offset(layer, g), old.tokens[layer] * old.row_bytes());
     }
-    list.copy(CopyWay::within_device, ctx.stream());
-  };
+  });
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -234,10 +209,7 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
                                    std::span<const SpeculateRequest> requests) {
   const ModelShape shape = context.shape;
   const std::uint32_t layer = query.layer;
-  Op op;
-  op.name = "speculate tokens";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("speculate tokens", Cause::selection, layer);
   op.cost.work = Work::select;
   const DeviceBuffer values = attention_.predicted_queries().values(query);
   std::vector<SpeculatingRow> rows;
@@ -274,10 +246,24 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
     return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);
   };
   op.launch = [&](LaunchContext& ctx) { launch_speculation(ctx, shape, layer, ctx.read<float>(values), rows); };
-  op.body = [this, shape, layer, values, rows, units](BodyContext& ctx) {
+  op.has_cost_only_part = true;
+  op.body = [this, shape, layer, step = context.step, values, rows, units](BodyContext& ctx) {
     for (const SpeculatingRow& r : rows) {
       const PartialKeyIndex& index = r.index;
       const std::uint32_t n = index.tokens[layer], dim = shape.head_dim;
+      if (!ctx.computes()) {
+        const ScorePlace place = draws_->place(r.request, layer, step, BatchDraws::By::layer);
+        const double near = n > 0 ? draws_->tokens_near_best(place, n, r.alpha) : 0;
+        std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
+        if (index.scope == Scope::query_head) keep *= shape.group();  // what two of them choose is counted twice
+        auto* chosen = ctx.write<std::uint32_t>(index.chosen);
+        for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+          std::uint32_t* list = chosen + index.chosen_offset(layer, g);
+          list[0] = std::min({keep, n / index.unit, index.most});
+          std::iota(list + 1, list + 1 + list[0], 0u);  // how many there are costs, not which they are
+        }
+        continue;
+      }
       const float* query_of_row = ctx.read<float>(values) + std::size_t{r.row} * shape.q_heads * dim;
       const float* skew = ctx.read<float>(index.skew);
       const char* keys = ctx.read<char>(index.keys);
@@ -297,21 +283,6 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
       const std::uint64_t all = std::accumulate(near.begin(), near.end(), std::uint64_t{0});
       const auto tokens = static_cast<std::uint32_t>((all + shape.q_heads - 1) / shape.q_heads);
       choose_units(pool_, ctx, index, shape, layer, scores, n, units(r, tokens));
-    }
-  };
-  op.stand_in = [this, shape, layer, step = context.step, rows, units](BodyContext& ctx) {
-    for (const SpeculatingRow& r : rows) {
-      const std::uint32_t n = r.index.tokens[layer];
-      const ScorePlace place = draws_->place(r.request, layer, step, BatchDraws::By::layer);
-      const double near = n > 0 ? draws_->tokens_near_best(place, n, r.alpha) : 0;
-      std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
-      if (r.index.scope == Scope::query_head) keep *= shape.group();  // what two of them choose is counted twice
-      auto* chosen = ctx.write<std::uint32_t>(r.index.chosen);
-      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-        std::uint32_t* list = chosen + r.index.chosen_offset(layer, g);
-        list[0] = std::min({keep, n / r.index.unit, r.index.most});
-        std::iota(list + 1, list + 1 + list[0], 0u);  // how many there are costs, not which they are
-      }
     }
   };
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));

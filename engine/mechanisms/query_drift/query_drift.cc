@@ -110,14 +110,16 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
     part_by_drift_cuda(ctx.pass(heads), static_cast<std::uint32_t>(heads.size()), shape.group(), shape.head_dim,
                        ctx.stream());
   };
+  op.has_cost_only_part = true;
   op.body = [shape, values, rows](BodyContext& ctx) {
     for (const Row& row : rows) {
+      if (!ctx.computes()) {
+        draw_parts(ctx, row, shape.kv_heads);
+        continue;
+      }
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g)
         part_by_drift(row.head(ctx, values, shape, g), shape.group(), shape.head_dim);
     }
-  };
-  op.stand_in = [kv_heads = shape.kv_heads, rows](BodyContext& ctx) {
-    for (const Row& row : rows) draw_parts(ctx, row, kv_heads);
   };
   parted.now.ready = parted.later.ready = ask(LaneKind::device_compute, std::move(op));
   return parted;

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/mechanisms/residency/kernels/residency.h"
 #include "engine/mechanisms/residency/residency.h"
 #include "engine/mechanisms/residency/resident_moves.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
 
@@ -35,10 +35,7 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
   };
   std::vector<Row> rows;
   rows.reserve(split.rows.size());
-  Op op;
-  op.name = "split by residency";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("split by residency", Cause::selection, layer);
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const ResidentSet& set = kept_.get(split.sets[i].id);
     const DigestIndex& index = stores_.digests.get(selections[i].digests.id);
@@ -76,7 +73,7 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
       }
     }
   };
-  op.stand_in = op.body;
+  op.has_cost_only_part = true;
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
@@ -85,52 +82,28 @@ Event Residency::prediction_to_host(const LayerContext& context, const SplitRef&
   const ModelShape& shape = context.shape;
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
   const DeviceBuffer& query = attention_.predicted_queries().values(split.query);
-  Op op;
-  op.name = "prediction to host";
-  op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.layer = layer;
-  LinkPieces rows;
+  Op op("prediction to host", Cause::transfer, layer);
   std::vector<ResidentSet> sets;
   sets.reserve(split.rows.size());
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     const ResidentSet& set = kept_.get(split.sets[i].id);
-    op.cost.d2h += width * sizeof(float) + set.choice_bytes();  // the whole list: its length is on the device
-    op.cost.short_bytes += set.choice_bytes();
-    rows.add(row * width * sizeof(float), width * sizeof(float));
     op.access.insert(op.access.end(),
                      {query.reads(row, row + 1), half(layer).query.writes(row, row + 1),
                       set.missing.reads(layer, layer + 1), set.missing_on_host.writes(part, part + 1)});
     sets.push_back(set);
   }
-  op.cost.short_pieces = static_cast<std::uint32_t>(split.rows.size());  // a list lies for itself
-  op.cost.pieces = rows.count() + op.cost.short_pieces;
   op.after = {split.ready};
-  op.body = [layer, part, width, query, rows = split.rows, sets, to = half(layer).query](BodyContext& ctx) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::copy_n(ctx.read<float>(query) + rows[i] * width, width, ctx.write<float>(to) + rows[i] * width);
-      std::copy_n(ctx.read<std::uint32_t>(sets[i].missing) + sets[i].choice_offset(layer, 0),
-                  sets[i].choice_bytes() / sizeof(std::uint32_t),
-                  ctx.write<std::uint32_t>(sets[i].missing_on_host) + sets[i].choice_offset(part, 0));
-    }
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    add_rows(list.between(ctx.write<float>(half(layer).query), ctx.read<float>(query)), split.rows, width);
-    for (const ResidentSet& set : sets)
-      list.between(ctx.write<std::uint32_t>(set.missing_on_host), ctx.read<std::uint32_t>(set.missing))
+  op.has_cost_only_part = true;
+  set_copies(op, [layer, part, width, query, rows = split.rows, sets = std::move(sets),
+                  to = half(layer).query](Copier& copier) {
+    if (copier.computes()) copier.between(to, query).add_rows(rows, width * sizeof(float));
+    for (const ResidentSet& set : sets) {  // the whole list: its length is on the device
+      copier.short_runs(set.missing_on_host, set.missing)
           .add(set.choice_offset(part, 0) * sizeof(std::uint32_t), set.choice_offset(layer, 0) * sizeof(std::uint32_t),
                set.choice_bytes());
-    list.copy(CopyWay::over_link, ctx.stream());
-  };
-  op.stand_in = [layer, part, sets](BodyContext& ctx) {
-    for (const ResidentSet& set : sets) {
-      std::copy_n(ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, 0),
-                  set.choice_bytes() / sizeof(std::uint32_t),
-                  ctx.write<std::uint32_t>(set.missing_on_host) + set.choice_offset(part, 0));
     }
-  };
+  });
   return device_.submit(device_.lane(LaneKind::d2h), std::move(op));
 }
 
@@ -147,10 +120,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
   const std::uint32_t layer = split.query.layer, part = layer % 2;
   const Half& own = half(layer);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  Op op;
-  op.name = "host attention";
-  op.cause = Cause::host_attention;
-  op.layer = layer;
+  Op op("host attention", Cause::host_attention, layer);
   op.cost.work = Work::attention;
   op.cost.upper_bound = true;
   std::vector<Missing> work;
@@ -176,7 +146,9 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
   op.cost.tasks =
       shape.kv_heads * static_cast<std::uint32_t>(work.size()) + static_cast<std::uint32_t>(most / kPartTokens);
   op.after = {prediction_to_host(context, split)};
-  const auto run = [this, shape, layer, part, own, small, vector_bytes, work](BodyContext& ctx, bool attend) {
+  op.has_cost_only_part = true;
+  op.body = [this, shape, layer, part, own, small, vector_bytes, work](BodyContext& ctx) {
+    const bool attend = ctx.computes();
     auto* counters = ctx.write<HostAttended>(attention_.counters().values);
     const char* pages = ctx.read<char>(kv_.host_buffer());
     std::vector<HeadSpans> heads;
@@ -216,19 +188,14 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared
   };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
   return HostPart{layer, split.rows, own.part, own.lse, own.landed_part, own.landed_lse, done};
 }
 
 Event Residency::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
   const std::uint32_t layer = split.query.layer;
-  Op op;
-  op.name = "recall blocks";
+  Op op("recall blocks", Cause::recall, layer);
   op.kind = Kind::copy;
-  op.cause = Cause::recall;
-  op.layer = layer;
   op.cost.gathered = true;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
@@ -260,7 +227,9 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
     if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);
   }
   op.launch = [&](LaunchContext& ctx) { launch_recall(ctx, layer, work); };
-  const auto run = [this, layer, work](BodyContext& ctx, bool move) {
+  op.has_cost_only_part = true;
+  op.body = [this, layer, work](BodyContext& ctx) {
+    const bool move = ctx.computes();
     Cost cost;
     LinkPieces crossing;
     for (const Missing& m : work) {
@@ -295,8 +264,6 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
     cost.pieces = std::max(crossing.count(), 1u);
     ctx.settle(cost);
   };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = ask(LaneKind::recall, std::move(op));
   for (const ResidentRef& set : recalled) kept_.get(set.id).changed[layer] = done;
   return done;

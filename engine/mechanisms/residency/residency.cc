@@ -5,12 +5,12 @@
 #include <numeric>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
 #include "engine/mechanisms/residency/resident_moves.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/selection.h"
 
@@ -75,10 +75,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   const std::uint32_t q_heads = model.q_heads;
   const PromptQueries& queries = parts_.queries_of(sequence.id);
   const DigestIndex& index = stores_.digests.get(set.digests);
-  Op op;
-  op.name = "place residents";
-  op.cause = Cause::recall;
-  op.layer = layer;
+  Op op("place residents", Cause::recall, layer);
   const Range range = set.page_range(layer);
   const Tier tier = kv_.on_device(sequence.id, layer, {range.begin, range.begin + 1}) ? Tier::device : Tier::host;
   const bool from_host = tier == Tier::host;
@@ -110,8 +107,20 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
     const float* query = ctx.read<float>(queries.values) + at * q_heads * shape.head_dim;
     launch_placement(ctx, set, layer, choice, index, query, slots, memory(ctx));
   };
-  const auto run = [this, set, layer, slots, memory, from_host, choice, cost = op.cost](
-                       BodyContext& ctx, const std::vector<std::uint32_t>& lists, bool move) {
+  op.has_cost_only_part = true;
+  op.body = [this, set, model, layer, index, choice, queries, slots, memory, from_host, cost = op.cost,
+             token = sequence.tokens - 1, request = sequence.request](BodyContext& ctx) {
+    std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.keep}));
+    if (ctx.computes()) {
+      const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
+      const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;
+      std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
+      score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data());
+      choose_blocks(pool_, model, choice, scores.data(), lists.data(), choice.keep);
+    } else {
+      lists = draws_->chosen_blocks(draws_->place(request, layer, kBeforeTheFirstStep, BatchDraws::by(choice.scope)),
+                                    choice);
+    }
     Cost exact = cost;
     exact.h2d = 0;
     LinkPieces crossing;
@@ -129,7 +138,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
             exact.h2d += bytes;
             crossing.add(source, bytes);
           }
-          if (!move) continue;
+          if (!ctx.computes()) continue;
           std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, list), memory(ctx) + source,
                       bytes);
         }
@@ -139,20 +148,6 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
     if (from_host) ctx.settle(exact);
   };
   op.cost.pieces = from_host ? op.cost.pieces : 1;
-  op.body = [this, run, model, lists_made = set.lists, layer, index, choice, queries,
-             token = sequence.tokens - 1](BodyContext& ctx) {
-    const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
-    const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;
-    std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
-    score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data());
-    std::vector<std::uint32_t> lists(lists_made * (1 + std::size_t{choice.keep}));
-    choose_blocks(pool_, model, choice, scores.data(), lists.data(), choice.keep);
-    run(ctx, lists, true);
-  };
-  op.stand_in = [this, run, choice, layer, request = sequence.request](BodyContext& ctx) {
-    const ScorePlace place = draws_->place(request, layer, kBeforeTheFirstStep, BatchDraws::by(choice.scope));
-    run(ctx, draws_->chosen_blocks(place, choice), false);
-  };
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -202,38 +197,20 @@ void Residency::extend(SequenceState&, ResidentRef ref, std::uint32_t slots) {
   if (slots <= set.slots) return;
   const ResidentSet old = set;
   make_resident_slots(device_, set, slots);
-  Op op;
-  op.name = "extend residents";
-  op.kind = Kind::copy;
-  op.cause = Cause::offload;
-  for (std::uint32_t layer = 0; layer < set.shape.layers; ++layer)
-    op.cost.hbm += 2 * old.residents(layer) * (set.block_bytes() + set.lists * sizeof(std::uint32_t));
+  Op op("extend residents", Cause::offload);
   op.access = {old.table.reads(), old.pages.reads(), set.table.writes(), set.pages.writes()};
-  const auto run = [old, to = set](BodyContext& ctx, bool move) {
-    for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
-      for (std::uint32_t list = 0; list < old.lists; ++list)
-        std::copy_n(ctx.read<std::uint32_t>(old.table) + old.table_offset(layer, list), old.residents(layer),
-                    ctx.write<std::uint32_t>(to.table) + to.table_offset(layer, list));
-      if (!move) continue;
-      std::copy_n(ctx.read<char>(old.pages) + old.page_offset(layer, 0, 0, 0), old.residents(layer) * old.block_bytes(),
-                  ctx.write<char>(to.pages) + to.page_offset(layer, 0, 0, 0));
-    }
-  };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
-  op.launch = [&](LaunchContext& ctx) {
-    CopyList list;
-    CopyList::Between tables = list.between(ctx.write<std::uint32_t>(set.table), ctx.read<std::uint32_t>(old.table));
-    CopyList::Between pages = list.between(ctx.write<char>(set.pages), ctx.read<char>(old.pages));
+  op.has_cost_only_part = true;
+  set_copies(op, [old, to = set](Copier& copier) {
+    Copier::Between tables = copier.between(to.table, old.table), pages = copier.between(to.pages, old.pages);
     for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
       const std::uint32_t held = old.residents(layer);
       for (std::uint32_t l = 0; l < old.lists; ++l)
-        tables.add(set.table_offset(layer, l) * sizeof(held), old.table_offset(layer, l) * sizeof(held),
+        tables.add(to.table_offset(layer, l) * sizeof(held), old.table_offset(layer, l) * sizeof(held),
                    held * sizeof(held));
-      pages.add(set.page_offset(layer, 0, 0, 0), old.page_offset(layer, 0, 0, 0), held * old.block_bytes());
+      if (copier.computes())
+        pages.add(to.page_offset(layer, 0, 0, 0), old.page_offset(layer, 0, 0, 0), held * old.block_bytes());
     }
-    list.copy(CopyWay::within_device, ctx.stream());
-  };
+  });
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -251,45 +228,25 @@ void Residency::block_filled(SequenceState& sequence, ResidentRef ref, std::uint
 /// While slots are free every block is resident, and its candidate number is its slot.
 void Residency::keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
                             std::uint32_t begin) {
-  Op op;
-  op.name = "keep filled block";
-  op.kind = Kind::copy;
-  op.cause = Cause::offload;  // the block leaves the KV store's device tier; nothing comes over the link
-  op.layer = layer;
-  op.cost.hbm = 2 * set.block_bytes();
-  op.cost.pieces = set.pages_per_block();
+  Op op("keep filled block", Cause::offload, layer);  // it leaves the KV store's device tier; no link is crossed
   const Range pages{begin / kPageTokens, (begin + set.block) / kPageTokens};
   kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, set.shape.kv_heads}, false, op.access);
   op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
   std::vector<std::uint32_t> slots;
   kv_.append_slots(sequence.id, layer, pages, Tier::device, slots);
-  op.launch = [&](LaunchContext& ctx) {
+  op.has_cost_only_part = true;
+  set_copies(op, [this, set, layer, slots](Copier& copier) {
     const std::uint32_t slot = set.candidates[layer];
-    const std::uint32_t* number = ctx.upload(std::vector<std::uint32_t>{slot});
-    CopyList copies;
-    CopyList::Between entries = copies.between(ctx.write<std::uint32_t>(set.table), number);
+    Copier::Between entries = copier.from_value(set.table, slot);
     for (std::uint32_t list = 0; list < set.lists; ++list)
       entries.add((set.table_offset(layer, list) + slot) * sizeof(slot), 0, sizeof(slot));
-    CopyList::Between filled = copies.between(ctx.write<char>(set.pages), ctx.read<char>(kv_.device_buffer()));
+    if (!copier.computes()) return;
+    Copier::Between filled = copier.between(set.pages, kv_.device_buffer());
     for (std::uint32_t page = 0; page < slots.size(); ++page)
       filled.add(set.page_offset(layer, slot, page, 0), kv_.k_offset(slots[page], 0), set.shape.slot_bytes());
-    copies.copy(CopyWay::within_device, ctx.stream());
-  };
-  op.body = [this, set, layer, slots](BodyContext& ctx) {
-    const std::uint32_t slot = set.candidates[layer];
-    for (std::uint32_t list = 0; list < set.lists; ++list)
-      ctx.write<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot] = slot;
-    const char* from = ctx.read<char>(kv_.device_buffer());
-    for (std::uint32_t page = 0; page < slots.size(); ++page) {
-      std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, 0),
-                  from + kv_.k_offset(slots[page], 0), set.shape.slot_bytes());
-    }
-  };
-  op.stand_in = [set, layer](BodyContext& ctx) {
-    const std::uint32_t slot = set.candidates[layer];
-    for (std::uint32_t list = 0; list < set.lists; ++list)
-      ctx.write<std::uint32_t>(set.table)[set.table_offset(layer, list) + slot] = slot;
-  };
+  });
+  op.cost.hbm = 2 * set.block_bytes();
+  op.cost.pieces = set.pages_per_block();
   ask(LaneKind::device_compute, std::move(op));
 }
 

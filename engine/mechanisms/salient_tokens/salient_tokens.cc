@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention_weights.h"
+#include "engine/runtime/copy_op.h"
 
 namespace tandem {
 
@@ -43,34 +44,32 @@ void SalientTokens::extend(SequenceState& sequence, TokenSetRef ref) {
   set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
   set.offered = old.offered;
   const std::uint64_t per_token = set.token_bytes();
-  Op op;
-  op.name = "extend token set";
+  Op op("extend token set", Cause::selection);
   op.kind = Kind::copy;
-  op.cause = Cause::selection;
   op.cost.upper_bound = true;
   for (std::uint32_t layer = 0; layer < old.shape.layers; ++layer) {
     op.cost.dram += 2 * per_token * old.offered[layer] * old.shape.kv_heads;
     old.append_access(layer, false, op.access);
     set.append_access(layer, true, op.access);
   }
-  const auto run = [old, to = set, per_token](BodyContext& ctx, bool move) {
+  op.has_cost_only_part = true;
+  op.body = [old, to = set, per_token](BodyContext& ctx) {
     const std::size_t lists = std::size_t{old.shape.layers} * old.shape.kv_heads, bytes = old.shape.vector_bytes();
     const auto* counts = ctx.read<std::uint32_t>(old.counts);
     std::copy_n(counts, lists, ctx.write<std::uint32_t>(to.counts));
     Cost cost;
     cost.dram = 2 * per_token * std::accumulate(counts, counts + lists, std::uint64_t{0});
     ctx.settle(cost);
-    for (std::size_t list = 0; move && list < lists; ++list) {
-      const std::size_t from = list * old.capacity, at = list * to.capacity;
-      std::copy_n(ctx.read<std::uint32_t>(old.masks) + from, counts[list], ctx.write<std::uint32_t>(to.masks) + at);
-      const char* source = ctx.read<char>(old.kv) + old.kv_offset(list);
-      char* target = ctx.write<char>(to.kv) + to.kv_offset(list);
-      std::copy_n(source, counts[list] * bytes, target);
-      std::copy_n(source + old.half_bytes(), counts[list] * bytes, target + to.half_bytes());
+    if (!ctx.computes()) return;
+    Copier copier(ctx);
+    Copier::Between masks = copier.between(to.masks, old.masks), kv = copier.between(to.kv, old.kv);
+    for (std::size_t list = 0; list < lists; ++list) {
+      masks.add(list * to.capacity * sizeof(std::uint32_t), list * old.capacity * sizeof(std::uint32_t),
+                counts[list] * sizeof(std::uint32_t));
+      kv.add(to.kv_offset(list), old.kv_offset(list), counts[list] * bytes);
+      kv.add(to.kv_offset(list) + to.half_bytes(), old.kv_offset(list) + old.half_bytes(), counts[list] * bytes);
     }
   };
-  op.body = [run](BodyContext& ctx) { run(ctx, true); };
-  op.stand_in = [run](BodyContext& ctx) { run(ctx, false); };
   const Event done = ask(LaneKind::host_workers, std::move(op));
   std::fill(set.packed.begin(), set.packed.end(), done);
 }
@@ -85,10 +84,7 @@ void SalientTokens::keep(SequenceState& sequence, std::uint32_t layer, const Sal
   const std::uint64_t count = tokens.end - tokens.begin, per_token = set.token_bytes();
   TANDEM_CHECK(set.offered[layer] + count <= set.capacity, "{} tokens and {} more in a set with room for {}",
                set.offered[layer], count, set.capacity);
-  Op op;
-  op.name = "keep salient tokens";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("keep salient tokens", Cause::selection, layer);
   op.cost.work = Work::select;
   const std::uint64_t looked_at = count * average.q_heads * sizeof(float);
   op.cost.context = looked_at;
@@ -102,24 +98,18 @@ void SalientTokens::keep(SequenceState& sequence, std::uint32_t layer, const Sal
   wait_for(op.after, average.moved[layer]);
   std::vector<std::uint32_t> slots;
   kv_.append_slots(sequence.id, layer, blocks, Tier::host, slots);
-  const auto settle = [looked_at, per_token](BodyContext& ctx, const std::vector<std::uint64_t>& kept) {
-    Cost cost;
-    cost.work = Work::select;
-    cost.tasks = static_cast<std::uint32_t>(kept.size());
-    cost.context = looked_at;
-    cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
-    ctx.settle(cost);
-  };
   const float threshold = request.times == 0 ? -1.0f : static_cast<float>(request.times / request.softmax_tokens);
-  op.body = [this, &set, &average, layer, tokens, threshold, group, slots, settle](BodyContext& ctx) {
+  op.has_cost_only_part = true;
+  op.body = [this, &set, &average, layer, tokens, threshold, group, slots, looked_at, per_token, times = request.times,
+             number = sequence.request](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     const char* pages = ctx.read<char>(kv_.host_buffer());
     const float* left = ctx.read<float>(average.left.values);
-    auto* counts = ctx.write<std::uint32_t>(set.counts);
+    auto* counts = ctx.write<std::uint32_t>(set.counts);  // all that other cost-only bodies read of a set
     auto* masks = ctx.write<std::uint32_t>(set.masks);
     char* packed = ctx.write<char>(set.kv);
     std::vector<std::uint64_t> kept(s.kv_heads);
-    pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
+    const auto keep_of = [&](std::size_t head) {
       const auto kv_head = static_cast<std::uint32_t>(head);
       const std::uint32_t n = tokens.end - tokens.begin;
       std::vector<std::uint32_t> mask(n), order(n);
@@ -139,18 +129,21 @@ void SalientTokens::keep(SequenceState& sequence, std::uint32_t layer, const Sal
         masks[at] = mask[order[i]];
       }
       counts[list] += static_cast<std::uint32_t>(kept[head]);
-    });
-    settle(ctx, kept);
-  };
-  op.stand_in = [this, &set, layer, tokens, times = request.times, number = sequence.request,
-                 settle](BodyContext& ctx) {
-    const std::uint32_t heads = kv_.shape().kv_heads;
-    auto* counts = ctx.write<std::uint32_t>(set.counts);  // all that other stand-ins read of a set
-    const std::vector<std::uint32_t>& salient =
-        draws_->salient_tokens(draws_->place(number, layer, 0, BatchDraws::By::heads), tokens, times);
-    const std::vector<std::uint64_t> kept(salient.begin(), salient.end());
-    for (std::uint32_t head = 0; head < heads; ++head) counts[set.index(layer, head)] += salient[head];
-    settle(ctx, kept);
+    };
+    if (ctx.computes()) {
+      pool_.parallel_for(s.kv_heads, keep_of);
+    } else {
+      const std::vector<std::uint32_t>& salient =
+          draws_->salient_tokens(draws_->place(number, layer, 0, BatchDraws::By::heads), tokens, times);
+      kept.assign(salient.begin(), salient.end());
+      for (std::uint32_t head = 0; head < s.kv_heads; ++head) counts[set.index(layer, head)] += salient[head];
+    }
+    Cost cost;
+    cost.work = Work::select;
+    cost.tasks = static_cast<std::uint32_t>(kept.size());
+    cost.context = looked_at;
+    cost.dram = looked_at + 2 * per_token * std::accumulate(kept.begin(), kept.end(), std::uint64_t{0});
+    ctx.settle(cost);
   };
   const Event done = ask(LaneKind::host_workers, std::move(op));
   set.offered[layer] += static_cast<std::uint32_t>(count);

@@ -64,10 +64,7 @@ SurvivorsRef Survivors::keep(SequenceState& sequence, std::optional<SurvivorsRef
   for (std::uint32_t layer = 0; layer < shape.layers && added + old.held[layer] > 0; ++layer) {
     const std::uint32_t held = old.held[layer], kept = std::min(room, held + added);
     set.held[layer] = kept;
-    Op op;
-    op.name = "keep heavy hitters";
-    op.cause = Cause::selection;
-    op.layer = layer;
+    Op op("keep heavy hitters", Cause::selection, layer);
     op.cost.work = Work::select;
     op.cost.hbm = shape.kv_heads * (std::uint64_t{held + added} * sizeof(float) + 2 * kept * set.token_bytes());
     op.cost.kernels = 2;  // top-k, gather
@@ -170,9 +167,7 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
                              const DeviceBuffer& scores, const DeviceBuffer& lse) {
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
-  Op op;
-  op.name = "update heavy hitters";
-  op.layer = layer;
+  Op op("update heavy hitters", Cause::none, layer);
   const bool latest = kept_.get(emitted.front().id).latest;
   op.cost.kernels = latest ? 2 : 1;  // of all heads together what is lightest, then the places
   op.access = {scores.reads()};

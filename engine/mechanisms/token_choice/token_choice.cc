@@ -32,10 +32,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
     SequenceId sequence = 0;
     std::vector<std::uint32_t> slots;  // for bodies
   };
-  Op op;
-  op.name = "choose tokens";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("choose tokens", Cause::selection, layer);
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
   const QueryRef query = attention_.layer_query(context);
   op.after = {query.ready};

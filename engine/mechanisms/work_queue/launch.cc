@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/copy_list.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
@@ -84,40 +83,6 @@ void WorkQueue::launch_task(LaunchContext& ctx, const Pulled& work, const Room& 
 
   launched_[row * shape.kv_heads + head] = true;
   ++ctx.write<std::uint64_t>(device_tasks_)[row];
-}
-
-/// Of the host's results those of tasks that the GPU did not take, and takes no more of.
-void WorkQueue::launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const {
-  const ModelShape& shape = forward_.shape();
-  const std::size_t group = shape.group(), width = group * shape.head_dim;
-  CopyList landed;
-  LinkPieces output_pieces, sum_pieces;
-  Cost cost;
-  std::vector<std::size_t> heads;
-  heads.reserve(results.size());
-  for (const HostResult& r : results) {
-    const std::size_t at = std::size_t{r.row} * shape.kv_heads + r.kv_head;
-    if (!launched_[at]) heads.push_back(at);
-  }
-  // First all outputs, then all sums: what is adjacent crosses as one.
-  CopyList::Between outputs = landed.between(ctx.write<float>(room.landed_part), ctx.read<float>(room.host_part));
-  CopyList::Between sums = landed.between(ctx.write<float>(room.landed_lse), ctx.read<float>(room.host_lse));
-  for (const std::size_t at : heads) {
-    const std::size_t bytes = width * sizeof(float);
-    outputs.add(at * bytes, at * bytes, bytes);
-    output_pieces.add(at * bytes, bytes);
-  }
-  for (const std::size_t at : heads) {
-    const std::size_t bytes = group * sizeof(float);
-    sums.add(at * bytes, at * bytes, bytes);
-    sum_pieces.add(at * bytes, bytes);
-  }
-  landed.copy(CopyWay::over_link, ctx.stream());
-  cost.h2d = heads.size() * (width + group) * sizeof(float);
-  cost.short_bytes = heads.size() * group * sizeof(float);
-  cost.short_pieces = sum_pieces.count();
-  cost.pieces = std::max(output_pieces.count() + cost.short_pieces, 1u);
-  ctx.settle(cost);
 }
 
 void WorkQueue::launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const {

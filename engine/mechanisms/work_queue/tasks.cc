@@ -20,8 +20,9 @@ constexpr std::uint32_t kScoredBlocks = 16, kTaskPartTokens = 128;
 }  // namespace
 
 /// The best blocks of each query head of the task, in ascending order, to lists[head].
-void WorkQueue::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
+void WorkQueue::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query,
                               std::span<std::uint32_t* const> lists) const {
+  const bool draw = !ctx.computes();
   const ModelShape& shape = forward_.shape();
   const DigestIndex& index = work.pages->index;
   const std::uint32_t group = shape.group(), blocks = work.blocks;
@@ -99,9 +100,9 @@ HeadSpans WorkQueue::spans_of(BodyContext& ctx, const Pulled& work, std::span<co
 
 /// Spans of the task's pages where they are attended, their accesses where somebody looks at them, and their sizes.
 std::vector<HeadSpans> WorkQueue::resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                          bool attends, const std::vector<Access>& own, std::vector<Access>& access,
+                                          const std::vector<Access>& own, std::vector<Access>& access,
                                           Sizes& sizes) const {
-  if (!attends && !ctx.lists_access() && forward_.shape().kv_heads > 1) {
+  if (!ctx.computes() && !ctx.lists_access() && forward_.shape().kv_heads > 1) {
     sizes = sizes_of(work, lists);
     return {};
   }
@@ -124,10 +125,7 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
     return (std::size_t{head} * group + h) * (1 + std::size_t{index.room});
   };
 
-  Op select;
-  select.name = "select blocks";
-  select.cause = Cause::selection;
-  select.layer = layer;
+  Op select("select blocks", Cause::selection, layer);
   select.cost.work = Work::select;
   select.cost.dram = select.cost.context = work.digest_bytes();
   select.cost.threads = threads;
@@ -137,7 +135,8 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
   select.access = {query, index.values.reads(layer, layer + 1), list_write};
   select.after = work.pages->filled;
   wait_for(select.after, query_on_host);
-  const auto select_body = [this, shared_work, shared_room, list_at, pool = &pool](BodyContext& ctx, bool draw) {
+  select.has_cost_only_part = true;
+  select.body = [this, shared_work, shared_room, list_at, pool = &pool](BodyContext& ctx) {
     const Pulled& w = *shared_work;
     const ModelShape& s = forward_.shape();
     const std::size_t at = (std::size_t{w.task.row} * s.q_heads + w.task.kv_head * s.group()) * s.head_dim;
@@ -147,15 +146,10 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
       out[list_at(h)] = w.task.blocks[h];
       lists[h] = out + list_at(h) + 1;
     }
-    choose_blocks(ctx, *pool, w, draw ? nullptr : ctx.read<float>(shared_room->query) + at, draw, lists);
+    choose_blocks(ctx, *pool, w, ctx.read<float>(shared_room->query) + at, lists);
   };
-  select.body = [select_body](BodyContext& ctx) { select_body(ctx, false); };
-  select.stand_in = [select_body](BodyContext& ctx) { select_body(ctx, true); };
 
-  Op attend;
-  attend.name = "host attention";
-  attend.cause = Cause::host_attention;
-  attend.layer = layer;
+  Op attend("host attention", Cause::host_attention, layer);
   attend.cost.work = Work::attention;
   attend.cost.upper_bound = true;
   const std::uint64_t small = std::uint64_t{2} * group * shape.head_dim * sizeof(float),
@@ -177,8 +171,9 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
                                    host_tokens_.writes(counted, counted + 1)};
   attend.access = own;
   for (const Access& a : work.pages->access) attend.access.push_back(of_head(a, head));
-  const auto body = [this, shared_work, shared_room, own, small, per_token, flops, task, counted, list_at, threads,
-                     pool = &pool](BodyContext& ctx, bool attends) {
+  attend.has_cost_only_part = true;
+  attend.body = [this, shared_work, shared_room, own, small, per_token, flops, task, counted, list_at, threads,
+                 pool = &pool](BodyContext& ctx) {
     const Pulled& w = *shared_work;
     const ModelShape& s = forward_.shape();
     const auto* chosen = w.pages->index.selection.read<std::uint32_t>(ctx);
@@ -186,8 +181,8 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
     for (std::uint32_t h = 0; h < lists.size(); ++h) lists[h] = {chosen + list_at(h) + 1, chosen[list_at(h)]};
     std::vector<Access> access;
     Sizes sizes;
-    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, attends, own, access, sizes);
-    if (attends) {
+    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, own, access, sizes);
+    if (ctx.computes()) {
       attend_in_parts(*pool, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
                       ctx.read<float>(shared_room->query), ctx.write<float>(shared_room->host_part),
                       ctx.write<float>(shared_room->host_lse));
@@ -204,8 +199,6 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
     cost.pieces = sizes.runs;
     ctx.settle(cost, std::move(access));
   };
-  attend.body = [body](BodyContext& ctx) { body(ctx, true); };
-  attend.stand_in = [body](BodyContext& ctx) { body(ctx, false); };
   std::vector<Op> ops;
   ops.push_back(std::move(select));
   ops.push_back(std::move(attend));
@@ -219,11 +212,8 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
   const Room& room = *shared_room;
   const ModelShape& shape = forward_.shape();
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
-  Op op;
-  op.name = "attend over the link";
+  Op op("attend over the link", Cause::recall, layer);
   op.kind = Kind::copy;  // bound by the link, which it reads from beginning to end
-  op.cause = Cause::recall;
-  op.layer = layer;
   op.cost.work = Work::attention;
   op.cost.gathered = op.cost.upper_bound = true;
   // Scores, top-k, pages, attention; the merge of its parts where there are several.
@@ -248,11 +238,12 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
   op.access = own;
   for (const Access& a : work.pages->access) op.access.push_back(of_head(a, head));
   op.after = work.pages->filled;
-  const auto body = [this, shared_work, shared_room, own, per_token, flops, cost = op.cost, scoring, crossing](
-                        BodyContext& ctx, bool attends) {
+  op.has_cost_only_part = true;
+  op.body = [this, shared_work, shared_room, own, per_token, flops, cost = op.cost, scoring,
+             crossing](BodyContext& ctx) {
     const Pulled& w = *shared_work;
     const ModelShape& s = forward_.shape();
-    const float* query = attends ? ctx.read<float>(forward_.q()) : nullptr;
+    const float* query = ctx.read<float>(forward_.q());
     const std::size_t at = (std::size_t{w.task.row} * s.q_heads + w.task.kv_head * s.group()) * s.head_dim;
     std::vector<std::uint32_t> numbers(std::accumulate(w.task.blocks.begin(), w.task.blocks.end(), std::size_t{0}));
     std::vector<std::uint32_t*> to;
@@ -262,11 +253,11 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
       lists.emplace_back(numbers.data() + first, keep);
       first += keep;
     }
-    choose_blocks(ctx, pool_, w, attends ? query + at : nullptr, !attends, to);
+    choose_blocks(ctx, pool_, w, query + at, to);
     std::vector<Access> access;
     Sizes sizes;
-    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, attends, own, access, sizes);
-    if (attends) {
+    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, own, access, sizes);
+    if (ctx.computes()) {
       attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
                       query, ctx.write<float>(shared_room->landed_part), ctx.write<float>(shared_room->landed_lse));
     }
@@ -279,8 +270,6 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
     settled.flops = scoring + sizes.tokens * flops;
     ctx.settle(settled, std::move(access));
   };
-  op.body = [body](BodyContext& ctx) { body(ctx, true); };
-  op.stand_in = [body](BodyContext& ctx) { body(ctx, false); };
   Cost without = op.cost, token;
   without.h2d = without.context = crossing;
   without.flops = scoring;

@@ -60,41 +60,25 @@ Event WorkQueue::estimate(const LayerContext& context, const HeadEstimate& heads
   views.reserve(rows);
   for (const SequenceState* sequence : context.batch)
     views.push_back({.row = sequence->row, .layer = context.layer, .tokens = sequence->tokens});
-  Op op;
-  op.name = "estimate heads";
-  op.cause = Cause::selection;
-  op.layer = context.layer;
+  Op op("estimate heads", Cause::selection, context.layer);
   op.cost = heads.cost;
   op.cost.hbm += rows * (4 * width + 3 * shape.q_heads + floats) * sizeof(float);
   op.access = {forward_.q().reads(0, rows), estimates_.writes(0, rows)};
   for (const PartialBuffers* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});
   op.launch = [&](LaunchContext& ctx) { launch_estimate(ctx, views, heads, room); };
+  op.has_cost_only_part = true;
   op.body = [this, views, floats, room, estimate = heads.estimate](BodyContext& ctx) {
-    for (const HeadView& view : views)
-      estimate(seen(ctx, view, room), ctx.write<float>(estimates_) + view.row * floats);
-  };
-  op.stand_in = [this, views, floats, estimate = heads.estimate](BodyContext& ctx) {
-    for (const HeadView& view : views) estimate(view, ctx.write<float>(estimates_) + view.row * floats);
+    for (const HeadView& view : views) {
+      estimate(ctx.computes() ? seen(ctx, view, room) : view, ctx.write<float>(estimates_) + view.row * floats);
+    }
   };
   const Event estimated = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 
-  const std::size_t bytes = rows * floats * sizeof(float);
-  Op copy;
-  copy.name = "head estimates to host";
-  copy.kind = Kind::copy;
-  copy.cause = Cause::transfer;
-  copy.layer = context.layer;
-  copy.cost.d2h = bytes;
-  copy.access = {estimates_.reads(0, rows), host_estimates_.writes(0, rows)};
+  Op copy("head estimates to host", Cause::transfer, context.layer);
   copy.after = {estimated};
-  copy.body = [this, bytes](BodyContext& ctx) {
-    std::memcpy(ctx.write<float>(host_estimates_), ctx.read<float>(estimates_), bytes);
-  };
-  copy.stand_in = copy.body;
-  copy.launch = [&](LaunchContext& ctx) {
-    cuda_copy(ctx.write<float>(host_estimates_), ctx.read<float>(estimates_), bytes, ctx.stream());
-  };
+  copy.has_cost_only_part = true;
+  copy_rows(copy, rows, {{host_estimates_, estimates_, rows * floats * sizeof(float)}});
   return device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
 }
 
@@ -108,11 +92,8 @@ std::vector<PullTask> WorkQueue::choose(const LayerContext& context, const Pulle
   std::vector<PullTask> chosen =
       tasks.choose(estimates.first(std::size_t{rows} * context.shape.q_heads * tasks.heads.width));
   if (tasks.choose_ns == 0) return chosen;
-  Op op;
-  op.name = "choose tasks";
+  Op op("choose tasks", Cause::scheduler, context.layer);
   op.kind = Kind::control;
-  op.cause = Cause::scheduler;
-  op.layer = context.layer;
   op.cost.work = Work::fixed;
   op.cost.fixed_ns = tasks.choose_ns;
   device_.submit(device_.lane(LaneKind::control), std::move(op));
@@ -169,15 +150,30 @@ std::vector<WorkQueue::Pulled> WorkQueue::gather(const LayerContext& context, st
   return out;
 }
 
+/// Host results of these KV heads, rows one after another: first all outputs, then all sums, so that what is adjacent
+/// crosses as one.
+void WorkQueue::copy_results(Copier& copier, std::span<const std::uint32_t> heads, const Room& room) const {
+  if (heads.empty()) return;
+  const std::size_t bytes = forward_.shape().group() * sizeof(float);
+  copier.between(room.landed_part, room.host_part).add_rows(heads, bytes * forward_.shape().head_dim);
+  copier.short_runs(room.landed_lse, room.host_lse).add_rows(heads, bytes);
+}
+
+Cost WorkQueue::landing_cost(std::span<const std::uint32_t> heads, const Room& room) const {
+  Cost cost;
+  cost.pieces = 0;
+  Copier counter(cost);
+  copy_results(counter, heads, room);
+  cost.pieces = std::max(cost.pieces, 1u);
+  return cost;
+}
+
 /// Brings what the host computed to where the device's results are.
 Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
                       std::vector<Event> host_done) {
   const ModelShape shape = context.shape;
-  Op op;
-  op.name = "host partials to device";
+  Op op("host partials to device", Cause::transfer, context.layer);
   op.kind = Kind::copy;
-  op.cause = Cause::transfer;
-  op.layer = context.layer;
   op.cost.upper_bound = true;
   op.cost.pieces = 0;
   op.after = std::move(host_done);
@@ -207,32 +203,33 @@ Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& wo
     return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head;
   });
   op.access.insert(op.access.end(), flags.begin(), flags.end());
-  const auto body = [this, shape, room, parts, flags, moved, bytes, sum_bytes](BodyContext& ctx, bool copies) {
+  op.has_cost_only_part = true;
+  op.body = [this, room, parts, flags, moved](BodyContext& ctx) {
     const auto* by_host = ctx.read<std::uint8_t>(by_host_);
+    const std::uint32_t kv_heads = forward_.shape().kv_heads;
     std::vector<Access> access = flags;
-    Cost cost;
-    LinkPieces outputs, sums;
+    std::vector<std::uint32_t> heads;
     for (const HostResult& p : parts) {
-      if (by_host[p.row * shape.kv_heads + p.kv_head] == 0) continue;
-      const std::size_t head = std::size_t{p.row} * shape.q_heads + p.kv_head * shape.group();
+      if (by_host[p.row * kv_heads + p.kv_head] == 0) continue;
+      heads.push_back(p.row * kv_heads + p.kv_head);
       const std::vector<Access> own = moved(p);
       access.insert(access.end(), own.begin(), own.end());
-      cost.h2d += bytes;
-      cost.short_bytes += sum_bytes;
-      outputs.add(head * shape.head_dim * sizeof(float), std::size_t{shape.group()} * shape.head_dim * sizeof(float));
-      sums.add(head * sizeof(float), sum_bytes);
-      if (!copies) continue;
-      std::copy_n(ctx.read<float>(room.host_part) + head * shape.head_dim, std::size_t{shape.group()} * shape.head_dim,
-                  ctx.write<float>(room.landed_part) + head * shape.head_dim);
-      std::copy_n(ctx.read<float>(room.host_lse) + head, shape.group(), ctx.write<float>(room.landed_lse) + head);
     }
-    cost.short_pieces = sums.count();
-    cost.pieces = std::max(outputs.count() + cost.short_pieces, 1u);
-    ctx.settle(cost, std::move(access));
+    if (Copier copier(ctx); ctx.computes()) copy_results(copier, heads, room);
+    ctx.settle(landing_cost(heads, room), std::move(access));
   };
-  op.body = [body](BodyContext& ctx) { body(ctx, true); };
-  op.stand_in = [body](BodyContext& ctx) { body(ctx, false); };
-  op.launch = [&](LaunchContext& ctx) { launch_landing(ctx, parts, room); };
+  op.launch = [&](LaunchContext& ctx) {  // those of tasks that the GPU did not take, and takes no more of
+    std::vector<std::uint32_t> heads;
+    for (const HostResult& p : parts) {
+      const std::uint32_t at = p.row * shape.kv_heads + p.kv_head;
+      if (!launched_[at]) heads.push_back(at);
+    }
+    CopyList list;
+    Copier copier(ctx, list);
+    copy_results(copier, heads, room);
+    list.copy(CopyWay::over_link, ctx.stream());
+    ctx.settle(landing_cost(heads, room));
+  };
   return device_.submit(device_.lane(LaneKind::h2d), std::move(op));
 }
 
@@ -241,9 +238,7 @@ void WorkQueue::merge(const LayerContext& context, const std::vector<Pulled>& wo
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
   const std::size_t group_width = std::size_t{shape.group()} * shape.head_dim;
   std::vector<bool> has_task(std::size_t{rows} * shape.kv_heads);
-  Op op;
-  op.name = "merge";
-  op.layer = context.layer;
+  Op op("merge", Cause::none, context.layer);
   op.access = {forward_.attention().writes(0, rows)};
   for (const PartialBuffers* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});

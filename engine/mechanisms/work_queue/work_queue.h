@@ -16,6 +16,7 @@
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
 #include "engine/kv/link_pieces.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/finisher.h"
 #include "engine/runtime/host_parts.h"
 #include "engine/runtime/mechanism.h"
@@ -141,17 +142,19 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
   std::vector<Op> host_ops(const std::shared_ptr<const Pulled>& work, const std::shared_ptr<const Room>& room,
                            Event query_on_host, std::uint32_t threads, ThreadPool& pool);
   Op device_op(const std::shared_ptr<const Pulled>& work, const std::shared_ptr<const Room>& room);
-  void choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query, bool draw,
+  void choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& work, const float* query,
                      std::span<std::uint32_t* const> lists) const;
   static Sizes sizes_of(const Pulled& work, std::span<const Blocks> lists);
   HeadSpans spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists, std::vector<Access>& access,
                      Sizes& sizes) const;
-  std::vector<HeadSpans> resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists, bool attends,
+  std::vector<HeadSpans> resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
                                  const std::vector<Access>& own, std::vector<Access>& access, Sizes& sizes) const;
   /// A task of the host, whose result goes to the device.
   struct HostResult {
     std::uint32_t row = 0, kv_head = 0;
   };
+  void copy_results(Copier& copier, std::span<const std::uint32_t> heads, const Room& room) const;
+  Cost landing_cost(std::span<const std::uint32_t> heads, const Room& room) const;
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
              std::vector<Event> host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
@@ -160,7 +163,6 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
                        const Room& room) const;
   /// What it costs without the tokens that it chooses, and what each of them costs.
   void launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without, const Cost& token);
-  void launch_landing(LaunchContext& ctx, std::span<const HostResult> results, const Room& room) const;
   void launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const;
 
   PulledTasks tasks_;  // of the layer that is being planned
