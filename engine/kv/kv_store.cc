@@ -270,6 +270,14 @@ Access KvStore::slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t s
   return access;
 }
 
+std::vector<std::uint32_t> KvStore::declare_reads(Op& op, SequenceId id, std::uint32_t layer, Range blocks,
+                                                  Tier tier) const {
+  std::vector<std::uint32_t> slots;
+  append_slots(id, layer, blocks, tier, slots);
+  append_access(id, layer, blocks, tier, Range{0, shape_.kv_heads}, false, op.access);
+  return slots;
+}
+
 void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
                             std::vector<Access>& out) const {
   if (launches_) return out.push_back(slot_access(tier, 0, 1, heads, write));

@@ -107,6 +107,9 @@ class KvStore {
   /// device launches kernels, which are held to the buffers that they name and no more, one slot stands for all.
   void append_access(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
                      std::vector<Access>& out) const;
+  /// Declares that `op` reads these blocks, which are all in that tier, of all KV heads. Returns their slots.
+  std::vector<std::uint32_t> declare_reads(Op& op, SequenceId sequence, std::uint32_t layer, Range blocks,
+                                           Tier tier) const;
   Access slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const;
 
   /// Bytes of the slots a sequence refers to (shared ones count whole).

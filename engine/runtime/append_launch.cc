@@ -4,6 +4,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/merge.h"
 #include "engine/runtime/append_attention.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 
@@ -22,8 +23,7 @@ void AppendAttention::launch_device(LaunchContext& ctx, std::uint32_t first, std
   TANDEM_CHECK(missing * kPageTokens <= first, "{} pages are missing before token {}", missing, first);
   PrefillChunk chunk;
   chunk.q = ctx.read<float>(forward_.q());
-  chunk.kv = {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, forward_.shape().kv_heads,
-              forward_.shape().head_dim};
+  chunk.kv = device_pages(ctx, kv_);
   chunk.slots = ctx.upload(slots);
   chunk.first_position = first - missing * kPageTokens;
   chunk.n = rows;

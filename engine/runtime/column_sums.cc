@@ -29,9 +29,7 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
   op.cost.kernels = rounds * (3 + shape_.group());
   op.cost.heavy = op.cost.kernels - rounds;  // all but the lists of pages go over the scores
   op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
-  kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence, layer, {0, blocks}, Tier::device, slots);
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence, layer, {0, blocks}, Tier::device);
   op.launch = [&](LaunchContext& ctx) { launch_column_sums(ctx, layer, first, rows, sums, slots); };
   op.body = [this, layer, first, rows, sums, slots](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.device_buffer());
@@ -71,8 +69,7 @@ void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::u
     const std::uint32_t count = std::min(together, rows - begin), seen = first + begin + count;  // by the last of them
     std::vector<WholePages> lists(count);
     for (std::uint32_t row = 0; row < count; ++row) lists[row] = {first + begin + row + 1, nullptr, placed};
-    paged_token_scores_cuda(query + std::size_t{begin} * heads * shape_.head_dim, count, group,
-                            {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape_.kv_heads, shape_.head_dim},
+    paged_token_scores_cuda(query + std::size_t{begin} * heads * shape_.head_dim, count, group, device_pages(ctx, kv_),
                             list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
     std::vector<ScoreRow> logs;
     logs.reserve(std::size_t{heads} * count);

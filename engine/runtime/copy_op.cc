@@ -49,12 +49,12 @@ Copier::Between Copier::short_runs(const TierBuffer& to, const TierBuffer& from)
   return pieces;
 }
 
-Copier::Between Copier::from_value(const TierBuffer& to, const std::uint32_t& value) {
+Copier::Between Copier::from_values(const TierBuffer& to, std::span<const std::byte> values) {
   Between pieces = begin(to, to.tier() == Tier::host);
   if (list_ != nullptr) {
-    pieces.list_ = list_->between(pieces.to_, launch_->upload(std::span<const std::uint32_t>(&value, 1)));
+    pieces.list_ = list_->between(pieces.to_, launch_->upload(values));
   } else {
-    pieces.from_ = reinterpret_cast<const char*>(&value);
+    pieces.from_ = reinterpret_cast<const char*>(values.data());
   }
   return pieces;
 }

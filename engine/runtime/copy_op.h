@@ -47,8 +47,8 @@ class Copier {
   Between between(const TierBuffer& to, const TierBuffer& from);
   /// Runs that the cost model counts as short (Cost::short_bytes).
   Between short_runs(const TierBuffer& to, const TierBuffer& from);
-  /// Pieces that begin at a value of the host in place of a buffer.
-  Between from_value(const TierBuffer& to, const std::uint32_t& value);
+  /// Pieces of values that the operation holds, in place of a buffer.
+  Between from_values(const TierBuffer& to, std::span<const std::byte> values);
 
   /// False in a cost-only body (Op::has_cost_only_part).
   bool computes() const { return ctx_ == nullptr || ctx_->computes(); }

@@ -228,9 +228,7 @@ Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::
   op.cost.work = Work::prefill_attention;
   add_prefill_attention(op.cost, first, rows, shape_.q_heads, shape_.head_dim, blocks * kv_.shape().slot_bytes());
   op.access = {q_.reads(0, rows), attention_.writes(0, rows)};
-  kv_.append_access(sequence, layer, {0, blocks}, Tier::device, Range{0, shape_.kv_heads}, false, op.access);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence, layer, {0, blocks}, Tier::device, slots);
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence, layer, {0, blocks}, Tier::device);
   op.launch = [&](LaunchContext& ctx) { launch_prefill_attention(ctx, first, rows, slots); };
   op.body = [this, first, rows, slots](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.device_buffer());

@@ -11,6 +11,7 @@
 #include "engine/kernels/norm.h"
 #include "engine/kernels/qkv.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 namespace {
@@ -137,7 +138,7 @@ void Forward::launch_prefill_attention(LaunchContext& ctx, std::uint32_t first, 
                                        const std::vector<std::uint32_t>& slots) const {
   PrefillChunk chunk;
   chunk.q = ctx.read<float>(q_);
-  chunk.kv = {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape_.kv_heads, shape_.head_dim};
+  chunk.kv = device_pages(ctx, kv_);
   chunk.slots = ctx.upload(slots);
   chunk.first_position = first;
   chunk.n = rows;

@@ -17,11 +17,6 @@ void replace(LaunchContext& ctx, const std::vector<T>& values, CudaMemory& memor
 
 }  // namespace
 
-void add_rows(CopyList::Between list, std::span<const std::uint32_t> rows, std::size_t width) {
-  const std::size_t bytes = width * sizeof(float);
-  for (const std::uint32_t row : rows) list.add(row * bytes, row * bytes, bytes);
-}
-
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
                            std::uint32_t most) {
   const ListRoom room = room_for_lists(ctx, lists.size(), most, per_kv_head);

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
+#include "engine/kv/kv_store.h"
 
 namespace tandem {
 
@@ -19,8 +19,11 @@ struct PartialOut {
   float* lse = nullptr;
 };
 
-/// Rows [width] of f32 from one batch's buffer to another's.
-void add_rows(CopyList::Between list, std::span<const std::uint32_t> rows /*ascending*/, std::size_t width);
+/// The store's pages on the device.
+inline KvPages device_pages(const BodyContext& ctx, const KvStore& kv) {
+  const KvShape& shape = kv.shape();
+  return {ctx.read<char>(kv.device_buffer()), shape.type, shape.kv_heads, shape.head_dim};
+}
 
 /// How many rows get scores of tokens at a time, each so many floats, where `room` is what all of these may take.
 inline std::uint32_t rows_together(std::size_t room, std::size_t floats, std::size_t rows) {

@@ -220,12 +220,10 @@ void Engine::save(const Prefix& prefix, const fs::path& file, std::string_view i
   try {
     std::vector<char> layer_pages(blocks.end * slot_bytes);
     for (std::uint32_t layer = 0; layer < s.layers && !layer_pages.empty(); ++layer) {
-      std::vector<std::uint32_t> slots;
-      kv_->append_slots(prefix.sequence, layer, blocks, Tier::device, slots);
       Op op = copy_op("save prefix");
+      const std::vector<std::uint32_t> slots = kv_->declare_reads(op, prefix.sequence, layer, blocks, Tier::device);
       op.cost.d2h = layer_pages.size();
       op.cost.pieces = static_cast<std::uint32_t>(slots.size());
-      kv_->append_access(prefix.sequence, layer, blocks, Tier::device, Range{0, s.kv_heads}, false, op.access);
       op.body = [&](BodyContext& ctx) {
         const char* pages = ctx.read<char>(kv_->device_buffer());
         for (std::size_t i = 0; i < slots.size(); ++i)

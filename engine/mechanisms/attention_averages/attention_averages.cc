@@ -91,12 +91,10 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
                 std::uint64_t{average.q_heads} * (observed * shape.head_dim + tokens) * sizeof(float);
   op.cost.flops = std::uint64_t{2} * observed * tokens * average.q_heads * shape.head_dim;
   op.access = {queries.values.reads(layer, layer + 1)};
-  kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, blocks, Tier::device);
   average.append_window_access(layer, window, true, op.access);
   if (leaving > 0) op.access.push_back(before.writes());
   if (leaving > 0) wait_for(op.after, before_free);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, blocks, Tier::device, slots);
   op.body = [this, &average, queries, window, begin, tokens, leaving, layer, before, observed,
              slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
@@ -163,8 +161,7 @@ void AttentionAverages::launch_observation(LaunchContext& ctx, const AttentionAv
     const std::uint32_t rows = queries_together(o.begin + seen - 1, o.observed - first, queries.kept, together);
     std::vector<WholePages> lists(rows);
     for (std::uint32_t row = 0; row < rows; ++row) lists[row] = {seen + row, nullptr, placed};
-    paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group,
-                            {ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim},
+    paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group, device_pages(ctx, kv_),
                             list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
     // Tokens before the window by the softmax over all, those in it by the softmax over the window.
     std::vector<ScoreRow> sums;

@@ -71,7 +71,7 @@ void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vect
     AheadBatch batch;
     batch.rows = static_cast<std::uint32_t>(rows.size());
     batch.group = shape.group();
-    batch.kv = {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
+    batch.kv = device_pages(ctx, kv_);
     std::vector<QueryWindow> windows;
     std::vector<TokenChoiceRow> choices;
     std::vector<TokenPack> packs;

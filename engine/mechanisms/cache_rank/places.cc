@@ -95,10 +95,7 @@ CacheRanks::Sent CacheRanks::select_here(Range layers, const std::shared_ptr<std
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
       w.add_choice(op.cost, op.cost.hbm);
       std::vector<std::uint32_t>& slots = w.at.emplace_back();
-      if (w.keep == 0) continue;
-      const Range pages{0, w.end / kPageTokens};
-      kv_.append_access(rank.sequence, layer, pages, Tier::device, Range{0, rank.shape.kv_heads}, false, op.access);
-      kv_.append_slots(rank.sequence, layer, pages, Tier::device, slots);
+      if (w.keep > 0) slots = kv_.declare_reads(op, rank.sequence, layer, {0, w.end / kPageTokens}, Tier::device);
     }
   }
   op.body = [this, layers, work](BodyContext& ctx) {
@@ -148,10 +145,7 @@ CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<
       w.add_choice(choice.cost, choice.cost.dram);
       rank_scores(choice.cost, rank.shape.kv_heads, w.end, w.keep);
       std::vector<std::uint32_t>& slots = w.at.emplace_back();
-      if (w.keep == 0) continue;
-      const Range pages{0, w.end / kPageTokens};
-      kv_.append_access(rank.sequence, layer, pages, Tier::host, heads, false, choice.access);
-      kv_.append_slots(rank.sequence, layer, pages, Tier::host, slots);
+      if (w.keep > 0) slots = kv_.declare_reads(choice, rank.sequence, layer, {0, w.end / kPageTokens}, Tier::host);
     }
   }
   set_copies(out, [this, layers, work, copies = std::move(copies)](Copier& copier) {
@@ -225,10 +219,8 @@ CacheRanks::Sent CacheRanks::select_on_peer(Range layers, const std::shared_ptr<
     }
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
       w.add_choice(choice.cost, choice.cost.hbm);
-      std::vector<std::uint32_t>& slots = w.leaving.emplace_back();
       kv_.append_filled(rank.sequence, layer, w.sent, Tier::device, out.after);
-      kv_.append_access(rank.sequence, layer, w.sent, Tier::device, Range{0, shape.kv_heads}, false, out.access);
-      kv_.append_slots(rank.sequence, layer, w.sent, Tier::device, slots);
+      w.leaving.push_back(kv_.declare_reads(out, rank.sequence, layer, w.sent, Tier::device));
     }
   }
   out.cost.hbm = out.cost.peer;

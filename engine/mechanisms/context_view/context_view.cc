@@ -65,10 +65,8 @@ void ContextViews::show(SequenceState& sequence, const ContextRequest& request) 
     op.cost = request.cost;
     op.cost.hbm += std::uint64_t{2} * tokens * kv.kv_heads * kv.vector_bytes();
     op.access = {queries.values.reads(layer, layer + 1)};
-    kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, kv.kv_heads}, false, op.access);
     kv_.append_filled(sequence.id, layer, pages, Tier::device, op.after);
-    ContextLayer context{layer, tokens, {}};
-    kv_.append_slots(sequence.id, layer, pages, Tier::device, context.slots);
+    ContextLayer context{layer, tokens, kv_.declare_reads(op, sequence.id, layer, pages, Tier::device)};
     const std::size_t query = (std::size_t{layer} * queries.kept + (tokens - 1) % queries.kept) * width;
     if (!device_.launches()) {
       op.body = [this, context = std::move(context), queries, query, request](BodyContext& ctx) {

@@ -11,47 +11,6 @@
 
 namespace tandem {
 
-void PartialKeyIndexes::launch_skewing(LaunchContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
-                                       const PromptQueries& queries, SkewedPrompt prompt,
-                                       const std::vector<std::uint32_t>& slots) const {
-  const ModelShape& shape = attention_.shape();
-  const std::uint32_t dim = shape.head_dim;
-  const std::size_t square = std::size_t{dim} * dim;
-  const auto* const kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * shape.q_heads * dim;
-  auto* const of_keys = ctx.scratch<double>(shape.kv_heads * square);
-  auto* const of_queries = ctx.scratch<double>(shape.kv_heads * square);
-  const auto* const pages = ctx.upload(slots);
-  std::vector<SkewGrams> grams(shape.kv_heads);
-  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-    SkewGrams& own = grams[g];
-    own.slots = pages;
-    own.tokens = prompt.tokens;
-    own.kv_head = g;
-    own.queries = kept + std::size_t{g} * shape.group() * dim;
-    own.stride = std::size_t{shape.q_heads} * dim;
-    own.observed = prompt.observed;
-    own.key_gram = of_keys + g * square;
-    own.query_gram = of_queries + g * square;
-  }
-  skew_grams_cuda(ctx.upload(grams), shape.kv_heads, shape.group(),
-                  {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, dim}, ctx.stream());
-  skew_directions_cuda(of_keys, of_queries, shape.kv_heads, dim, index.columns,
-                       ctx.write<float>(index.skew) + index.skew_offset(layer, 0), ctx.stream());
-}
-
-void PartialKeyIndexes::launch_skewed_keys(LaunchContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
-                                           Range added, const std::vector<std::uint32_t>& slots) const {
-  const KvShape& shape = kv_.shape();
-  const auto* const pages = ctx.upload(slots);
-  std::vector<SkewedKeys> keys(shape.kv_heads);
-  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-    keys[g] = {ctx.read<float>(index.skew) + index.skew_offset(layer, g), pages, added.end - added.begin, g,
-               ctx.write<char>(index.keys) + index.keys_offset(layer, g) + added.begin * index.row_bytes()};
-  }
-  skew_keys_cuda(ctx.pass(keys), shape.kv_heads, added.end - added.begin, index.columns,
-                 {ctx.read<char>(kv_.device_buffer()), shape.type, shape.kv_heads, shape.head_dim}, ctx.stream());
-}
-
 void PartialKeyIndexes::launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                                            const float* queries /*[rows][Hq][D]*/,
                                            std::span<const SpeculatingRow> rows) const {

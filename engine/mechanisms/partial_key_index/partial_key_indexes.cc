@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "engine/common/error.h"
-#include "engine/device/launch_context.h"
 #include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "engine/mechanisms/partial_key_index/work.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {
@@ -68,27 +68,18 @@ void PartialKeyIndexes::renew(SequenceState& sequence, KeyIndexRef ref, std::uin
 void PartialKeyIndexes::keep_columns(const PartialKeyIndex& index, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
   Op op("skew keys", Cause::selection, layer);
-  op.cost.hbm = std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
   op.access = {index.skew.writes(layer, layer + 1)};
-  op.body = [index, shape, layer](BodyContext& ctx) {
-    float* skew = ctx.write<float>(index.skew);
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      float* const own = skew + index.skew_offset(layer, head);
-      std::fill_n(own, std::size_t{index.columns} * shape.head_dim, 0.0f);
-      for (std::uint32_t i = 0; i < std::min(index.columns, shape.head_dim); ++i)
-        own[std::size_t{i} * shape.head_dim + i] = 1;
-    }
-  };
-  op.launch = [&](LaunchContext& ctx) {
-    const std::size_t floats = std::size_t{index.columns} * shape.head_dim;
-    std::vector<float> skew(shape.kv_heads * floats);
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      for (std::uint32_t i = 0; i < std::min(index.columns, shape.head_dim); ++i)
-        skew[head * floats + std::size_t{i} * shape.head_dim + i] = 1;
-    }
-    cuda_copy(ctx.write<float>(index.skew) + index.skew_offset(layer, 0), ctx.upload(skew), skew.size() * sizeof(float),
-              ctx.stream());
-  };
+  std::vector<float> skew(shape.kv_heads * std::size_t{index.columns} * shape.head_dim);  // of unit vectors
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::uint32_t i = 0; i < std::min(index.columns, shape.head_dim); ++i)
+      skew[(std::size_t{head} * index.columns + i) * shape.head_dim + i] = 1;
+  }
+  set_copies(op, [index, layer, skew = std::move(skew)](Copier& copier) {
+    copier.from_values(index.skew, std::as_bytes(std::span(skew)))
+        .add(index.skew_offset(layer, 0) * sizeof(float), 0, skew.size() * sizeof(float));
+  });
+  op.kind = Kind::compute;
+  op.cost.hbm = std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -108,31 +99,45 @@ void PartialKeyIndexes::skew_layer(const SequenceState& sequence, const PartialK
       (std::uint64_t{2} * tokens * shape.kv_heads + std::uint64_t{2} * observed * model.q_heads) * dim * dim +
       kJacobiSweeps * shape.kv_heads * 6 * dim * dim * dim;
   op.access = {queries.values.reads(layer, layer + 1), index.skew.writes(layer, layer + 1)};
-  kv_.append_access(sequence.id, layer, {0, blocks_for(tokens)}, Tier::device, Range{0, shape.kv_heads}, false,
-                    op.access);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, {0, blocks_for(tokens)}, Tier::device, slots);
-  op.launch = [&](LaunchContext& ctx) { launch_skewing(ctx, index, layer, queries, {observed, tokens}, slots); };
-  op.body = [this, index, model, layer, queries, tokens, observed, dim, slots](BodyContext& ctx) {
-    const KvShape& kv_shape = kv_.shape();
-    const KvPages kv{ctx.read<char>(kv_.device_buffer()), kv_shape.type, model.kv_heads, dim};
-    const float* kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * model.q_heads * dim;
+  const std::vector<std::uint32_t> slots =
+      kv_.declare_reads(op, sequence.id, layer, {0, blocks_for(tokens)}, Tier::device);
+  const std::size_t square = std::size_t{dim} * dim;
+  const auto grams_of = [layer, model, queries, tokens, observed, square](
+                            const BodyContext& ctx, const std::uint32_t* pages, double* of_keys, double* of_queries) {
+    // Of a prompt that is shorter than what is kept, the first ones.
+    const std::size_t width = std::size_t{model.q_heads} * model.head_dim;
+    const float* kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * width;
+    std::vector<SkewGrams> grams(model.kv_heads);
+    for (std::uint32_t g = 0; g < model.kv_heads; ++g) {
+      SkewGrams& own = grams[g];
+      own.slots = pages;
+      own.tokens = tokens;
+      own.kv_head = g;
+      own.queries = kept + std::size_t{g} * model.group() * model.head_dim;
+      own.stride = width;
+      own.observed = observed;
+      own.key_gram = of_keys + g * square;
+      own.query_gram = of_queries + g * square;
+    }
+    return grams;
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    auto* const of_keys = ctx.scratch<double>(shape.kv_heads * square);
+    auto* const of_queries = ctx.scratch<double>(shape.kv_heads * square);
+    const std::vector<SkewGrams> grams = grams_of(ctx, ctx.upload(slots), of_keys, of_queries);
+    skew_grams_cuda(ctx.upload(grams), shape.kv_heads, model.group(), device_pages(ctx, kv_), ctx.stream());
+    skew_directions_cuda(of_keys, of_queries, shape.kv_heads, dim, index.columns,
+                         ctx.write<float>(index.skew) + index.skew_offset(layer, 0), ctx.stream());
+  };
+  op.body = [this, index, model, layer, dim, square, grams_of, slots](BodyContext& ctx) {
+    std::vector<double> of_keys(model.kv_heads * square), of_queries(of_keys.size());
+    const std::vector<SkewGrams> grams = grams_of(ctx, slots.data(), of_keys.data(), of_queries.data());
+    const KvPages kv = device_pages(ctx, kv_);
     float* skew = ctx.write<float>(index.skew);
     pool_.parallel_for(model.kv_heads, [&](std::size_t head) {
       const auto g = static_cast<std::uint32_t>(head);
-      std::vector<double> of_keys(std::size_t{dim} * dim), of_queries(of_keys.size());
-      SkewGrams grams;
-      grams.slots = slots.data();
-      grams.tokens = tokens;
-      grams.kv_head = g;
-      // Of a prompt that is shorter than what is kept, the first ones.
-      grams.queries = kept + std::size_t{g} * model.group() * dim;
-      grams.stride = std::size_t{model.q_heads} * dim;
-      grams.observed = observed;
-      grams.key_gram = of_keys.data();
-      grams.query_gram = of_queries.data();
-      skew_grams(grams, model.group(), kv);
-      skew_directions(of_keys.data(), of_queries.data(), dim, index.columns, skew + index.skew_offset(layer, g));
+      skew_grams(grams[g], model.group(), kv);
+      skew_directions(grams[g].key_gram, grams[g].query_gram, dim, index.columns, skew + index.skew_offset(layer, g));
     });
   };
   ask(LaneKind::device_compute, std::move(op));
@@ -167,23 +172,22 @@ void PartialKeyIndexes::index_keys_of(const SequenceState& sequence, const Parti
   op.cost.context = op.cost.hbm;
   op.cost.flops = std::uint64_t{2} * (added.end - added.begin) * shape.kv_heads * index.columns * shape.head_dim;
   op.access = {index.skew.reads(layer, layer + 1), index.keys.writes(layer, layer + 1)};
-  kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, pages, Tier::device, slots);
-  op.launch = [&](LaunchContext& ctx) { launch_skewed_keys(ctx, index, layer, added, slots); };
-  op.body = [this, index, layer, added, slots](BodyContext& ctx) {
-    const KvShape& s = kv_.shape();
-    const KvPages kv{ctx.read<char>(kv_.device_buffer()), s.type, s.kv_heads, s.head_dim};
-    pool_.parallel_for(s.kv_heads, [&](std::size_t head) {
-      const auto g = static_cast<std::uint32_t>(head);
-      SkewedKeys keys;
-      keys.skew = ctx.read<float>(index.skew) + index.skew_offset(layer, g);
-      keys.slots = slots.data();
-      keys.tokens = added.end - added.begin;
-      keys.kv_head = g;
-      keys.out = ctx.write<char>(index.keys) + index.keys_offset(layer, g) + added.begin * index.row_bytes();
-      skew_keys(keys, index.columns, kv);
-    });
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, pages, Tier::device);
+  const auto keys_of = [index, layer, added](const BodyContext& ctx, const std::uint32_t* of_tokens) {
+    std::vector<SkewedKeys> keys(index.shape.kv_heads);
+    for (std::uint32_t g = 0; g < keys.size(); ++g)
+      keys[g] = {ctx.read<float>(index.skew) + index.skew_offset(layer, g), of_tokens, added.end - added.begin, g,
+                 ctx.write<char>(index.keys) + index.keys_offset(layer, g) + added.begin * index.row_bytes()};
+    return keys;
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    skew_keys_cuda(ctx.pass(keys_of(ctx, ctx.upload(slots))), shape.kv_heads, added.end - added.begin, index.columns,
+                   device_pages(ctx, kv_), ctx.stream());
+  };
+  op.body = [this, columns = index.columns, keys_of, slots](BodyContext& ctx) {
+    const std::vector<SkewedKeys> keys = keys_of(ctx, slots.data());
+    const KvPages kv = device_pages(ctx, kv_);
+    pool_.parallel_for(keys.size(), [&](std::size_t head) { skew_keys(keys[head], columns, kv); });
   };
   ask(LaneKind::device_compute, std::move(op));
 }

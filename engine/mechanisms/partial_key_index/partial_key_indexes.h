@@ -64,14 +64,7 @@ class PartialKeyIndexes : public MechanismOf<PartialKeyIndex> {
                   const std::vector<std::uint32_t>& pages) const;
   struct SpeculatingRow;  // what one request of a speculation chooses from
   struct SpeculatedRow;   // and where its choice is fetched from
-  struct SkewedPrompt {   // what an index's directions are made from
-    std::uint32_t observed = 0, tokens = 0;
-  };
   // The twins on a GPU (launch.cc).
-  void launch_skewing(LaunchContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
-                      const PromptQueries& queries, SkewedPrompt prompt, const std::vector<std::uint32_t>& slots) const;
-  void launch_skewed_keys(LaunchContext& ctx, const PartialKeyIndex& index, std::uint32_t layer, Range added,
-                          const std::vector<std::uint32_t>& slots) const;
   void launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
                           std::span<const SpeculatingRow> rows) const;
   void launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,

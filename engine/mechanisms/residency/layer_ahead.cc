@@ -45,7 +45,7 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
     wait_for(op.after, set.changed[layer]);
     rows.push_back({set, index});
   }
-  op.launch = [&](LaunchContext& ctx) {
+  const auto lists_of = [layer, rows = std::move(rows)](const BodyContext& ctx) {
     std::vector<ResidentSplit> lists;
     for (const Row& row : rows) {
       const ResidentSet& set = row.set;
@@ -57,23 +57,16 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
                          .chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
                          .missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list)});
     }
+    return lists;
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    const std::vector<ResidentSplit> lists = lists_of(ctx);
     split_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
   };
-  op.body = [layer, rows](BodyContext& ctx) {
-    for (const Row& row : rows) {
-      const ResidentSet& set = row.set;
-      const std::uint32_t* lists = row.index.selection.read<std::uint32_t>(ctx);
-      for (std::uint32_t list = 0; list < set.lists; ++list) {
-        const std::uint32_t* from = lists + list * (1 + std::size_t{row.index.room});
-        split_residents({.selected = from,
-                         .table = ctx.read<std::uint32_t>(set.table) + set.table_offset(layer, list),
-                         .residents = set.residents(layer),
-                         .chosen = ctx.write<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
-                         .missing = ctx.write<std::uint32_t>(set.missing) + set.choice_offset(layer, list)});
-      }
-    }
-  };
   op.has_cost_only_part = true;
+  op.body = [lists_of](BodyContext& ctx) {
+    for (const ResidentSplit& list : lists_of(ctx)) split_residents(list);
+  };
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 

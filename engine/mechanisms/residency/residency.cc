@@ -79,9 +79,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   const Range range = set.page_range(layer);
   const Tier tier = kv_.on_device(sequence.id, layer, {range.begin, range.begin + 1}) ? Tier::device : Tier::host;
   const bool from_host = tier == Tier::host;
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, range, tier, slots);
-  kv_.append_access(sequence.id, layer, range, tier, Range{0, shape.kv_heads}, false, op.access);
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, range, tier);
   if (from_host) kv_.append_filled(sequence.id, layer, range, tier, op.after);
   Choice choice;
   choice.blocks = set.candidates[layer];
@@ -230,14 +228,12 @@ void Residency::keep_filled(const SequenceState& sequence, const ResidentSet& se
                             std::uint32_t begin) {
   Op op("keep filled block", Cause::offload, layer);  // it leaves the KV store's device tier; no link is crossed
   const Range pages{begin / kPageTokens, (begin + set.block) / kPageTokens};
-  kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, set.shape.kv_heads}, false, op.access);
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, pages, Tier::device);
   op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, pages, Tier::device, slots);
   op.has_cost_only_part = true;
   set_copies(op, [this, set, layer, slots](Copier& copier) {
     const std::uint32_t slot = set.candidates[layer];
-    Copier::Between entries = copier.from_value(set.table, slot);
+    Copier::Between entries = copier.from_values(set.table, std::as_bytes(std::span(&slot, 1)));
     for (std::uint32_t list = 0; list < set.lists; ++list)
       entries.add((set.table_offset(layer, list) + slot) * sizeof(slot), 0, sizeof(slot));
     if (!copier.computes()) return;

@@ -92,12 +92,10 @@ void SalientTokens::keep(SequenceState& sequence, std::uint32_t layer, const Sal
   op.cost.tasks = shape.kv_heads;
   op.cost.upper_bound = true;
   op.access = {average.left.access(layer, tokens, false)};
-  kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, blocks, Tier::host);
   set.append_access(layer, true, op.access);
   kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
   wait_for(op.after, average.moved[layer]);
-  std::vector<std::uint32_t> slots;
-  kv_.append_slots(sequence.id, layer, blocks, Tier::host, slots);
   const float threshold = request.times == 0 ? -1.0f : static_cast<float>(request.times / request.softmax_tokens);
   op.has_cost_only_part = true;
   op.body = [this, &set, &average, layer, tokens, threshold, group, slots, looked_at, per_token, times = request.times,

@@ -24,8 +24,7 @@ const float* Survivors::launch_latest_weights(LaunchContext& ctx, const Competit
   auto* const weights = ctx.scratch<float>(tokens);
   const PageLists lists = list_whole_pages(ctx, {{tokens, nullptr, slots}}, false, pages);
   paged_token_scores_cuda(ctx.read<float>(work.queries.values) + work.query_offset(shape), 1, shape.group(),
-                          {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim},
-                          lists, scores, ctx.stream());
+                          device_pages(ctx, kv_), lists, scores, ctx.stream());
   std::vector<ScoreRow> rows(shape.q_heads);
   for (std::uint32_t head = 0; head < shape.q_heads; ++head) rows[head] = {scores + head * columns, tokens, lse + head};
   log_sum_exp_cuda(ctx.pass(rows), shape.q_heads, ctx.stream());
@@ -75,7 +74,7 @@ void Survivors::launch_update(LaunchContext& ctx, const ModelShape& shape, std::
       steps.push_back(one);
     }
   }
-  const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
+  const KvPages pages = device_pages(ctx, kv_);
   if (rows.front().set.latest) {
     update_heavy_alike_cuda(ctx.pass(steps), static_cast<std::uint32_t>(rows.size()), shape.kv_heads, most, group,
                             pages, ctx.stream());

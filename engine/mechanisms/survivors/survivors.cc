@@ -8,6 +8,7 @@
 #include "engine/kernels/attention_weights.h"
 #include "engine/mechanisms/survivors/kernels/heavy.h"
 #include "engine/mechanisms/survivors/work.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 namespace {
@@ -77,9 +78,10 @@ SurvivorsRef Survivors::keep(SequenceState& sequence, std::optional<SurvivorsRef
     } else if (added > 0) {
       op.access.push_back(old.arriving.reads(layer, layer + 1));
     }
-    kv_.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
-    Competition work{old, set, layer, held, arriving, stride, window_begin, {}, queries, tokens - 1};
-    kv_.append_slots(sequence.id, layer, blocks, Tier::device, work.slots);
+    const Competition work{
+        old,      set,       layer,        held,
+        arriving, stride,    window_begin, kv_.declare_reads(op, sequence.id, layer, blocks, Tier::device),
+        queries,  tokens - 1};
     op.launch = [&](LaunchContext& ctx) { launch_competition(ctx, work); };
     op.body = [this, work](BodyContext& ctx) { compete(ctx, work); };
     ask(LaneKind::device_compute, std::move(op));
@@ -194,7 +196,7 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
   op.launch = [&](LaunchContext& ctx) { launch_update(ctx, shape, layer, rows, scores, lse); };
   op.body = [this, shape, layer, rows, scores, lse](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
-    const KvPages pages{ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
+    const KvPages pages = device_pages(ctx, kv_);
     const auto step = [&](const Row& row, std::uint32_t g) {
       HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(lse));
       one.set_scores(ctx.read<float>(scores) + row.offset + std::size_t{g} * group * (row.held + 1));

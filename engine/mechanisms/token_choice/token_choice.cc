@@ -89,8 +89,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
       const PageLists own{lists.entries + std::size_t{first} * most, lists.counts + first, most, false};
       choose_tokens_cuda(ctx.read<float>(values) + std::size_t{first} * shape.q_heads * shape.head_dim,
                          ctx.pass(std::span<const TokenChoiceRow>(choices).subspan(first, count)), count, shape.group(),
-                         {ctx.read<char>(kv_.device_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim}, own,
-                         scores, ctx.stream());
+                         device_pages(ctx, kv_), own, scores, ctx.stream());
     }
   };
   op.body = [this, shape, values, rows](BodyContext& ctx) {
