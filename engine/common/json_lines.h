@@ -1,7 +1,6 @@
 // JSON Lines: files with an object on each line, as data sets are published. Every error names file, line and field.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>

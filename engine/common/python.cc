@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>

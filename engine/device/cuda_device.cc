@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <memory>
 #include <utility>
 
 #include "engine/common/error.h"

@@ -1,6 +1,5 @@
 #include "engine/device/emu_device.h"
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
-#include <type_traits>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"

@@ -2,7 +2,6 @@
 // why, is sim_device's business.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <span>

@@ -1,7 +1,6 @@
 // Two processes that mpirun started together: the first runs the program, the second is its cache rank.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "engine/distributed/communicator.h"

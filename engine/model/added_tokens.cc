@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include "engine/common/error.h"
+#include "engine/model/utf8.h"
 
 namespace tandem {
 namespace {
@@ -70,13 +71,6 @@ std::string hash_text(const AddedToken& token) {
   if (token.strips_left || token.strips_right || token.single_word)
     text += fmt::format(":{:d}{:d}{:d}", token.strips_left, token.strips_right, token.single_word);
   return text + ";";
-}
-
-void check_bos(std::int32_t bos, std::uint32_t rows, const std::string& file) {
-  if (bos < 0 || static_cast<std::uint32_t>(bos) < rows) return;
-  throw_input_error(
-      "{}: every text begins with the token {}, but the model has rows for {} tokens (vocab_size in config.json).",
-      file, bos, rows);
 }
 
 std::uint32_t AddedVocabulary::vocab_size(std::size_t base, std::uint32_t rows) const {
@@ -210,6 +204,62 @@ bool TokenFinder::cut(std::string_view text, bool with_special,
         return normalized_.cut(normalize_(raw), with_special, inner, take);
       },
       take);
+}
+
+AddedTokenizer::AddedTokenizer(TokenizerSpec spec, std::uint32_t rows)
+    : spec_(std::move(spec)), rows_(rows), finder_(spec_.added.sought(), spec_.normalize, rows, spec_.file) {}
+
+void AddedTokenizer::set_size(std::size_t tokens) {
+  vocab_ = spec_.added.vocab_size(tokens, rows_);
+  if (!spec_.add_bos || spec_.bos < 0 || static_cast<std::uint32_t>(spec_.bos) < rows_) return;
+  throw_input_error(
+      "{}: every text begins with the token {}, but the model has rows for {} tokens (vocab_size in config.json).",
+      spec_.file, spec_.bos, rows_);
+}
+
+/// As the tokenizers library: first the tokens that are sought in the text as it is, then, in what lies between them
+/// and has been normalized, the others.
+bool AddedTokenizer::encode(std::string_view text, bool with_special, std::size_t part_bytes,
+                            std::vector<std::int32_t>& out, const Done& done) const {
+  return finder_.cut(
+      repair_utf8(text), with_special,
+      [&](std::string_view stretch, bool at_start) { return encode_stretch(stretch, at_start, part_bytes, out, done); },
+      [&](const AddedToken& token) { out.push_back(token.id); });
+}
+
+std::vector<std::int32_t> AddedTokenizer::encode(std::string_view text, bool add_bos, Specials specials) const {
+  constexpr std::size_t kPart = std::size_t{1} << 20;
+  std::vector<std::int32_t> out;
+  if (add_bos && spec_.add_bos && spec_.bos >= 0) out.push_back(spec_.bos);
+  encode(text, specials == Specials::parsed, kPart, out, [](std::size_t) { return true; });
+  return out;
+}
+
+void AddedTokenizer::encode_parts(std::string_view text, std::size_t part_bytes,
+                                  const std::function<bool(std::span<const std::int32_t>)>& take) const {
+  part_bytes = std::max<std::size_t>(part_bytes, 1);
+  std::vector<std::int32_t> part;
+  std::size_t bytes = 0;  // of text in `part`
+  const bool whole = encode(text, /*with_special=*/false, part_bytes, part, [&](std::size_t more) {
+    bytes += more;
+    if (bytes < part_bytes) return true;
+    bytes = 0;
+    const bool go_on = take(part);
+    part.clear();
+    return go_on;
+  });
+  if (whole && !part.empty()) take(part);
+}
+
+const AddedToken* AddedTokenizer::added(std::int32_t token) const {
+  TANDEM_CHECK(token >= 0, "token {}", token);
+  const auto found = spec_.added.tokens().find(token);
+  return found == spec_.added.tokens().end() ? nullptr : &found->second;
+}
+
+std::string AddedTokenizer::added_text(std::int32_t token) const {
+  const AddedToken* const found = added(token);
+  return found == nullptr || is_special(*found) ? std::string() : found->text;
 }
 
 }  // namespace tandem

@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/model/tokenizer.h"
+
 namespace tandem {
 
 /// Ids are below it: one from a broken file would make a table of that size.
@@ -39,9 +41,6 @@ struct KnownVocabulary {
 
 /// A token's id, text and flags, for a tokenizer's hash.
 std::string hash_text(const AddedToken& token);
-
-/// InputError where the model has no row for the token that every text begins with.
-void check_bos(std::int32_t bos, std::uint32_t rows, const std::string& file);
 
 class AddedVocabulary {
  public:
@@ -101,6 +100,55 @@ class TokenFinder {
   Normalize normalize_;
   std::uint32_t rows_;
   std::string file_;
+};
+
+/// All that decides a tokenizer's ids beside its vocabulary.
+struct TokenizerSpec {
+  std::string file;  // for errors
+  AddedVocabulary added;
+  TokenFinder::Normalize normalize = nullptr;
+  std::int32_t bos = -1;
+  bool add_bos = false;
+  std::string hash;
+};
+
+/// A tokenizer but for its vocabulary, which encodes what lies between added tokens.
+class AddedTokenizer : public Tokenizer {
+ public:
+  std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override;
+  void encode_parts(std::string_view text, std::size_t part_bytes,
+                    const std::function<bool(std::span<const std::int32_t>)>& take) const override;
+  std::uint32_t vocab_size() const override { return vocab_; }
+  std::int32_t bos() const override { return spec_.bos; }
+  std::int32_t special(std::string_view text) const override { return spec_.added.id_of(text); }
+  std::string hash() const override { return spec_.hash; }
+
+ protected:
+  /// `rows`: of the model's embedding.
+  AddedTokenizer(TokenizerSpec spec, std::uint32_t rows);
+  /// `tokens`: number of the vocabulary's. InputError where the model has no row for the token that texts begin with.
+  void set_size(std::size_t tokens);
+
+  using Done = std::function<bool(std::size_t bytes)>;
+  /// Appends the ids of a stretch to `out`, as long as `done` returns true, which is called after each part with its
+  /// bytes of text; parts have `part_bytes` or more where the vocabulary allows no smaller ones. False where `done`
+  /// returned that.
+  virtual bool encode_stretch(std::string_view stretch, bool at_start, std::size_t part_bytes,
+                              std::vector<std::int32_t>& out, const Done& done) const = 0;
+  /// nullptr: no added token has this id.
+  const AddedToken* added(std::int32_t token) const;
+  /// What an added token adds to a text; nothing for special ones and for ids that none has.
+  std::string added_text(std::int32_t token) const;
+  bool is_special(const AddedToken& token) const { return spec_.added.is_special(token); }
+
+ private:
+  bool encode(std::string_view text, bool with_special, std::size_t part_bytes, std::vector<std::int32_t>& out,
+              const Done& done) const;
+
+  TokenizerSpec spec_;
+  std::uint32_t rows_;
+  TokenFinder finder_;
+  std::uint32_t vocab_ = 0;
 };
 
 }  // namespace tandem

@@ -8,26 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/added_tokens.h"
 #include "engine/model/byte_pairs.h"
-#include "engine/model/tokenizer.h"
 #include "engine/model/tokenizer_settings.h"
 
 namespace tandem {
 
-/// All that decides a tokenizer's ids.
-struct BpeSpec {
-  std::string file;                 // for errors
+struct BpeSpec : TokenizerSpec {
   std::vector<std::string> tokens;  // bytes by id; empty: no such id, or no byte-level text
   std::vector<Merge> merges;        // by rank
   bool whole_words = false;         // see BytePairs
   bool drop_unknown = false;        // see BytePairs
-  AddedVocabulary added;
-  std::vector<std::string> words;  // expressions of WordSplitter
-  bool composed = false;           // text is normalized to NFC first
-  std::int32_t bos = -1;
-  bool add_bos = false;
-  std::string hash;
+  std::vector<std::string> words;   // expressions of WordSplitter
 };
 
 /// `rows`: of the model's embedding.

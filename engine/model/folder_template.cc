@@ -3,7 +3,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -111,7 +110,7 @@ FolderTemplate::FolderTemplate(std::string file, const std::string& text,
                                const std::map<std::string, std::string>& variables)
     : file_(std::move(file)), process_(kScript) {
   const std::string request = json_text(Json{{"template", text}, {"variables", variables}, {"date", kToday}});
-  hash_ = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(request))));
+  hash_ = hash_digits(request);
   ask(request);
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <span>
 #include <vector>
 
 #include "engine/common/error.h"
@@ -37,10 +36,6 @@ std::filesystem::path find_folder(const std::string& name) {
       shown, fmt::join(known, ", "), did_you_mean(shown, known));
 }
 
-std::string text_hash(const std::string& text) {
-  return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(text))));
-}
-
 /// Random bf16 weights at a published shape. Prompts are encoded with the embedded model's tokenizer, whose ids every
 /// published vocabulary holds; what the model answers means nothing and has no text.
 Model synthetic_model(const std::string& name, bool with_tokenizer) {
@@ -50,7 +45,7 @@ Model synthetic_model(const std::string& name, bool with_tokenizer) {
   model.config = preset_config(name.substr(kSyntheticPrefix.size()));
   model.weights = random_weights(model.config, DType::bf16, /*seed=*/1);
   model.weights_hash = fmt::format("{:016x}", model.weights.hash);
-  model.config_hash = text_hash(name);
+  model.config_hash = hash_digits(name);
   if (with_tokenizer) model.tokenizer = load_tokenizer(data_path("models") / kEmbeddedModel);
   return model;
 }
@@ -67,7 +62,7 @@ Model load_model(const std::string& name_or_folder, bool with_tokenizer, const W
   model.config = load_config(model.folder);
   model.weights = load_weights(model.folder, model.config, place);
   model.weights_hash = fmt::format("{:016x}", model.weights.hash);
-  model.config_hash = text_hash(json_text(read_json_object(model.folder / "config.json")));
+  model.config_hash = hash_digits(json_text(read_json_object(model.folder / "config.json")));
   if (with_tokenizer) {
     model.tokenizer = load_tokenizer(model.folder, model.config.vocab);
     if (model.tokenizer->vocab_size() > model.config.vocab) {

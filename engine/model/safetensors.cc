@@ -52,17 +52,29 @@ std::size_t header_end(std::span<const std::byte> all) {
 
 constexpr std::size_t kPiece = std::size_t{8} << 20;  // of a file: copied, hashed, between two looks for ^C
 
-/// Hashes a file's bytes piece by piece. ready(i) is called before piece i, done(its bytes) after it.
+std::uint64_t hash_piece(std::uint64_t hash, std::span<const std::byte> piece) {
+  std::size_t at = 0;
+  for (; at + 8 <= piece.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, piece.data() + at, 8);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  }
+  for (; at < piece.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(piece[at])) * 0x100000001B3ull;
+  return hash;
+}
+
+/// content_hash(); ready(i) is called before piece i, done(its bytes) after it.
 std::uint64_t hash_in_pieces(std::span<const std::byte> all, std::uint64_t seed, const auto& ready, const auto& done) {
-  ContentHash hash(all.size(), seed);
+  std::uint64_t hash = seed ^ all.size();
   for (std::size_t from = 0; from < all.size(); from += kPiece) {
     const std::span<const std::byte> piece = all.subspan(from, std::min(kPiece, all.size() - from));
     ready(from / kPiece);
     stop_if_interrupted();
-    hash.add(piece);
+    hash = hash_piece(hash, piece);
     done(piece);
   }
-  return hash.value();
+  return hash ^ (hash >> 32);
 }
 
 /// A file's bytes in huge pages, so that byte `aligned` begins a cache line.
@@ -140,22 +152,16 @@ class Copy {
 
 }  // namespace
 
-void ContentHash::add(std::span<const std::byte> part) {
-  std::uint64_t hash = hash_;
-  std::size_t at = 0;
-  for (; at + 8 <= part.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, part.data() + at, 8);
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-    hash ^= hash >> 29;
-  }
-  for (; at < part.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(part[at])) * 0x100000001B3ull;
-  hash_ = hash;
-}
-
 std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
   return hash_in_pieces(
       bytes, seed, [](std::size_t) {}, [](auto) {});
+}
+
+std::uint64_t text_hash(std::string_view text, std::uint64_t seed) {
+  return content_hash(std::as_bytes(std::span(text)), seed);
+}
+std::string hash_digits(std::string_view text, std::uint64_t seed) {
+  return fmt::format("{:016x}", text_hash(text, seed));
 }
 
 void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {

@@ -49,18 +49,10 @@ class TensorFiles {
 };
 
 /// 64-bit hash of bytes, eight at a time; for telling files apart, not against an adversary.
-std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull);
-
-/// The same of bytes that come one part after the other.
-class ContentHash {
- public:
-  explicit ContentHash(std::size_t all_bytes, std::uint64_t seed = 0xcbf29ce484222325ull) : hash_(seed ^ all_bytes) {}
-  /// Every part but the last is a multiple of 8 bytes.
-  void add(std::span<const std::byte> part);
-  std::uint64_t value() const { return hash_ ^ (hash_ >> 32); }
-
- private:
-  std::uint64_t hash_;
-};
+inline constexpr std::uint64_t kHashSeed = 0xcbf29ce484222325ull;
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = kHashSeed);
+/// The same of text, as a number and in 16 hexadecimal digits.
+std::uint64_t text_hash(std::string_view text, std::uint64_t seed = kHashSeed);
+std::string hash_digits(std::string_view text, std::uint64_t seed = kHashSeed);
 
 }  // namespace tandem

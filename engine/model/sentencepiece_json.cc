@@ -8,7 +8,6 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
-#include "engine/model/sentencepiece_model.h"
 
 namespace tandem {
 namespace {
@@ -20,9 +19,8 @@ bool is_byte(const std::string& text) {
 }
 
 std::size_t characters(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
@@ -182,13 +180,7 @@ std::string sentencepiece_of(const Vocabulary& vocabulary,
 
 std::string mark_spaces(std::string_view text) {
   std::string marked;
-  for (const char c : text) {
-    if (c == ' ') {
-      marked += kSpaceMark;
-    } else {
-      marked += c;
-    }
-  }
+  for (const char c : text) c == ' ' ? marked += kSpaceMark : marked += c;
   return marked;
 }
 

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "engine/model/bpe_tokenizer.h"
+#include "engine/model/sentencepiece_model.h"
 #include "engine/model/sentencepiece_tokenizer.h"
 
 namespace tandem {
-
-inline constexpr const char* kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in pieces
 
 /// The model, serialized, whose ids are those of `merges`: a piece's score is the rank of the first merge that makes
 /// it. InputError naming `file` where no scores do: a merge is missing that the pieces would allow, or the merges into

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "engine/model/added_tokens.h"
-#include "engine/model/tokenizer.h"
 
 namespace tandem {
 
@@ -17,16 +16,10 @@ struct PrefixRule {
   bool not_before_space = false;  // none that begins with a space
 };
 
-/// All that decides a tokenizer's ids.
-struct SentencePieceSpec {
-  std::string file;   // for errors
+/// `normalize`, where there is one, puts the spaces in front itself, and marks all of them.
+struct SentencePieceSpec : TokenizerSpec {
   std::string model;  // as serialized for the library
   PrefixRule prefix;
-  TokenFinder::Normalize normalize = nullptr;  // puts the spaces in front itself, and marks all of them
-  AddedVocabulary added;
-  std::int32_t bos = -1;
-  bool add_bos = false;
-  std::string hash;
 };
 
 /// `rows`: of the model's embedding.

@@ -183,8 +183,7 @@ BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   }
   const std::vector<AddedToken> unlike = add_specials(spec, settings);
   spec.add_bos = settings.any ? settings.add_bos.value_or(false) && spec.bos >= 0 : true;
-  const std::byte rule{spec.add_bos};
-  spec.hash = fmt::format("{:016x}", content_hash({&rule, 1}, content_hash(std::as_bytes(std::span(text)))));
+  spec.hash = hash_digits({spec.add_bos ? "\1" : "\0", 1}, text_hash(text));
   add_to_hash(spec, unlike);
   return spec;
 }

@@ -10,6 +10,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/sentencepiece_json.h"
 #include "engine/model/tokenizer_settings.h"
+#include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"
 
 namespace tandem {
@@ -26,7 +27,7 @@ class TokenizerJson {
     json_ = json_or_discarded(bytes);
     if (!json_.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", path_.string());
     spec_.file = path_.string();
-    spec_.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes))));
+    spec_.hash = hash_digits(bytes);
     facts_.byte_level = is_byte_level(bytes);
   }
 
@@ -131,13 +132,10 @@ class TokenizerJson {
     pieces.model = sentencepiece_of(vocabulary_, merges_, unknown, prefix, spec_.file);
     add_tokens();
     read_post_processor();
-    pieces.file = spec_.file;
-    pieces.added = std::move(spec_.added);
-    pieces.bos = spec_.bos;
-    pieces.add_bos = spec_.add_bos;
-    const std::string all =
-        fmt::format("{}:{:d}{:d}{:d}", spec_.hash, prefix, pieces.prefix.first_only, pieces.prefix.not_before_space);
-    pieces.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(all))));
+    spec_.normalize = pieces.normalize;
+    static_cast<TokenizerSpec&>(pieces) = std::move(spec_);
+    pieces.hash = hash_digits(
+        fmt::format("{}:{:d}{:d}{:d}", pieces.hash, prefix, pieces.prefix.first_only, pieces.prefix.not_before_space));
     return pieces;
   }
 
@@ -201,7 +199,7 @@ class TokenizerJson {
     const Json& normalizer = json_["normalizer"];
     if (!normalizer.is_object() || normalizer.value("type", Json()) != "NFC")
       refuse("normalizer", normalizer, "null or {\"type\": \"NFC\"}");
-    spec_.composed = true;
+    spec_.normalize = compose_utf8;
   }
 
   void read_words() {

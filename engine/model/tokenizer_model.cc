@@ -6,7 +6,6 @@
 
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
-#include "engine/model/character_map.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentencepiece_model.h"
 #include "engine/model/sentencepiece_tokenizer.h"
@@ -40,8 +39,7 @@ class TokenizerModel {
     spec_.bos = spec_.added.id_of(settings_.bos());
     spec_.add_bos = settings_.add_bos.value_or(!settings_.any) && spec_.bos >= 0;
     hashed += unlike_the_model(model);
-    const std::byte bos_rule{spec_.add_bos};
-    spec_.hash = fmt::format("{:016x}", content_hash({&bos_rule, 1}, content_hash(std::as_bytes(std::span(hashed)))));
+    spec_.hash = hash_digits({spec_.add_bos ? "\1" : "\0", 1}, text_hash(hashed));
     return std::move(spec_);
   }
 

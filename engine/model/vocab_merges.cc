@@ -53,10 +53,7 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
   apply_class(spec, settings);
   const Json config = path_exists(settings.file) ? read_json_object(settings.file) : Json::object();
-  const std::string all = json_text(config);
-  spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes)),
-                                                  content_hash(std::as_bytes(std::span(merges_text)),
-                                                               content_hash(std::as_bytes(std::span(all))))));
+  spec.hash = hash_digits(bytes, text_hash(merges_text, text_hash(json_text(config))));
   settings.add_to(spec.added, known_vocabulary(vocabulary));
   std::vector<AddedToken> added;
   for (const auto& [id, token] : spec.added.tokens()) added.push_back(token);

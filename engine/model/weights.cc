@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <set>
 #include <string_view>
-#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/common/in_pieces.h"

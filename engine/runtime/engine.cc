@@ -1,7 +1,6 @@
 #include "engine/runtime/engine.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
@@ -9,7 +8,6 @@
 #include "engine/device/copy_list.h"
 #include "engine/device/launch_context.h"
 #include "engine/runtime/decode_session.h"
-#include "engine/runtime/forward.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <optional>
 #include <random>
-#include <string>
 #include <unistd.h>
 #include <utility>
 
