@@ -41,9 +41,7 @@ std::int64_t CudaTrace::append(const TraceRecord& record, std::int64_t previous,
 }
 
 std::int64_t CudaTrace::append_operation(const Op& op, LaneId lane, std::int64_t previous, std::int64_t launch) {
-  const std::int64_t number =
-      append({.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane, .layer = op.layer, .cost = op.cost},
-             previous, op.after);
+  const std::int64_t number = append(trace_record(op, lane, op.cost), previous, op.after);
   links_.back().launch = launch;
   return number;
 }

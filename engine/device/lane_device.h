@@ -1,6 +1,7 @@
 // Bookkeeping of lanes that all devices share: the open segment, and each lane's operations.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -17,6 +18,10 @@ struct LaneHistory {
   std::exception_ptr error;                  // of operation `failed_at`; later operations do not run their bodies
   std::uint64_t failed_at = 0;
 };
+
+/// One lane of each kind, and further ones of the host's workers (Device::worker_lanes). The compute lane is the
+/// inference lane.
+std::vector<LaneInfo> make_lanes(std::uint32_t host_threads);
 
 class LaneDevice : public Device {
  public:
@@ -47,6 +52,28 @@ class LaneDevice : public Device {
   const LaneId control_;
   std::vector<LaneHistory> history_;  // by lane
   const char* segment_ = nullptr;     // name of the open one
+  std::int64_t last_control_ = -1;    // the control thread's last record
+  Nanos window_begin_ = 0;            // of the open step
+};
+
+/// A device with a real clock, on which segments and the control thread's accesses have no effect.
+class RealTimeDevice : public LaneDevice {
+ public:
+  bool simulated() const override { return false; }
+  Nanos now() const override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - epoch_).count();
+  }
+
+ protected:
+  using LaneDevice::LaneDevice;
+  void host_access(const Access&) override {}
+  /// The control thread hands over an operation: from `entered` until now.
+  TraceRecord launch_record(const Op& op, LaneId lane_id, Nanos entered) const;
+  /// The control thread sees an event.
+  TraceRecord wait_record(Nanos seen) const;
+
+ private:
+  const std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace tandem

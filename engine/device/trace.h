@@ -22,6 +22,11 @@ struct TraceRecord {
   Cost cost;  // settled
 };
 
+/// The record of an operation, without times.
+inline TraceRecord trace_record(const Op& op, LaneId lane, const Cost& cost) {
+  return {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane, .layer = op.layer, .cost = cost};
+}
+
 struct StepMark {
   std::uint32_t step = 0;  // Device::kSetupStep for the window before the first step
   Nanos begin = 0, end = 0;

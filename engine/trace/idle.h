@@ -29,18 +29,21 @@ struct CostTotals {
   bool operator==(const CostTotals&) const = default;
 };
 
-struct LayerIdle {
-  // Busy: the operation's, where several compute an inference lane's; idle: of the operation that ends the gap.
-  std::uint32_t layer = Op::kNoLayer;
+struct IdleTimes {
   Nanos busy = 0, idle = 0;
-  CauseTimes by_cause{};
+  CauseTimes by_cause{};  // sums to idle
+  void add(const IdleTimes& other);
+  bool operator==(const IdleTimes&) const = default;
 };
 
-struct StepIdle {
+struct LayerIdle : IdleTimes {
+  // Busy: the operation's, where several compute an inference lane's; idle: of the operation that ends the gap.
+  std::uint32_t layer = Op::kNoLayer;
+};
+
+struct StepIdle : IdleTimes {
   std::uint32_t step = 0;
-  Nanos begin = 0, end = 0;
-  Nanos window = 0, busy = 0, idle = 0;  // busy + idle == window
-  CauseTimes by_cause{};                 // sums to idle
+  Nanos begin = 0, end = 0, window = 0;  // window == busy + idle
   std::vector<LayerIdle> layers;         // ascending, kNoLayer last; sums to busy, idle and by_cause
   CostTotals cost;                       // of the records that start in [begin, end)
 };
