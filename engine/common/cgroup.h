@@ -35,4 +35,11 @@ inline std::size_t meminfo(const std::string& key) {
 /// cgroup leaves less. Half of the machine's memory, or 1 GiB, where the system does not say.
 std::size_t available_memory();
 
+struct ProcessMemory {
+  std::size_t resident = 0, peak = 0;  // bytes in memory now, and the most so far; mapped files included
+};
+
+/// Of this process; zeros where the system does not tell. `status` is the file that it tells it in.
+ProcessMemory process_memory(const std::string& status = "/proc/self/status");
+
 }  // namespace tandem

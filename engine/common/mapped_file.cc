@@ -159,12 +159,11 @@ bool MappedFile::is_cached() const {
 void MappedFile::check_all() {
   if (Place::lost_ones.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(Place::mutex);
-  for (const Place* place = Place::first; place != nullptr; place = place->next) {
+  for (const Place* place = Place::first; place != nullptr; place = place->next)
     if (place->lost)
       throw_run_error(
           "{} became shorter while it was used, so what was computed last does not count. Restore the file.",
           place->name);
-  }
 }
 
 }  // namespace tandem

@@ -187,9 +187,8 @@ PythonAnswer PythonServer::ask(std::string_view request, std::size_t most_bytes,
   const auto [read, error] = std::from_chars(answer.data(), end, bytes);
   if (error != std::errc() || read != end || bytes > most_bytes) return stop({.end = PythonEnd::failed});
   answer.erase(0, newline + 1);
-  while (answer.size() < bytes) {
+  while (answer.size() < bytes)
     if (!receive(answer, bytes, until)) return stop();
-  }
   if (answer.size() > bytes) return stop({.end = PythonEnd::failed});
   return {PythonEnd::done, std::move(answer)};
 }

@@ -126,9 +126,8 @@ class CudaExecution final : public RealTimeDevice {
     const auto keep_first = [&](const auto& work) {
       if (const std::exception_ptr thrown = thrown_by(work); thrown && !failed) failed = thrown;
     };
-    for (const LaneInfo& info : lanes_) {
+    for (const LaneInfo& info : lanes_)
       if (is_host(info.id)) await({info.id, history_[info.id].submitted});
-    }
     for (const LaneState& state : state_) {
       if (state.stream) keep_first([&] { cuda_wait(*state.stream); });
     }

@@ -41,18 +41,16 @@ void Device::drain_after_error() noexcept {
 }
 
 LaneId Device::lane(LaneKind kind) const {
-  for (const LaneInfo& info : lanes()) {
+  for (const LaneInfo& info : lanes())
     if (info.kind == kind) return info.id;
-  }
   check_failed(__FILE__, __LINE__, "lane of kind", fmt::format("the device has no lane of kind '{}'", to_string(kind)));
 }
 
 std::vector<LaneId> Device::worker_lanes() const {
   std::vector<LaneId> workers;
   workers.reserve(kMaxWorkers);
-  for (const LaneInfo& info : lanes()) {
+  for (const LaneInfo& info : lanes())
     if (info.kind == LaneKind::host_workers && workers.size() < kMaxWorkers) workers.push_back(info.id);
-  }
   return workers;
 }
 

@@ -195,9 +195,8 @@ class EmuDevice final : public RealTimeDevice {
     LaneHistory& history = history_[lane_id];
     for (const Event& event : task.op.after) wait_for(lock, event);
     std::exception_ptr error = history.error;
-    for (const Event& event : task.op.after) {
+    for (const Event& event : task.op.after)
       if (!error) error = error_of(event);
-    }
     const std::int64_t critical = latest(task);
     const bool run = task.op.body && !error && !stopping_;
     lock.unlock();
@@ -229,9 +228,8 @@ class EmuDevice final : public RealTimeDevice {
       history.failed_at = state_[lane_id].completed;
     }
     if (failed && !unreported_) unreported_ = error;
-    for (Waiter* waiter : waiting_) {
+    for (Waiter* waiter : waiting_)
       if (waiter->event.lane == lane_id && done(waiter->event)) waiter->wake.notify_one();
-    }
   }
 
   void run_lane(LaneId lane_id, const std::vector<int>& cpus) {

@@ -17,10 +17,9 @@ std::vector<LaneInfo> make_lanes(std::uint32_t host_threads) {
                                  {7, LaneKind::peer_compute, "peer", 1, false},
                                  {8, LaneKind::to_peer, "to peer", 1, false},
                                  {9, LaneKind::from_peer, "from peer", 1, false}};
-  for (std::uint32_t worker = 2; worker <= Device::kMaxWorkers; ++worker) {
+  for (std::uint32_t worker = 2; worker <= Device::kMaxWorkers; ++worker)
     lanes.push_back({static_cast<LaneId>(lanes.size()), LaneKind::host_workers, fmt::format("host {}", worker),
                      host_threads, false});
-  }
   return lanes;
 }
 

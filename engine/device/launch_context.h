@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -95,18 +96,16 @@ class LaunchContext : public BodyContext {
   }
 
   /// Device memory with these values for what is put into the stream from here on, until the operation is done.
-  template <class T>
-  const T* upload(std::span<const T> values) {
+  template <std::ranges::contiguous_range Values>
+  auto upload(const Values& list) -> const std::ranges::range_value_t<Values>* {
+    using T = std::ranges::range_value_t<Values>;
     static_assert(std::is_trivially_copyable_v<T>);
+    const std::span<const T> values(list);
     if (values.empty()) return nullptr;
     const LaunchArena::Room room = rooms_.uploads.take(values.size_bytes());
     std::copy_n(values.data(), values.size(), reinterpret_cast<T*>(room.host));
     cuda_copy(room.device, room.host, values.size_bytes(), stream());
     return reinterpret_cast<const T*>(room.device);
-  }
-  template <class T>
-  const T* upload(const std::vector<T>& values) {
-    return upload(std::span<const T>(values));
   }
 
   /// Several arrays by one copy: where each begins, aligned as T is.
@@ -130,13 +129,11 @@ class LaunchContext : public BodyContext {
   }
 
   /// upload() for a kernel that takes a LaunchArray: few values go along with the launch, more are copied before it.
-  template <class T>
-  LaunchArray<T> pass(std::span<const T> values) {
-    return values.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(values) : LaunchArray<T>(upload(values));
-  }
-  template <class T>
-  LaunchArray<T> pass(const std::vector<T>& values) {
-    return pass(std::span<const T>(values));
+  template <std::ranges::contiguous_range Values>
+  auto pass(const Values& list) {
+    using T = std::ranges::range_value_t<Values>;
+    return list.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(std::span<const T>(list))
+                                                : LaunchArray<T>(upload(list));
   }
 
   /// Device memory of this operation alone, with anything in it.

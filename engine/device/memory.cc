@@ -21,12 +21,11 @@ MemoryPool::MemoryPool(std::uint64_t device_bytes, std::string owner)
 std::shared_ptr<Allocation> MemoryPool::allocate(Memory memory, std::size_t bytes, std::string name) {
   if (memory == Memory::device && device_bytes_ != 0) {
     const std::uint64_t used = used_->load();
-    if (bytes > device_bytes_ - std::min(used, device_bytes_)) {
+    if (bytes > device_bytes_ - std::min(used, device_bytes_))
       throw_run_error(
           "The device memory of {} is full: '{}' needs {} bytes, {} of {} are in use. Lower the device budget, the "
           "batch or the length.",
           owner_, name, bytes, used, device_bytes_);
-    }
   }
   void* data = nullptr;
   if (bytes < kHeapBelow) {
@@ -37,9 +36,8 @@ std::shared_ptr<Allocation> MemoryPool::allocate(Memory memory, std::size_t byte
     std::memset(data, 0, rounded);
   } else {
     data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) {
+    if (data == MAP_FAILED)
       throw_run_error("The machine refuses {} bytes of memory for buffer '{}': {}.", bytes, name, std::strerror(errno));
-    }
     // Random pages of KV read 1.1 to 1.4 times as fast from 2 MiB pages. A system without them says no, which is fine.
     madvise(data, bytes, MADV_HUGEPAGE);
   }

@@ -141,14 +141,12 @@ class Reader {
         fail(path, "has the entry {}; each entry is [piece bytes, GB/s].", json_excerpt(pair));
       }
       LinkPoint point;
-      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 32)) {
+      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 32))
         fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^32.", json_excerpt(pair[0]));
-      }
       point.piece_bytes = pair[0].get<std::uint64_t>();
       read(pair[1], path, point.gbps);
-      if (!out.empty() && point.piece_bytes <= out.back().piece_bytes) {
+      if (!out.empty() && point.piece_bytes <= out.back().piece_bytes)
         fail(path, "is not sorted: {} bytes come after {}.", point.piece_bytes, out.back().piece_bytes);
-      }
       out.push_back(point);
     }
   }
@@ -168,19 +166,16 @@ Json to_json(const std::vector<LinkPoint>& curve) {
 
 void refuse_unknown(const Reader& reader, const Json& object, const std::string& prefix,
                     const std::vector<std::string>& known) {
-  for (const auto& [key, value] : object.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
+  for (const auto& [key, value] : object.items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
       reader.fail(prefix + key, "is not known.{}", did_you_mean(key, known));
-    }
-  }
 }
 
 /// Names of the files of a folder of hardware, without .json, sorted.
 std::vector<std::string> shipped_names(const char* folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(data_path(folder))) {
+  for (const auto& entry : std::filesystem::directory_iterator(data_path(folder)))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  }
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -304,11 +299,9 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   if (!sources.is_object()) reader.fail("sources", "must be an object: field -> where the number comes from.");
   for (const auto& [path, source] : sources.items()) profile.sources[path] = reader.text(source, "sources." + path);
   refuse_unknown(reader, sources, "sources.", paths);
-  for (const std::string& path : paths) {
-    if (!profile.sources.contains(path)) {
+  for (const std::string& path : paths)
+    if (!profile.sources.contains(path))
       reader.fail("sources." + path, "is missing: say where the number comes from, or \"assumed: why\".");
-    }
-  }
   if (json.contains("ranges")) {
     const Json& ranges = json["ranges"];
     if (!ranges.is_object()) reader.fail("ranges", "must be an object: field -> low, high, why.");
@@ -380,10 +373,9 @@ HardwareProfile load_profile(std::string_view name_or_path) {
   std::filesystem::path path = given;
   if (!is_path) {
     const std::vector<std::string> names = profile_names();
-    if (std::find(names.begin(), names.end(), given) == names.end()) {
+    if (std::find(names.begin(), names.end(), given) == names.end())
       throw_input_error("There is no hardware profile '{}'.{} There are: {}. A path to a JSON file works too.", given,
                         did_you_mean(given, names), join_names(names));
-    }
     path = data_path(kProfiles) / (given + ".json");
   }
   const std::string text = read_file(path, kMostOfAFile, fmt::format("The hardware profile {}", path.string()));

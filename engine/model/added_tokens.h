@@ -51,6 +51,8 @@ class AddedVocabulary {
 
   /// By id, with the flags that the tokens were last given.
   const std::map<std::int32_t, AddedToken>& tokens() const { return tokens_; }
+  /// The same in a list.
+  std::vector<AddedToken> list() const;
   /// -1 where no added token has this text.
   std::int32_t id_of(std::string_view text) const;
   /// What is sought in texts, of equal texts the first first: `normalized` as it was when the token was first added.

@@ -103,10 +103,9 @@ void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
   spec.merges.reserve(merges.size());
   for (const auto& [left, right] : merges) {
     const auto a = ids.find(left), b = ids.find(right), result = ids.find(left + right);
-    if (a == ids.end() || b == ids.end() || result == ids.end()) {
+    if (a == ids.end() || b == ids.end() || result == ids.end())
       throw_input_error("{}: the merge '{} {}' names a token that the vocabulary does not have.", spec.file, left,
                         right);
-    }
     spec.merges.push_back({a->second, b->second, result->second});
   }
 }

@@ -100,9 +100,8 @@ void BytePairs::merge_short(std::string_view word, std::vector<std::int32_t>& ou
   for (std::size_t i = 0; i + 1 < n; ++i) merges[i] = merge_of(symbols[i], symbols[i + 1]);
   while (n > 1) {
     std::size_t best = n;
-    for (std::size_t i = 0; i + 1 < n; ++i) {
+    for (std::size_t i = 0; i + 1 < n; ++i)
       if (merges[i] != nullptr && (best == n || merges[i]->rank < merges[best]->rank)) best = i;
-    }
     if (best == n) break;
     symbols[best] = merges[best]->result;
     for (std::size_t i = best + 1; i + 1 < n; ++i) {
@@ -128,10 +127,9 @@ void BytePairs::merge_long(std::string_view word, std::vector<std::int32_t>& out
     bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
   const std::size_t none = word.size();
-  if (word.size() > kLongestWord) {
+  if (word.size() > kLongestWord)
     throw_input_error("The text has {} bytes that are one word for this tokenizer, which takes words of at most {}.",
                       word.size(), kLongestWord);
-  }
   std::vector<Symbol> symbols(word.size());
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto propose = [&](std::size_t at) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/model/folder_template.h"
 
 namespace tandem {
 namespace {
@@ -40,16 +41,14 @@ void check_roles(Messages messages, bool alternating) {
   std::size_t turn = 0;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
-    if (role != "system" && role != "user" && role != "assistant") {
+    if (role != "system" && role != "user" && role != "assistant")
       throw_input_error("Message {} has the role '{}': there are system, user and assistant.", i, role);
-    }
     if (role == "system") {
       if (i != 0) throw_input_error("Message {} is the system's, which may only be the first.", i);
       continue;
     }
-    if (alternating && (role == "user") != (turn % 2 == 0)) {
+    if (alternating && (role == "user") != (turn % 2 == 0))
       throw_input_error("Message {} is the {}'s, but in this format user and assistant take turns.", i, role);
-    }
     ++turn;
   }
 }
@@ -150,9 +149,8 @@ std::string to_string(ChatFormat format) {
 }
 
 ChatFormat chat_format_by_name(std::string_view name) {
-  for (const Name& n : kNames) {
+  for (const Name& n : kNames)
     if (n.name == name) return n.format;
-  }
   const std::vector<std::string> names = chat_format_names();
   throw_input_error("There is no chat format '{}'.{} There are {}.", name, did_you_mean(name, names),
                     join_names(names));
@@ -177,6 +175,41 @@ std::string render_chat(ChatFormat format, Messages messages, const ChatOptions&
       return plain_chatml(messages, options, "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
   }
   return {};
+}
+
+std::string ChatWriter::write(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+  if (const auto* format = std::get_if<ChatFormat>(&how_)) return render_chat(*format, messages, options);
+  return std::get<1>(how_)->render(messages, options);
+}
+
+std::string ChatWriter::name() const {
+  if (const auto* format = std::get_if<ChatFormat>(&how_)) return to_string(*format);
+  return "folder-" + std::get<1>(how_)->hash();
+}
+
+bool ChatWriter::is(ChatFormat format) const {
+  const auto* mine = std::get_if<ChatFormat>(&how_);
+  return mine != nullptr && *mine == format;
+}
+
+std::int32_t ChatWriter::end_of_answer(const Tokenizer& tokenizer) const {
+  const std::string answer = "Forty-two";
+  const std::vector<ChatMessage> messages = {{"user", "Six by seven?"}, {"assistant", answer}};
+  std::string text;
+  try {
+    text = write(messages, {.generate = false});
+  } catch (const InputError&) {
+    return -1;  // a template may refuse a conversation that has ended
+  }
+  const std::size_t found = text.rfind(answer);
+  if (found == std::string::npos) return -1;
+  const std::size_t end = text.find_first_not_of(" \n", found + answer.size());
+  if (end == std::string::npos) return -1;
+  const std::vector<std::int32_t> ids = tokenizer.encode(text.substr(end), /*add_bos=*/false, Specials::parsed);
+  if (ids.empty()) return -1;  // bytes that no token stands for
+  const std::int32_t token = ids.front();
+  const std::string bytes = tokenizer.bytes_of(token, /*first=*/false);
+  return bytes.empty() || tokenizer.special(bytes) == token ? token : -1;
 }
 
 }  // namespace tandem

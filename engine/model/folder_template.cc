@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tokenizer_settings.h"
 #include "engine/model/utf8.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
-#include "engine/model/weight_slots.h"
+#include "engine/model/weights.h"
 
 namespace tandem {
 namespace {
@@ -71,10 +71,9 @@ std::vector<std::string> preset_names() {
 ModelConfig preset_config(const std::string& name) {
   const auto* found =
       std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& p) { return p.name == name; });
-  if (found == std::end(kPresets)) {
+  if (found == std::end(kPresets))
     throw_input_error("There is no synthetic model '{}'.{} There are {}.", name, did_you_mean(name, preset_names()),
                       join_names(preset_names()));
-  }
   return config_of(*found);
 }
 

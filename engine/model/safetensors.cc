@@ -17,7 +17,7 @@
 #include "engine/common/interrupt.h"
 #include "engine/common/json.h"
 #include "engine/common/mapped_file.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 
 namespace tandem {
 namespace {
@@ -167,9 +167,8 @@ std::string hash_digits(std::string_view text, std::uint64_t seed) {
 void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
-  if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {
+  if (header_bytes > kMaxHeader || header_bytes > all.size() - 8)
     throw_input_error("{}: the header claims {} bytes, the file has {}.", file, header_bytes, all.size());
-  }
   const std::string where = file + ": the header";
   const Json header = parse_json({reinterpret_cast<const char*>(all.data()) + 8, header_bytes}, where);
   if (!header.is_object()) throw_input_error("{} is not a JSON object.", where);
@@ -188,22 +187,18 @@ void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
     if (element == 0)
       throw_input_error("{}: tensor '{}' has the unknown dtype '{}'.", file, name, info.dtype.substr(0, 20));
     std::vector<std::uint64_t> offsets;
-    if (!read_sizes(entry["shape"], info.shape) || !read_sizes(entry["data_offsets"], offsets) || offsets.size() != 2) {
+    if (!read_sizes(entry["shape"], info.shape) || !read_sizes(entry["data_offsets"], offsets) || offsets.size() != 2)
       throw_input_error("{}: tensor '{}' has a shape or data_offsets that are not lists of whole numbers.", file, name);
-    }
     std::uint64_t bytes = element;
-    for (const std::uint64_t n : info.shape) {
+    for (const std::uint64_t n : info.shape)
       if (__builtin_mul_overflow(bytes, n, &bytes))
         throw_input_error("{}: the shape of tensor '{}' overflows.", file, name);
-    }
-    if (offsets[0] > offsets[1] || offsets[1] > body.size()) {
+    if (offsets[0] > offsets[1] || offsets[1] > body.size())
       throw_input_error("{}: tensor '{}' claims bytes [{}, {}) of {}: the file is cut off or damaged.", file, name,
                         offsets[0], offsets[1], body.size());
-    }
-    if (offsets[1] - offsets[0] != bytes) {
+    if (offsets[1] - offsets[0] != bytes)
       throw_input_error("{}: tensor '{}' has {} bytes where its shape and dtype need {}.", file, name,
                         offsets[1] - offsets[0], bytes);
-    }
     info.bytes = body.subspan(offsets[0], bytes);
     if (bytes > 0) used.emplace_back(offsets[0], offsets[1]);
     if (!tensors_.emplace(name, std::move(info)).second)
@@ -232,12 +227,11 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
     bytes += all.size();
   }
   const std::uint64_t room = available_memory();
-  if (place.in == WeightPlace::In::memory && bytes > room) {
+  if (place.in == WeightPlace::In::memory && bytes > room)
     throw_input_error(
         "The weights in {} take {:.1f} GB, and this machine has {:.1f} GB of free memory: let them stay in their files "
         "(--weights map).",
         paths.front().parent_path().string(), double(bytes) * 1e-9, double(room) * 1e-9);
-  }
   files.copied_ = place.in == WeightPlace::In::memory || (place.in == WeightPlace::In::either && bytes <= room / 2);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     std::span<const std::byte> all = mapped[i]->bytes();
@@ -277,21 +271,18 @@ TensorFiles TensorFiles::open_file(const fs::path& file, const WeightPlace& plac
 TensorFiles TensorFiles::open_folder(const fs::path& folder, const WeightPlace& place) {
   const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   if (path_exists(single)) return open_file(single, place);
-  if (!path_exists(index)) {
+  if (!path_exists(index))
     throw_input_error("{} has neither model.safetensors nor model.safetensors.index.json.", folder.string());
-  }
   const Json json = read_json_object(index);
-  if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
+  if (!json.contains("weight_map") || !json["weight_map"].is_object())
     throw_input_error("{}: field 'weight_map' is missing or not an object.", index.string());
-  }
   std::set<fs::path> shards;
   for (const auto& [name, shard] : json["weight_map"].items()) {
     if (!shard.is_string()) throw_input_error("{}: the file of tensor '{}' is not a text.", index.string(), name);
     const std::string text = shard.get<std::string>();
-    if (text.empty() || fs::path(text).filename() != text || text == "..") {
+    if (text.empty() || fs::path(text).filename() != text || text == "..")
       throw_input_error("{}: the file of tensor '{}' is '{}', which is not a plain file name.", index.string(), name,
                         text);
-    }
     shards.insert(folder / text);
   }
   TensorFiles files = open({shards.begin(), shards.end()}, place);

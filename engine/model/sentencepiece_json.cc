@@ -30,9 +30,8 @@ using Ranks = std::unordered_map<std::string, std::size_t>;  // by piece: of the
 std::size_t repeats(std::string_view text) {
   std::size_t size = 1;
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
-  for (std::size_t at = size; at < text.size(); at += size) {
+  for (std::size_t at = size; at < text.size(); at += size)
     if (text.substr(at, size) != text.substr(0, size)) return 0;
-  }
   return text.size() / size;
 }
 
@@ -75,9 +74,8 @@ bool runs_are_alike(const Merges& merges, const std::string& character, std::siz
     return rank == ~std::size_t{0} ? rank : std::min(rank, first);
   };
   constexpr std::size_t kMost = 64;
-  for (std::size_t count = 2; count <= std::min(2 * longest + 1, kMost); ++count) {
+  for (std::size_t count = 2; count <= std::min(2 * longest + 1, kMost); ++count)
     if (join_run(count, by_rank) != join_run(count, by_place)) return false;
-  }
   return true;
 }
 
@@ -104,12 +102,11 @@ Ranks ranks_of(const Merges& merges, const std::string& file) {
       const bool runs = std::all_of(
           in_order.begin() + static_cast<std::ptrdiff_t>(begin), in_order.begin() + static_cast<std::ptrdiff_t>(end),
           [&](const std::string& piece) { return repeats(piece) != 0 && piece.starts_with(character); });
-      if (!runs || !runs_are_alike(merges, character, first)) {
+      if (!runs || !runs_are_alike(merges, character, first))
         throw_input_error(
             "{}: model.merges makes '{}' in two places with other pieces between them, which is supported for "
             "byte-level tokens alone.",
             file, made);
-      }
     }
     for (; begin < end; ++begin) ranks[in_order[begin]] = first;
   }
@@ -170,10 +167,9 @@ std::string sentencepiece_of(const Vocabulary& vocabulary,
   }
   if (bytes != 0 && bytes != 256) throw_input_error("{}: model.vocab has {} of the 256 bytes.", file, bytes);
   model.byte_fallback = bytes != 0;
-  for (const auto& [made, rank] : ranks) {
+  for (const auto& [made, rank] : ranks)
     if (!reachable.contains(made))
       throw_input_error("{}: model.merges makes '{}', which model.vocab does not have.", file, made);
-  }
   check_complete(ranks, merges, reachable, file);
   return serialize_sentencepiece(model);
 }

@@ -159,9 +159,8 @@ SentencePieceModel read_sentencepiece_model(std::string_view bytes) {
     if (field.number == kNormalizer) each_field(*field.bytes, normalizer);
     return true;
   });
-  for (const Name& name : names) {
+  for (const Name& name : names)
     if (name.missing) name.text->clear();
-  }
   return model;
 }
 
@@ -194,9 +193,8 @@ bool can_be_cut(std::string_view bytes) {
 }
 
 std::size_t text_border(std::string_view text, std::size_t from) {
-  for (std::size_t i = from; i < text.size(); ++i) {
+  for (std::size_t i = from; i < text.size(); ++i)
     if (text[i] == '\n' || (text[i] == ' ' && text[i - 1] > 0x20 && text[i - 1] < 0x7F)) return i;
-  }
   return text.size();
 }
 

@@ -94,11 +94,10 @@ class SentencePieceTokenizer : public AddedTokenizer {
                           std::vector<std::int32_t>& out) {
     if (text.empty()) return;
     stop_if_interrupted();
-    if (text.size() > kLongestPart) {
+    if (text.size() > kLongestPart)
       throw_input_error(
           "The text has {} bytes without a place where this tokenizer may cut it, and takes at most {} at a time.",
           text.size(), kLongestPart);
-    }
     const std::size_t needed = text.size() * kMemoryOfByte;
     if (const std::size_t room = text.size() < kUnchecked ? needed : available_memory(); needed > room)
       throw_input_error("To encode {} bytes of text takes {} bytes of memory; {} are free.", text.size(), needed, room);

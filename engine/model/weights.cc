@@ -13,8 +13,6 @@
 #include "engine/common/interrupt.h"
 #include "engine/common/mapped_file.h"
 #include "engine/kernels/convert.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/weight_slots.h"
 
 namespace tandem {
 namespace {
@@ -33,10 +31,9 @@ MatrixView view_of(const TensorInfo& info, const WeightSlot& slot) {
   }
   const std::vector<std::uint64_t> wanted =
       slot.rows == 0 ? std::vector<std::uint64_t>{slot.cols} : std::vector<std::uint64_t>{slot.rows, slot.cols};
-  if (info.shape != wanted) {
+  if (info.shape != wanted)
     throw_input_error("{}: tensor '{}' has shape [{}] where config.json asks for [{}].", info.file, slot.name,
                       fmt::join(info.shape, ", "), fmt::join(wanted, ", "));
-  }
   view.data = info.bytes.data();
   view.rows = std::max(slot.rows, 1u);
   view.cols = slot.cols;
@@ -71,10 +68,9 @@ void check_finite(const MatrixView& view, const TensorInfo& info, const std::str
       count += static_cast<std::size_t>(std::popcount(word_at(at, std::min<std::size_t>(8, size - at))));
     bad += count;
   });
-  if (bad > 0) {
+  if (bad > 0)
     throw_input_error("{}: tensor '{}' has {} elements that are NaN or infinity: the file is damaged.", info.file, name,
                       bad.load());
-  }
 }
 
 struct LoadedStorage {
@@ -151,6 +147,38 @@ void check_tied(const TensorFiles& files, const ModelConfig& config, const Matri
 
 }  // namespace
 
+std::vector<WeightSlot> weight_slots(const ModelConfig& c, ModelWeights& w) {
+  const std::uint32_t q = c.q_heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  std::vector<WeightSlot> slots = {{"model.embed_tokens.weight", &w.embedding, c.vocab, c.hidden},
+                                   {"model.norm.weight", &w.final_norm, 0, c.hidden}};
+  if (!c.tied_embeddings) slots.push_back({"lm_head.weight", &w.lm_head, c.vocab, c.hidden});
+  for (std::uint32_t i = 0; i < c.layers; ++i) {
+    const std::string p = fmt::format("model.layers.{}.", i);
+    LayerWeights& l = w.layers[i];
+    for (const WeightSlot& s : std::vector<WeightSlot>{{"input_layernorm", &l.input_norm, 0, c.hidden},
+                                                       {"self_attn.q_proj", &l.q, q, c.hidden},
+                                                       {"self_attn.k_proj", &l.k, kv, c.hidden},
+                                                       {"self_attn.v_proj", &l.v, kv, c.hidden},
+                                                       {"self_attn.o_proj", &l.o, c.hidden, q},
+                                                       {"post_attention_layernorm", &l.post_norm, 0, c.hidden},
+                                                       {"mlp.gate_proj", &l.gate, c.intermediate, c.hidden},
+                                                       {"mlp.up_proj", &l.up, c.intermediate, c.hidden},
+                                                       {"mlp.down_proj", &l.down, c.hidden, c.intermediate}}) {
+      slots.push_back({p + s.name + ".weight", s.view, s.rows, s.cols});
+    }
+    if (c.qkv_bias) {
+      slots.push_back({p + "self_attn.q_proj.bias", &l.q_bias, 0, q, true});
+      slots.push_back({p + "self_attn.k_proj.bias", &l.k_bias, 0, kv, true});
+      slots.push_back({p + "self_attn.v_proj.bias", &l.v_bias, 0, kv, true});
+    }
+    if (c.qk_norm) {
+      slots.push_back({p + "self_attn.q_norm.weight", &l.q_norm, 0, c.head_dim});
+      slots.push_back({p + "self_attn.k_norm.weight", &l.k_norm, 0, c.head_dim});
+    }
+  }
+  return slots;
+}
+
 std::size_t ModelWeights::bytes() const {
   std::size_t sum = embedding.bytes() + final_norm.bytes() + (lm_head.data == embedding.data ? 0 : lm_head.bytes());
   for (const LayerWeights& l : layers) {
@@ -174,10 +202,9 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
     stop_if_interrupted();
     const TensorInfo* found = find_tensor(files, slot.name);
     if (found == nullptr && config.tied_embeddings && slot.name == kEmbedding) found = find_tensor(files, kHead);
-    if (found == nullptr) {
+    if (found == nullptr)
       throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", files.source(), slot.name,
                         config.layers);
-    }
     *slot.view = view_of(*found, slot);
     check_finite(*slot.view, *found, slot.name);
     align(*slot.view, *storage);

@@ -8,7 +8,7 @@
 
 #include "engine/kernels/tensor.h"
 #include "engine/model/config.h"
-#include "engine/model/weight_place.h"
+#include "engine/model/safetensors.h"
 
 namespace tandem {
 
@@ -33,6 +33,18 @@ struct ModelWeights {
   bool mapped = false;  // they are read from files whenever their pages are not in memory
   std::size_t bytes() const;
 };
+
+/// A tensor: its name in files, its shape, and where its view goes.
+struct WeightSlot {
+  std::string name;
+  MatrixView* view;
+  std::uint32_t rows, cols;  // rows == 0: a vector of cols
+  bool is_bias = false;      // kept in memory as f32
+};
+
+/// Tensor names of Llama, Qwen2 (which adds biases) and Qwen3 (q_norm and k_norm), and the shapes they must have.
+/// `weights.layers` has its final size.
+std::vector<WeightSlot> weight_slots(const ModelConfig& config, ModelWeights& weights);
 
 /// InputError naming file, tensor, shape or dtype for anything that does not fit the configuration. Tensors that the
 /// architecture does not use are ignored.

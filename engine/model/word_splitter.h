@@ -16,6 +16,12 @@ extern const char* const kGpt2Words;
 extern const char* const kLlama3Words;
 extern const char* const kQwen2Words;
 
+/// `expression`, written for Oniguruma (Ruby's syntax), as PCRE2 has to be given it (UTF and UCP) to match the same: \s
+/// and \S, Unicode's White_Space property, are written out. Known is what the published expressions consist of.
+/// InputError, naming `file`, the expression and the part, for everything else: the two read much of it differently
+/// without an error.
+std::string pcre2_expression(const std::string& expression, const std::string& file);
+
 class WordSplitter {
  public:
   /// One expression after the other cuts what the one before left. White space (\s, \S) means Unicode's White_Space

@@ -71,20 +71,8 @@ class BatchDraws {
     };
     std::vector<Sequence> sequences_;
   };
-  struct Head {
-    std::uint32_t kv_head = 0, n = 0;
-    bool operator==(const Head&) const = default;
-  };
-  struct Salient {
-    Range tokens;
-    double times = 0;
-    bool operator==(const Salient&) const = default;
-  };
-  struct Near {
-    std::uint32_t n = 0;
-    double alpha = 0;
-    bool operator==(const Near&) const = default;
-  };
+
+  void for_each_head(const ScorePlace& layer, const auto& work);
 
   ThreadPool& pool_;
   ModelShape shape_;
@@ -92,9 +80,9 @@ class BatchDraws {
   std::array<bool, 2> asked_ = {};                      // by By
   ScoreProcess process_;
   Kept<Choice, std::vector<std::uint32_t>> chosen_;
-  Kept<Head, std::vector<float>> scores_;
-  Kept<Salient, std::vector<std::uint32_t>> salient_;
-  Kept<Near, double> near_;
+  Kept<std::pair<std::uint32_t, std::uint32_t>, std::vector<float>> scores_;  // by KV head and number of blocks
+  Kept<std::pair<Range, double>, std::vector<std::uint32_t>> salient_;        // by tokens and times
+  Kept<std::pair<std::uint32_t, double>, double> near_;                       // by number of tokens and alpha
 };
 
 }  // namespace tandem

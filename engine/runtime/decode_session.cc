@@ -61,11 +61,9 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
 DecodeSession::~DecodeSession() {
   device_.drain_after_error();  // bodies in flight still refer to this session
   kv_.all_done();
-  for (const auto* list : {&active_, &waiting_}) {
-    for (const auto& a : *list) {
+  for (const auto* list : {&active_, &waiting_})
+    for (const auto& a : *list)
       if (a != nullptr) kv_.destroy(a->state.id);
-    }
-  }
 }
 
 std::vector<SequenceState*> DecodeSession::batch() {
@@ -243,13 +241,11 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
 void DecodeSession::step(std::uint32_t step) {
   const auto rows = static_cast<std::uint32_t>(active_.size());
   std::vector<std::int32_t> forced;
-  if (!options_->forced.empty()) {
+  if (!options_->forced.empty())
     for (const auto& a : active_) forced.push_back(options_->forced[a->request].at(step));
-  }
   std::vector<Forward::Draw> draws;  // of the tokens behind those that this step takes in
-  if (!options_->sampling.empty()) {
+  if (!options_->sampling.empty())
     for (const auto& a : active_) draws.push_back({options_->sampling[a->request], a->state.tokens + 1});
-  }
   try {
     device_.begin_segment("decode step");
     attend_layers(step);  // ends this segment and begins others where the device waits for the host
@@ -313,9 +309,8 @@ void DecodeSession::collect(std::uint32_t step) {
       out.attended[side] = (all + lists / 2) / lists;
     }
     for (int side = 0; side < 2; ++side) out.tasks[side] += attended[row].tasks[side];
-    if (!options_->forced.empty()) {
+    if (!options_->forced.empty())
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
-    }
     out.top.push_back(top[row]);
     const float margin = top[row].best_logit - top[row].second_logit;
     const bool greedy = drawn.empty() || options_->sampling[a->request].temperature == 0;
@@ -342,9 +337,8 @@ void DecodeSession::collect(std::uint32_t step) {
   // Sequences that are done give their pages back now. The step has ended, but what the method asked for on the side,
   // a move to the host for example, may still use them.
   // Such a wait may throw: until then every sequence stays where the destructor finds it.
-  if (std::find(goes_on.begin(), goes_on.end(), false) != goes_on.end()) {
+  if (std::find(goes_on.begin(), goes_on.end(), false) != goes_on.end())
     for (const Event& e : ops_.last_asked()) device_.host_wait(e);
-  }
   std::vector<std::unique_ptr<Active>> still;
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::unique_ptr<Active>& a = active_[row];

@@ -69,10 +69,9 @@ void Engine::observe(ForwardObserver* observer) {
 
 void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
   if (prompt.empty()) throw_input_error("The prompt is empty: give it at least one token.");
-  if (prompt.size() > model_.config.max_positions) {
+  if (prompt.size() > model_.config.max_positions)
     throw_input_error("The prompt has {} tokens and model '{}' has {} positions (max_position_embeddings): shorten it.",
                       prompt.size(), model_.name, model_.config.max_positions);
-  }
   check_tokens(model_, prompt);
 }
 
@@ -265,19 +264,16 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
 }
 
 void Engine::check_requests(Method& method, std::span<const DecodeRequest> requests) const {
-  if (requests.empty() || requests.size() > options_.max_batch) {
+  if (requests.empty() || requests.size() > options_.max_batch)
     throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(),
                       options_.max_batch);
-  }
   const Needs needs = method.needs(shape());
-  if (needs.last_queries > options_.keep_queries) {
+  if (needs.last_queries > options_.keep_queries)
     throw_input_error("Method '{}' needs the prompt's last {} queries and this engine keeps {}.", method.spelled_out(),
                       needs.last_queries, options_.keep_queries);
-  }
-  if (needs.column_sums && !options_.column_sums) {
+  if (needs.column_sums && !options_.column_sums)
     throw_input_error("Method '{}' needs the prompt's attention column sums, which this engine does not keep.",
                       method.spelled_out());
-  }
   for (const DecodeRequest& request : requests) {
     check_positions(model_, request.prefix->prompt.size(), request.max_new_tokens);
     if (request.max_new_tokens == 0) throw_input_error("A request asks for 0 new tokens; ask for one at least.");
