@@ -152,7 +152,7 @@ void MappedFile::let_go(std::span<const std::byte> part) const {
 bool MappedFile::is_cached() const {
   std::vector<unsigned char> pages((bytes_.size() + page_bytes - 1) / page_bytes);
   if (pages.empty() || mincore(const_cast<std::byte*>(bytes_.data()), bytes_.size(), pages.data()) != 0) return true;
-  const auto cached = std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1) != 0; });
+  const auto cached = std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
   return static_cast<std::size_t>(cached) > pages.size() / 2;
 }
 

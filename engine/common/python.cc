@@ -122,14 +122,8 @@ PythonAnswer wait_for_end(pid_t child) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status)) return {.end = PythonEnd::failed, .out_of_time = WTERMSIG(status) == SIGXCPU};
-  switch (WEXITSTATUS(status)) {
-    case 0:
-      return {.end = PythonEnd::done};
-    case kNoPackage:
-      return {.end = PythonEnd::no_package};
-    default:
-      return {.end = PythonEnd::failed};
-  }
+  const int code = WEXITSTATUS(status);
+  return {.end = code == 0 ? PythonEnd::done : code == kNoPackage ? PythonEnd::no_package : PythonEnd::failed};
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> 
 std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint32_t number,
                             std::shared_ptr<TaskQueue> queue, BodyContext::Reach reach) {
   const auto mine = [&](std::uint8_t sides) { return (sides >> puller.side & 1) != 0; };
-  const auto first = std::find_if(bag.allowed.begin(), bag.allowed.end(), mine);
+  const auto first = std::ranges::find_if(bag.allowed, mine);
   if (first == bag.allowed.end()) return std::nullopt;
   const std::vector<Op> like = bag.ops(static_cast<std::uint32_t>(first - bag.allowed.begin()), number);
   TANDEM_CHECK(!like.empty(), "a task without operations");

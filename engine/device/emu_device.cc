@@ -79,11 +79,7 @@ class EmuDevice final : public RealTimeDevice {
     check_event(event, "host wait");
     wait_for(lock, event);
     append_wait(event, entered);
-    if (const std::exception_ptr error = error_of(event)) {
-      if (error == unreported_) unreported_ = nullptr;
-      lock.unlock();
-      std::rethrow_exception(error);
-    }
+    rethrow_error_of(event);
   }
 
   void end_step(std::uint32_t step, Event token) override {
@@ -107,10 +103,7 @@ class EmuDevice final : public RealTimeDevice {
     all_drained();
     last_control_ = -1;
     window_begin_ = now();
-    if (const std::exception_ptr error = std::exchange(unreported_, nullptr)) {
-      lock.unlock();
-      std::rethrow_exception(error);
-    }
+    rethrow_unreported();
     return trace;
   }
 
@@ -165,20 +158,6 @@ class EmuDevice final : public RealTimeDevice {
     append_control(wait_record(now()), waited ? awaited : last_control_);
   }
 
-  // Of equals the lane's predecessor comes first, then the edges, then the launch, as on `sim`.
-  std::int64_t latest(const Task& task) const {
-    std::int64_t best = -1;
-    const auto consider = [&](std::int64_t index) {
-      if (index < 0) return;
-      const Nanos end = records_[static_cast<std::size_t>(index)].end;
-      if (best < 0 || end > records_[static_cast<std::size_t>(best)].end) best = index;
-    };
-    consider(task.previous);
-    for (const Event& event : task.op.after) consider(record_of(event));
-    consider(task.launch);
-    return best;
-  }
-
   bool done(Event event) const { return !event.valid() || state_[event.lane].completed >= event.value; }
 
   /// Returns early where the device is about to end.
@@ -192,12 +171,12 @@ class EmuDevice final : public RealTimeDevice {
 
   // Waits for the task's events, runs its body unlocked, publishes the result.
   void execute(std::unique_lock<std::mutex>& lock, LaneId lane_id, Task task) {
-    LaneHistory& history = history_[lane_id];
     for (const Event& event : task.op.after) wait_for(lock, event);
-    std::exception_ptr error = history.error;
+    std::exception_ptr error = history_[lane_id].error;
     for (const Event& event : task.op.after)
       if (!error) error = error_of(event);
-    const std::int64_t critical = latest(task);
+    const std::int64_t critical = last_arrival(records_, task.previous, task.op.after, task.launch,
+                                               [this](Event event) { return record_of(event); });
     const bool run = task.op.body && !error && !stopping_;
     lock.unlock();
 
@@ -222,11 +201,7 @@ class EmuDevice final : public RealTimeDevice {
     record.end = end;
     record.critical = critical;
     if (context.settled_cost()) record.cost = context.cost();
-    ++state_[lane_id].completed;
-    if (error && !history.error) {
-      history.error = error;
-      history.failed_at = state_[lane_id].completed;
-    }
+    fail(lane_id, ++state_[lane_id].completed, error);
     if (failed && !unreported_) unreported_ = error;
     for (Waiter* waiter : waiting_)
       if (waiter->event.lane == lane_id && done(waiter->event)) waiter->wake.notify_one();
@@ -247,16 +222,14 @@ class EmuDevice final : public RealTimeDevice {
 
   MemoryPool pool_;
 
-  // One lock for all lanes: an operation holds it for well under a microsecond, bodies run outside. A condition for
-  // each thread that sleeps: waking them all at every operation cost a decode step of a small model more than its
-  // kernels.
+  // One lock for all lanes: an operation holds it for less than a microsecond, bodies run outside. A condition per
+  // sleeping thread: waking all at every operation cost more than a small model's kernels.
   std::mutex mutex_;
   std::vector<Waiter*> waiting_;
   bool stopping_ = false;
   std::vector<LaneState> state_;
   std::deque<TraceRecord> records_;
   std::vector<StepMark> steps_;
-  std::exception_ptr unreported_;
 
   std::vector<std::thread> threads_;
 };

@@ -65,6 +65,24 @@ std::exception_ptr LaneDevice::error_of(Event event) const {
   return lane.error && event.value >= lane.failed_at ? lane.error : nullptr;
 }
 
+void LaneDevice::rethrow_error_of(Event event) {
+  const std::exception_ptr error = error_of(event);
+  if (!error) return;
+  if (error == unreported_) unreported_ = nullptr;
+  std::rethrow_exception(error);
+}
+
+void LaneDevice::fail(LaneId lane_id, std::uint64_t value, const std::exception_ptr& error) {
+  LaneHistory& lane = history_[lane_id];
+  if (!error || lane.error) return;
+  lane.error = error;
+  lane.failed_at = value;
+}
+
+void LaneDevice::rethrow_unreported() {
+  if (const std::exception_ptr error = std::exchange(unreported_, nullptr)) std::rethrow_exception(error);
+}
+
 void LaneDevice::all_drained() {
   for (LaneHistory& lane : history_) {
     lane.drained = lane.submitted;

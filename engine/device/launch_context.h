@@ -33,8 +33,7 @@ class LaunchArena {
   Room take(std::size_t bytes);
   /// What was taken since the last call is free when `end` is reached. `end` must stay as it is until then.
   void launched(const CudaMark& end);
-  /// Nothing that was taken is in use any more.
-  void all_done();
+  void all_done();  // nothing that was taken is in use any more
 
  private:
   struct Used {
@@ -142,8 +141,8 @@ class LaunchContext : public BodyContext {
     return reinterpret_cast<T*>(rooms_.scratch.take(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
 
-  /// The operation's cost is `without`, and `each` as many times as the counts say, which kernels have made; in place
-  /// of the declared upper bound. Several calls add up, with the same `without`.
+  /// The operation's cost is `without`, plus `each` times the counts that kernels have made, instead of the declared
+  /// upper bound. Several calls add up, with the same `without`.
   void settle_by(const std::uint32_t* counts /*[n]*/, std::uint32_t n, const Cost& each, const Cost& without);
   std::vector<CudaTrace::Settled>& settled() { return settled_; }
 

@@ -21,8 +21,7 @@ class MemoryPool {
   /// RunError when the device memory would overflow or the machine has no address space left.
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name);
 
-  /// "kv.host", or "buffer 7" for an id this pool never gave out.
-  std::string name(BufferId id) const;
+  std::string name(BufferId id) const;  // "kv.host", or "buffer 7" for an id this pool never gave out
 
  private:
   std::uint64_t device_bytes_;

@@ -167,7 +167,7 @@ Json to_json(const std::vector<LinkPoint>& curve) {
 void refuse_unknown(const Reader& reader, const Json& object, const std::string& prefix,
                     const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.items())
-    if (std::find(known.begin(), known.end(), key) == known.end())
+    if (std::ranges::find(known, key) == known.end())
       reader.fail(prefix + key, "is not known.{}", did_you_mean(key, known));
 }
 
@@ -176,7 +176,7 @@ std::vector<std::string> shipped_names(const char* folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(data_path(folder)))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -191,7 +191,7 @@ void take_part(const Reader& reader, Json& profile, const char* group, const cha
   if (own == profile.end() || !own->is_object() || !own->contains("of")) return;
   const std::string path = std::string(group) + ".of", name = reader.text((*own)["of"], path);
   const std::vector<std::string> names = shipped_names(folder);
-  if (std::find(names.begin(), names.end(), name) == names.end())
+  if (std::ranges::find(names, name) == names.end())
     reader.fail(path, "is '{}'.{} There are: {}.", name, did_you_mean(name, names), join_names(names));
   own->erase("of");
   const Json part = shipped_json(folder, name);
@@ -242,14 +242,10 @@ double on_the_way(double from, double to, double share) {
   if (share == 1) return to;
   return to > 0 ? from * std::pow(to / from, share) : from * (1 - share);
 }
-void move_field(double& field, double end, double share) {
-  field = on_the_way(field, end, share);
-}
-void move_field(Nanos& field, double end, double share) {
-  field = std::llround(on_the_way(double(field), end, share));
-}
-void move_field(std::uint32_t& field, double end, double share) {
-  field = static_cast<std::uint32_t>(std::lround(on_the_way(field, end, share)));
+template <class Number>
+void move_field(Number& field, double end, double share) {
+  const double moved = on_the_way(static_cast<double>(field), end, share);
+  field = static_cast<Number>(std::is_integral_v<Number> ? std::round(moved) : moved);
 }
 void move_field(std::vector<LinkPoint>& field, double factor, double share) {
   for (LinkPoint& point : field) point.gbps *= on_the_way(1, factor, share);
@@ -373,7 +369,7 @@ HardwareProfile load_profile(std::string_view name_or_path) {
   std::filesystem::path path = given;
   if (!is_path) {
     const std::vector<std::string> names = profile_names();
-    if (std::find(names.begin(), names.end(), given) == names.end())
+    if (std::ranges::find(names, given) == names.end())
       throw_input_error("There is no hardware profile '{}'.{} There are: {}. A path to a JSON file works too.", given,
                         did_you_mean(given, names), join_names(names));
     path = data_path(kProfiles) / (given + ".json");

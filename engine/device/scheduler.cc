@@ -125,7 +125,7 @@ const ScheduledTime& Scheduler::run_until(std::int64_t record) {
 
 void Scheduler::run_until_any(std::span<const std::int64_t> records) {
   const auto has_ended = [this](std::int64_t record) { return ended(record); };
-  while (std::none_of(records.begin(), records.end(), has_ended))
+  while (std::ranges::none_of(records, has_ended))
     TANDEM_CHECK(step(), "none of {} operations ever ends: something they wait for was not submitted", records.size());
 }
 

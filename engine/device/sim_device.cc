@@ -62,14 +62,13 @@ class SimDevice final : public LaneDevice {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
     record({.form = SimCall::Form::bag});
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
-    const bool compete =
-        std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
+    const bool compete = std::ranges::any_of(bag.allowed, [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());
     std::int64_t woken = -1;  // the record that woke the workers of the host
     std::vector<bool> done(pullers.size());
     // Whether a lane takes a task only when it is free: somebody else could have it.
     const auto competes = [&](std::uint32_t side) {
-      return compete || std::count_if(pullers.begin(), pullers.end(), [&](Puller p) { return p.side == side; }) > 1;
+      return compete || std::ranges::count_if(pullers, [&](Puller p) { return p.side == side; }) > 1;
     };
     std::size_t left = bag.allowed.size();
     while (left > 0) {
@@ -115,10 +114,7 @@ class SimDevice final : public LaneDevice {
   void host_wait(Event event) override {
     if (!event.valid()) return;
     wait_for(event);
-    if (std::exception_ptr error = error_of(event)) {
-      if (error == unreported_) unreported_ = nullptr;
-      std::rethrow_exception(error);
-    }
+    rethrow_error_of(event);
   }
 
   void end_step(std::uint32_t step, Event token) override {
@@ -207,7 +203,7 @@ class SimDevice final : public LaneDevice {
     scheduler_.forget();
     all_drained();
     segment_launch_ = -1;
-    if (std::exception_ptr error = std::exchange(unreported_, nullptr)) std::rethrow_exception(error);
+    rethrow_unreported();
     return trace;
   }
 
@@ -271,10 +267,7 @@ class SimDevice final : public LaneDevice {
     if (options_.checked) checker_.add(entry);
 
     const Event event{lane_id, ++state.submitted};
-    if (error && !state.error) {
-      state.error = error;
-      state.failed_at = event.value;
-    }
+    fail(lane_id, event.value, error);
     if (on_control) {
       run_on_control(op, cost, entry);
     } else {
@@ -332,8 +325,7 @@ class SimDevice final : public LaneDevice {
     }
     for (const Event& event : entry.after) {
       const std::int64_t dependency = record_of(event);
-      // The control thread's own operations come before the launch. Done and seen before this trace: nothing to wait
-      // for.
+      // The control thread's own operations come before the launch. -1: done before this trace.
       if (dependency < 0 || event.lane == control_) continue;
       // A lane is in order: it needs no signal from itself.
       const Nanos latency =
@@ -421,14 +413,13 @@ class SimDevice final : public LaneDevice {
   Scheduler scheduler_;
   ScheduleNames names_;
   HazardChecker checker_;
-  // The control thread is the one lane whose times are numbers at once, since it submits everything else. Times of the
-  // other lanes are the scheduler's, known at the end.
+  // The control thread's times are numbers at once, since it submits everything else; the scheduler knows the others'
+  // at the end.
   std::vector<TraceRecord> records_;
   std::vector<StepMark> steps_;
   Nanos clock_ = 0;
   std::vector<ScheduleOp> schedule_;
   std::int64_t segment_launch_ = -1;
-  std::exception_ptr unreported_;
   SimCalls recorded_;
   std::vector<std::uint64_t> recorded_from_;  // by lane: operations before the record
   std::uint32_t left_to_record_ = 0;          // decode steps

@@ -1,5 +1,4 @@
-// A queue that several pullers empty at the same time, each at its own pace. Taking is atomic: no task is lost, none is
-// taken twice, whatever the threads do.
+// A queue that several threads empty, each at its own pace. Taking is atomic: no task is lost, none is taken twice.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +15,10 @@ class TaskQueue {
  public:
   static constexpr int kMaxPullers = 8;
 
-  /// Tasks in the order in which they are taken; bit p of an entry: puller p may take it. With `work`, guarded: a
-  /// puller leaves a task for good that it would end later than another one, which may take the task, would end
-  /// everything that is left. `work`: of each task; `pace`: time of a unit of it, by puller; `workers`: by puller, how
-  /// many pull as this one, which have its pace together: a task takes one of them that many times as long. Empty: one
-  /// each.
+  /// Tasks in the order in which they are taken; bit p of an entry: puller p may take it. With `work` of each task the
+  /// queue is guarded: a puller leaves a task for good that it would end later than another puller, which may take the
+  /// task, would end all that is left. `pace`: time of a unit of work, by puller; `workers`: how many pull as this one
+  /// and have its pace together, so that a task takes one of them that many times as long. Empty: one each.
   explicit TaskQueue(std::vector<std::uint8_t> allowed, std::vector<std::uint64_t> work = {},
                      std::vector<double> pace = {}, const std::vector<std::uint32_t>& workers = {})
       : allowed_(std::move(allowed)),

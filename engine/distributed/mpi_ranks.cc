@@ -23,8 +23,7 @@ void check(int code, const char* what) {
   throw_run_error("MPI cannot {}: {}.", what, std::string_view(text, static_cast<std::size_t>(length)));
 }
 
-/// Sleeps longer and longer between looks, so that a rank that waits leaves its core to others; RunError when the time
-/// is over.
+/// Sleeps longer and longer between looks, which leaves the core to others; RunError when the time is over.
 class Patience {
  public:
   explicit Patience(std::chrono::milliseconds all) : all_(all), end_(std::chrono::steady_clock::now() + all) {}

@@ -87,8 +87,7 @@ bool bytes_from_printable(std::string_view text, std::string& bytes) {
   return true;
 }
 
-void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
-                    const std::vector<std::pair<std::string, std::string>>& merges) {
+void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary, const Merges& merges) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (const auto& [text, id] : vocabulary) {
     if (id < 0 || id >= kMostTokens)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/common/trimmed.h"
 #include "engine/model/folder_template.h"
 
 namespace tandem {
@@ -23,11 +24,8 @@ constexpr Name kNames[] = {
     {"qwen2.5", ChatFormat::qwen25},    {"qwen3", ChatFormat::qwen3},       {"smollm2", ChatFormat::smollm2}};
 
 /// White space as Python's str.strip() and Jinja's trim have it, as far as one byte goes.
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\n\v\f\r\x1c\x1d\x1e\x1f";
-  const std::size_t first = text.find_first_not_of(kSpaces);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+std::string_view stripped(std::string_view text) {
+  return trimmed(text, " \t\n\v\f\r\x1c\x1d\x1e\x1f");
 }
 
 std::string_view without_newlines(std::string_view text, bool left, bool right) {
@@ -60,10 +58,10 @@ std::string llama2(Messages messages) {
     if (m.role == "system") {
       system = "<<SYS>>\n" + m.content + "\n<</SYS>>\n\n";
     } else if (m.role == "user") {
-      out += fmt::format("<s>[INST] {} [/INST]", trimmed(system + m.content));
+      out += fmt::format("<s>[INST] {} [/INST]", stripped(system + m.content));
       system.clear();
     } else {
-      out += fmt::format(" {} </s>", trimmed(m.content));
+      out += fmt::format(" {} </s>", stripped(m.content));
     }
   }
   return out;
@@ -77,10 +75,10 @@ std::string llama3(Messages messages, const ChatOptions& options, bool with_date
   if (with_date) {
     const bool given = messages[0].role == "system";
     add("system", fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n{}", kDate,
-                              given ? trimmed(messages[0].content) : std::string_view()));
+                              given ? stripped(messages[0].content) : std::string_view()));
     if (given) messages = messages.subspan(1);
   }
-  for (const ChatMessage& m : messages) add(m.role, trimmed(m.content));
+  for (const ChatMessage& m : messages) add(m.role, stripped(m.content));
   if (options.generate) out += "<|start_header_id|>assistant<|end_header_id|>\n\n";
   return out;
 }
@@ -109,7 +107,7 @@ std::string qwen3_answer(const ChatMessage& m, bool behind_last_question, bool l
     reasoning = without_newlines(reasoning, true, false);
     content = without_newlines(content.substr(content.rfind(kClose) + kClose.size()), true, false);
   }
-  if (!behind_last_question || (!last && trimmed(reasoning).empty())) return chatml("assistant", content);
+  if (!behind_last_question || (!last && stripped(reasoning).empty())) return chatml("assistant", content);
   return chatml("assistant", fmt::format("<think>\n{}\n</think>\n\n{}", without_newlines(reasoning, true, true),
                                          without_newlines(content, true, false)));
 }
@@ -144,8 +142,7 @@ std::vector<std::string> chat_format_names() {
 }
 
 std::string to_string(ChatFormat format) {
-  return std::find_if(std::begin(kNames), std::end(kNames), [format](const Name& n) { return n.format == format; })
-      ->name;
+  return std::ranges::find_if(kNames, [format](const Name& n) { return n.format == format; })->name;
 }
 
 ChatFormat chat_format_by_name(std::string_view name) {

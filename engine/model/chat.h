@@ -1,6 +1,5 @@
-// Conversations in the form that instruct models were trained on, for folders without a template of their own
-// (folder_template.h). The formats are those of the published models' chat templates without tools; tests compare them
-// with what the templates write.
+// Conversations in the form that instruct models were trained on: by their folder's own template (folder_template.h),
+// or in a format of published models' templates without tools, against which tests compare them.
 #pragma once
 
 #include <memory>
@@ -47,8 +46,7 @@ class ChatWriter {
   /// As render_chat(). InputError for a conversation that it does not take; for several threads.
   std::string write(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
 
-  /// "qwen2.5", or "folder-" with the template's hash: part of a run's protocol id.
-  std::string name() const;
+  std::string name() const;  // "qwen2.5", or "folder-" with the template's hash: part of a run's protocol id
   bool is(ChatFormat format) const;
 
   /// The special token that it writes behind an answer; -1 where there is none.

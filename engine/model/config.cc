@@ -66,12 +66,11 @@ void check_dtype(const JsonFields& fields) {
   if (!fields.has(name)) return;
   const std::vector<std::string> known = {"float32", "float",         "float16",     "half", "bfloat16",
                                           "float64", "float8_e4m3fn", "float8_e5m2", "int8", "uint8"};
-  if (std::find(known.begin(), known.end(), fields.text(name)) == known.end())
+  if (std::ranges::find(known, fields.text(name)) == known.end())
     fields.bad(name, "a type of PyTorch such as \"bfloat16\"");
 }
 
-/// generation_config.json decides alone where it exists, whether it names a token or not. An id without a row is never
-/// said.
+/// generation_config.json decides alone where it exists. An id without a row is never said.
 std::vector<std::int32_t> read_stop_tokens(const JsonFields& fields, const std::filesystem::path& folder,
                                            std::uint32_t vocab) {
   constexpr std::uint32_t kAnyToken = 1u << 31;
@@ -93,7 +92,7 @@ ModelConfig load_config(const std::filesystem::path& folder) {
   ModelConfig c;
   c.architecture = fields.text("model_type");
   const std::vector<std::string> known = {"llama", "qwen2", "qwen3"};
-  if (std::find(known.begin(), known.end(), c.architecture) == known.end())
+  if (std::ranges::find(known, c.architecture) == known.end())
     throw_input_error("{}: field 'model_type' is \"{}\"; this version runs {}.", file.string(), c.architecture,
                       join_names(known));
   c.qk_norm = c.architecture == "qwen3";

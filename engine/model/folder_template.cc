@@ -61,8 +61,7 @@ bool has_templates(const fs::path& folder) {
   return false;
 }
 
-/// In transformers' order: files of their own come before what tokenizer_config.json says, and additional ones before
-/// chat_template.jinja. An empty text: there is none.
+/// In transformers' order: default.jinja, chat_template.jinja, tokenizer_config.json. An empty text: there is none.
 Source template_of(const fs::path& folder) {
   if (folder.empty()) return {};
   const fs::path additional = folder / "additional_chat_templates";

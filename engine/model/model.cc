@@ -25,14 +25,12 @@ std::filesystem::path find_folder(const std::string& name) {
       known.push_back(entry.path().filename().string());
   std::sort(known.begin() + 1, known.end());
   // A bare name is a shipped model wherever the program is started; "./seed" is a folder.
-  if (std::find(known.begin(), known.end(), name) != known.end()) return shipped / name;
+  if (std::ranges::find(known, name) != known.end()) return shipped / name;
   if (fs::is_directory(name, refused)) return name;
   if (fs::exists(name, refused)) throw_input_error("'{}' is a file; give the folder of a Hugging Face model.", name);
   const std::string shown = name.size() > 200 ? name.substr(0, 200) + "..." : name;
-  throw_input_error(
-      "There is no model '{}': give the folder of a Hugging Face model, {} or "
-      "synthetic:<preset>.{}",
-      shown, fmt::join(known, ", "), did_you_mean(shown, known));
+  throw_input_error("There is no model '{}': give the folder of a Hugging Face model, {} or synthetic:<preset>.{}",
+                    shown, fmt::join(known, ", "), did_you_mean(shown, known));
 }
 
 std::string name_of(const std::filesystem::path& folder) {
@@ -41,8 +39,8 @@ std::string name_of(const std::filesystem::path& folder) {
   return (refused ? folder : full).filename().string();
 }
 
-/// Random bf16 weights at a published shape. Prompts are encoded with the embedded model's tokenizer, whose ids every
-/// published vocabulary holds; what the model answers means nothing and has no text.
+/// Random bf16 weights at a published shape. The embedded model's tokenizer encodes prompts: every published vocabulary
+/// has its ids. Answers mean nothing and have no text.
 Model synthetic_model(const std::string& name, bool with_tokenizer) {
   Model model;
   model.name = name;
@@ -85,7 +83,7 @@ Model load_shape(const std::string& preset_or_folder) {
     model.config = load_config(model.folder);
   } else {
     const std::vector<std::string> presets = preset_names();
-    if (std::find(presets.begin(), presets.end(), preset_or_folder) == presets.end())
+    if (std::ranges::find(presets, preset_or_folder) == presets.end())
       throw_input_error("There is no model shape '{}': give the folder of a Hugging Face model, or {}.{}",
                         preset_or_folder, fmt::join(presets, ", "), did_you_mean(preset_or_folder, presets));
     model.name = preset_or_folder;

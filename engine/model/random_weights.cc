@@ -108,9 +108,8 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
   const std::shared_ptr<std::byte> storage = memory_of(bytes);
   std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    MatrixView& view = *slots[i].view;
-    view.data = storage.get() + offsets[i];
-    const std::size_t elements = std::size_t{view.rows} * view.cols;
+    slots[i].view->data = storage.get() + offsets[i];
+    const std::size_t elements = std::size_t{slots[i].view->rows} * slots[i].cols;
     for (std::size_t first = 0; first < elements; first += kChunk)
       chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), finalise64(seed + chunks.size()) ^ seed});
   }

@@ -87,8 +87,7 @@ class Copy {
         there_((file.bytes().size() + kPiece - 1) / kPiece) {}
   std::shared_ptr<const std::byte> bytes() const { return {memory_, memory_.get() + shift_}; }
 
-  /// Copies and hashes at once: what is there is hashed while the rest comes. `more` is told what is there, by one
-  /// thread at a time.
+  /// Copies and hashes at once. `more` is told what is there, by one thread at a time.
   std::uint64_t fill(std::uint64_t seed, const std::function<void(std::uint64_t)>& more) {
     std::exception_ptr not_copied, not_hashed;
     const auto copy_all = [&] {
@@ -204,7 +203,7 @@ void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
     if (!tensors_.emplace(name, std::move(info)).second)
       throw_input_error("{}: tensor '{}' is in two files.", file, name);
   }
-  std::sort(used.begin(), used.end());
+  std::ranges::sort(used);
   // The format asks for tensors that cover the bytes without a gap: what is left over is damage, or hidden data.
   std::uint64_t covered = 0;
   for (const auto& [begin, end] : used) {

@@ -1,6 +1,5 @@
-// Safetensors files, mapped or copied into memory. Format: u64 length of a JSON header, the header {name: {dtype,
-// shape, data_offsets}}, the tensors' bytes without gaps. Nothing in a file is trusted: every length, shape and offset
-// is checked before use.
+// Safetensors files, mapped or copied into memory: u64 length of a JSON header, the header {name: {dtype, shape,
+// data_offsets}}, the tensors' bytes without gaps. Every length, shape and offset is checked before use.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +42,7 @@ class TensorFiles {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   std::uint64_t hash() const { return hash_; }           // over the files' bytes
   const std::string& source() const { return source_; }  // the file, or the index of the shards; for messages
-  /// Keeps the bytes alive.
-  std::shared_ptr<const void> storage() const { return storage_; }
+  std::shared_ptr<const void> storage() const { return storage_; }  // keeps the bytes alive
   bool copied() const { return copied_; }
 
  private:

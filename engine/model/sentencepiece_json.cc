@@ -1,5 +1,3 @@
-#include "engine/model/sentencepiece_json.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,6 +6,8 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
+#include "engine/model/sentencepiece_model.h"
+#include "engine/model/sentencepiece_tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -23,7 +23,6 @@ std::size_t characters(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-using Merges = std::vector<std::pair<std::string, std::string>>;
 using Ranks = std::unordered_map<std::string, std::size_t>;  // by piece: of the first merge that makes it
 
 /// How often `text` has its first character, where it has no other; 0 elsewhere.
@@ -35,8 +34,8 @@ std::size_t repeats(std::string_view text) {
   return text.size() / size;
 }
 
-/// What becomes of `count` equal characters, as lengths of pieces: the pair with the least order is joined, the
-/// leftmost of several. `order`: of a pair of lengths, none where it is not joined.
+/// Lengths of the pieces that `count` equal characters become: the leftmost pair with the least order is joined first.
+/// `order`: of two lengths; ~0: not joined.
 template <class Order>
 std::vector<std::size_t> join_run(std::size_t count, const Order& order) {
   std::vector<std::size_t> run(count, 1);
@@ -133,8 +132,7 @@ void check_complete(const Ranks& ranks, const Merges& merges, const std::unorder
 
 }  // namespace
 
-std::string sentencepiece_of(const Vocabulary& vocabulary,
-                             const std::vector<std::pair<std::string, std::string>>& merges, const std::string& unknown,
+std::string sentencepiece_of(const Vocabulary& vocabulary, const Merges& merges, const std::string& unknown,
                              bool prefix_space, const std::string& file) {
   SentencePieceModel model;
   model.prefix_space = prefix_space;

@@ -47,8 +47,7 @@ std::optional<Field> take_field(std::string_view& bytes) {
   return field;
 }
 
-/// Calls `call` for every field, as long as it returns true; false for a malformed message, and where `call` returns
-/// false.
+/// Calls `call` for every field while it returns true; false where it did not, and for a malformed message.
 template <class Call>
 bool each_field(std::string_view bytes, const Call& call) {
   while (!bytes.empty()) {

@@ -1,5 +1,4 @@
-// What a tokenizer.model of SentencePiece says, as far as Hugging Face's readers look at it, and what that means for
-// SentencePiece's library, which trusts the file.
+// What a tokenizer.model of SentencePiece says, as far as Hugging Face's readers look at it.
 #pragma once
 
 #include <cstdint>
@@ -43,16 +42,14 @@ std::string serialize_sentencepiece(const SentencePieceModel& model);
 /// Behind a serialized model, replaces its own rule: serialized messages merge when they are joined.
 std::string normalizer_with_prefix(bool prefix_space);
 
-/// Whether texts for the model that `bytes` serialize may be cut at text_border(), so that a part's ids are those that
-/// the whole text has there. The library takes a whole text at a time and about 180 bytes of memory for each of its
-/// bytes. False for a malformed file.
+/// Whether texts for the model that `bytes` serialize may be cut at text_border(), with the ids that the whole text has
+/// there: the library takes a whole text at a time, and about 180 bytes of memory per byte. False for a malformed file.
 ///
-/// Byte pair encoding merges neighbours whose pieces make up a piece. Before a space behind a letter, and before a line
-/// end, nothing is ever merged if no piece has a space behind something else, or a line end beside something else: then
-/// what is on either side is encoded as if it were alone. That holds for BPE models that take every character as it is:
-/// no character map (it could look across the border), no removal of white space, no suffixed spaces, no piece for
-/// unknown characters (neighbours of which become one), which byte fallback makes superfluous. Llama 2's is such a
-/// model. A unigram model is not: it sums scores in float32 over the whole text.
+/// Byte pair encoding merges neighbours whose pieces make up a piece. It merges nothing across a space behind a letter,
+/// or across a line end, if no piece has a space behind something else, or a line end beside something else. That holds
+/// for BPE models that take every character as it is, such as Llama 2's: no character map (it could look across the
+/// border), no removal of white space, no suffixed spaces, byte fallback instead of a piece for unknown characters
+/// (neighbours of which become one). A unigram model sums scores in float32 over the whole text.
 bool can_be_cut(std::string_view bytes);
 
 /// The first border from `from` (above 0) on; text.size() where there is none.

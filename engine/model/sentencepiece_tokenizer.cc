@@ -1,6 +1,5 @@
 #include "engine/model/sentencepiece_tokenizer.h"
 
-#include <algorithm>
 #include <mutex>
 #include <sentencepiece_processor.h>
 

@@ -30,4 +30,15 @@ SentencePieceSpec read_tokenizer_model(const std::filesystem::path& folder);
 
 [[noreturn]] void refuse_sentencepiece(const std::string& file);
 
+// A model from a tokenizer.json that holds its pieces and their merges:
+
+/// The model, serialized, whose ids are those of `merges`: a piece's score is the rank of its first merge. InputError
+/// naming `file` where no scores do: a merge is missing, or the merges into a piece do not follow each other.
+std::string sentencepiece_of(const Vocabulary& vocabulary, const Merges& merges, const std::string& unknown,
+                             bool prefix_space, const std::string& file);
+
+/// Normalizers of older files: every space becomes the mark, and a text that is not empty gets one in front.
+std::string mark_spaces(std::string_view text);
+std::string mark_spaces_and_prepend(std::string_view text);
+
 }  // namespace tandem

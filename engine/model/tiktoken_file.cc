@@ -1,6 +1,6 @@
-// tiktoken files: lines of "base64 rank", where a token's rank is its id and decides which merge comes first. They hold
-// no special tokens; those of Llama 3 follow the ranks, by the names that files beside it list. A folder without any
-// such files, as Meta published, gets those of 3.1.
+// tiktoken files: lines of "base64 rank", where a token's rank is its id and its merge's order. Special tokens follow
+// the ranks, by the names that files beside it list, or those of Llama 3.1 where there are no such files (as Meta
+// published).
 #include <algorithm>
 #include <unordered_map>
 

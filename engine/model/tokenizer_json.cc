@@ -6,7 +6,8 @@
 #include "engine/model/bpe_tokenizer.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
-#include "engine/model/sentencepiece_json.h"
+#include "engine/model/sentencepiece_model.h"
+#include "engine/model/sentencepiece_tokenizer.h"
 #include "engine/model/tokenizer_settings.h"
 #include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"
@@ -266,7 +267,7 @@ class TokenizerJson {
   TokenizerJsonFacts facts_;
   TokenizerSettings settings_;
   Vocabulary vocabulary_;
-  std::vector<std::pair<std::string, std::string>> merges_;
+  Merges merges_;
   BpeSpec spec_;
 };
 

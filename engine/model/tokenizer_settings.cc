@@ -21,7 +21,7 @@ constexpr const char *kExtra = "extra_special_tokens", *kAdditional = "additiona
 constexpr const char *kType = "__type", *kFromMap = "__from_map";
 
 bool is_standard(const std::string& field) {
-  return std::find(std::begin(kStandard), std::end(kStandard), field) != std::end(kStandard);
+  return std::ranges::find(kStandard, field) != std::end(kStandard);
 }
 
 bool is_token(const OrderedJson& value) {
@@ -291,8 +291,7 @@ AddedToken read_added_token(const OrderedJson& token, const std::string& where) 
       has_text = true;
       continue;
     }
-    const auto* found =
-        std::find_if(std::begin(flags), std::end(flags), [&](const auto& f) { return f.first == name; });
+    const auto* found = std::ranges::find_if(flags, [&](const auto& f) { return f.first == name; });
     if (found == std::end(flags) || !value.is_boolean())
       throw_input_error(
           "{}: '{}' is {}, but a token has a text as content, and true or false as special, normalized, lstrip, rstrip "
@@ -308,30 +307,20 @@ AddedToken read_added_token(const OrderedJson& token, const std::string& where) 
 
 void TokenizerSettings::name_by_default(const std::string& field, const std::string& text) {
   const auto has_field = [&](const Named& name) { return name.field == field; };
-  if (unset.contains(field) || std::any_of(named.begin(), named.end(), has_field)) return;
-  const auto place = [](const std::string& name) {
-    return std::find(std::begin(kStandard), std::end(kStandard), name) - std::begin(kStandard);
-  };
-  const auto behind =
-      std::find_if(named.begin(), named.end(), [&](const Named& name) { return place(name.field) > place(field); });
+  if (unset.contains(field) || std::ranges::any_of(named, has_field)) return;
+  const auto place = [](const std::string& name) { return std::ranges::find(kStandard, name) - std::begin(kStandard); };
+  const auto behind = std::ranges::find_if(named, [&](const Named& name) { return place(name.field) > place(field); });
   named.insert(behind, {field, AddedToken{.text = text}});
 }
 
 void TokenizerSettings::name_by_class() {
   constexpr const char* kEnd = "<|endoftext|>";
-  const auto name_all = [this](std::initializer_list<std::pair<const char*, const char*>> names) {
-    for (const auto& [field, text] : names) name_by_default(field, text);
-  };
-  switch (kind) {
-    case TokenizerClass::backend:
-      return;
-    case TokenizerClass::llama:
-      return name_all({{"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}});
-    case TokenizerClass::qwen2:
-      return name_all({{"unk_token", kEnd}, {"eos_token", kEnd}, {"pad_token", kEnd}});
-    case TokenizerClass::gpt2:
-      return name_all({{"unk_token", kEnd}, {"bos_token", kEnd}, {"eos_token", kEnd}});
-  }
+  static const std::map<TokenizerClass, std::vector<std::pair<const char*, const char*>>> kOwnNames = {
+      {TokenizerClass::llama, {{"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}}},
+      {TokenizerClass::qwen2, {{"unk_token", kEnd}, {"eos_token", kEnd}, {"pad_token", kEnd}}},
+      {TokenizerClass::gpt2, {{"unk_token", kEnd}, {"bos_token", kEnd}, {"eos_token", kEnd}}}};
+  if (const auto names = kOwnNames.find(kind); names != kOwnNames.end())
+    for (const auto& [field, text] : names->second) name_by_default(field, text);
 }
 
 std::string TokenizerSettings::bos() const {

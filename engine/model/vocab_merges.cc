@@ -9,7 +9,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-using Merges = std::vector<std::pair<std::string, std::string>>;
 
 Merges read_merges(const std::string& text, const std::string& file) {
   Merges merges;

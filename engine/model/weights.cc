@@ -18,30 +18,20 @@ namespace tandem {
 namespace {
 
 MatrixView view_of(const TensorInfo& info, const WeightSlot& slot) {
-  MatrixView view;
-  if (info.dtype == "F32") {
-    view.type = DType::f32;
-  } else if (info.dtype == "F16") {
-    view.type = DType::f16;
-  } else if (info.dtype == "BF16") {
-    view.type = DType::bf16;
-  } else {
+  static const std::map<std::string, DType> types = {{"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}};
+  const auto type = types.find(info.dtype);
+  if (type == types.end())
     throw_input_error("{}: tensor '{}' has dtype {}; weights must be F32, F16 or BF16.", info.file, slot.name,
                       info.dtype);
-  }
   const std::vector<std::uint64_t> wanted =
       slot.rows == 0 ? std::vector<std::uint64_t>{slot.cols} : std::vector<std::uint64_t>{slot.rows, slot.cols};
   if (info.shape != wanted)
     throw_input_error("{}: tensor '{}' has shape [{}] where config.json asks for [{}].", info.file, slot.name,
                       fmt::join(info.shape, ", "), fmt::join(wanted, ", "));
-  view.data = info.bytes.data();
-  view.rows = std::max(slot.rows, 1u);
-  view.cols = slot.cols;
-  return view;
+  return {info.bytes.data(), type->second, std::max(slot.rows, 1u), slot.cols};
 }
 
-/// A NaN would not stop anything: attention ignores it, and the answers are nonsense with sound latencies. The file is
-/// read once for its hash anyway.
+/// A NaN would not stop anything: attention ignores it, and the answers are nonsense with sound latencies.
 void check_finite(const MatrixView& view, const TensorInfo& info, const std::string& name) {
   // All ones in the exponent and nothing else: one more in its lowest bit carries into the sign's place, in every
   // number of a word at once.
@@ -62,11 +52,8 @@ void check_finite(const MatrixView& view, const TensorInfo& info, const std::str
     std::size_t at = 0;
     for (; at + 8 <= size; at += 8) any |= word_at(at, 8);
     if (at < size) any |= word_at(at, size - at);
-    if (any == 0) return;
-    std::size_t count = 0;
-    for (at = 0; at < size; at += 8)
-      count += static_cast<std::size_t>(std::popcount(word_at(at, std::min<std::size_t>(8, size - at))));
-    bad += count;
+    for (at = 0; any != 0 && at < size; at += 8)
+      bad += static_cast<std::size_t>(std::popcount(word_at(at, std::min<std::size_t>(8, size - at))));
   });
   if (bad > 0)
     throw_input_error("{}: tensor '{}' has {} elements that are NaN or infinity: the file is damaged.", info.file, name,
@@ -78,8 +65,7 @@ struct LoadedStorage {
   std::vector<std::vector<std::byte>> copies;
 };
 
-/// Nothing in the format keeps tensors at multiples of their element size (a header of odd length moves them all), but
-/// kernels read whole elements: a tensor that is off is copied, every other stays where it is.
+/// The format does not align tensors, but kernels read whole elements: a misaligned tensor is copied.
 void align(MatrixView& view, LoadedStorage& storage) {
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.type) == 0) return;
   const auto* bytes = static_cast<const std::byte*>(view.data);

@@ -46,13 +46,11 @@ struct WeightSlot {
 /// `weights.layers` has its final size.
 std::vector<WeightSlot> weight_slots(const ModelConfig& config, ModelWeights& weights);
 
-/// InputError naming file, tensor, shape or dtype for anything that does not fit the configuration. Tensors that the
-/// architecture does not use are ignored.
+/// InputError naming file, tensor, shape or dtype for what does not fit the configuration.
 ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config,
                           const WeightPlace& place = {});
 
-/// Deterministic random weights of a usable scale, for tests and speed runs; InputError where they exceed this
-/// machine's memory.
+/// Deterministic random weights of a usable scale; InputError where they exceed this machine's memory.
 ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed);
 
 /// Views of the right sizes into address space that cannot be read: for simulating shapes.

@@ -149,7 +149,7 @@ class Translation {
     const std::string_view name =
         next(2) == '{' && end != std::string_view::npos ? rest().substr(3, end - 3) : std::string_view();
     const std::string_view part = name.empty() ? rest().substr(0, 2) : rest().substr(0, end + 1);
-    if (std::find(std::begin(kCategories), std::end(kCategories), name) == std::end(kCategories))
+    if (std::ranges::find(kCategories, name) == std::end(kCategories))
       refuse(part, "no general category such as \\p{L} or \\p{Lu}");
     if (ignores_case() && (name == "Lu" || name == "Ll" || name == "Lt")) refuse(part, "in (?i:");
     copy(part.size());

@@ -1,8 +1,7 @@
 // Draws scores for a batch from a workload's score process where no tensors are computed, and chooses blocks by them.
 //
-// Sequences of equal length may share their draws. The rows of a layer ask one after the other, so the answers of a
-// drawn sequence's current layer and step are kept, and later rows get them without a new draw. An answer depends on
-// the question alone: keeping it saves time and changes no figure.
+// Sequences of equal length may share their draws. The answers of a drawn sequence's current layer and step are kept
+// for the rows that ask next, which changes no figure: an answer depends on the question alone.
 #pragma once
 
 #include <array>
@@ -20,8 +19,8 @@ namespace tandem {
 
 class BatchDraws {
  public:
-  /// Who chooses: heads each, or all heads of a layer as one. A layer has one choice of the second kind and dozens of
-  /// the first, so the second kind is drawn for four times as many sequences.
+  /// Who chooses: heads each, or all heads of a layer as one; the latter, one choice instead of dozens, is drawn for
+  /// four times as many sequences.
   enum class By : std::uint8_t { heads, layer };
   static By by(Scope scope) { return scope == Scope::layer ? By::layer : By::heads; }
 

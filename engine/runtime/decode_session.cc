@@ -86,17 +86,6 @@ void DecodeSession::fixed_time(LaneKind lane, const char* name, Cause cause, std
   device_.submit(device_.lane(lane), std::move(op));
 }
 
-void DecodeSession::policy_time(std::uint32_t layer) {
-  fixed_time(LaneKind::control, kPolicy, Cause::scheduler, layer, engine_.policy_ns);
-}
-
-/// The control thread's own code of a layer, and what a slower framework than this engine adds. The device has nothing
-/// else meanwhile; the framework's time counts as busy, as it does where such a framework is measured.
-void DecodeSession::framework_time(std::uint32_t layer) {
-  fixed_time(LaneKind::control, kEngineCode, Cause::launch, layer, engine_.control_layer_ns);
-  fixed_time(LaneKind::device_compute, kFramework, Cause::none, layer, engine_.layer_ns);
-}
-
 /// The method has looked at what was kept of a prompt: nothing reads it any more.
 void DecodeSession::prompt_seen(Active& a) {
   a.prompt_bytes = ops_.prompt_bytes(a.state.id, method_.needs(forward_.shape()));
@@ -181,8 +170,8 @@ void DecodeSession::begin() {
   uploaded_ = forward_.upload_tokens(tokens);
   wait_for(ready, uploaded_);
   for (const Event& asked : ops_.last_asked()) wait_for(ready, asked);
-  // When all that the methods asked for is done, the setup ends: a measuring point on the control lane that nothing
-  // waits for, since every reader below waits for its own inputs.
+  // The setup ends when all that the methods asked for is done: a measuring point on the control lane that nothing
+  // waits for.
   Op done;
   done.name = "context ready";
   done.kind = Kind::wait;
@@ -221,7 +210,10 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
     targets.push_back(
         {kv_.slot(context.batch[row]->id, context.layer, block, Tier::device), positions[row] % kPageTokens});
   }
-  framework_time(context.layer);
+  // The control thread's own code of a layer, and what a slower framework than this engine adds. The device has nothing
+  // else meanwhile; the framework's time counts as busy, as it does where such a framework is measured.
+  fixed_time(LaneKind::control, kEngineCode, Cause::launch, context.layer, engine_.control_layer_ns);
+  fixed_time(LaneKind::device_compute, kFramework, Cause::none, context.layer, engine_.layer_ns);
   const Event query =
       forward_.qkv(Forward::Phase::decode, context.layer, positions, std::move(targets), std::move(recycled));
   for (std::uint32_t row = 0; row < positions.size(); ++row) {
@@ -229,7 +221,7 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
     kv_.set_filled(context.batch[row]->id, context.layer, {block, block + 1}, Tier::device, query);
   }
   attention_.begin_layer(query);
-  policy_time(context.layer);
+  fixed_time(LaneKind::control, kPolicy, Cause::scheduler, context.layer, engine_.policy_ns);
   attention_.run(context, method_.plan_attend(context, ops_));
   const Event last =
       forward_.finish_layer(Forward::Phase::decode, context.layer, static_cast<std::uint32_t>(positions.size()));
@@ -307,8 +299,8 @@ void DecodeSession::collect(std::uint32_t step) {
       const std::uint64_t lists = std::uint64_t{c.layers} * c.kv_heads;
       all += attended[row].tokens[side];
       out.attended[side] = (all + lists / 2) / lists;
+      out.tasks[side] += attended[row].tasks[side];
     }
-    for (int side = 0; side < 2; ++side) out.tasks[side] += attended[row].tasks[side];
     if (!options_->forced.empty())
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
     out.top.push_back(top[row]);
@@ -320,7 +312,7 @@ void DecodeSession::collect(std::uint32_t step) {
                                : drawn.empty()           ? top[row].best
                                                          : drawn[row];
     const auto among = [token](const std::vector<std::int32_t>& stops) {
-      return std::find(stops.begin(), stops.end(), token) != stops.end();
+      return std::ranges::find(stops, token) != stops.end();
     };
     const bool stop =
         options_->forced.empty() && (among(c.stop_tokens) || (!out.tokens.empty() && among(a->stop_tokens)));
@@ -337,7 +329,7 @@ void DecodeSession::collect(std::uint32_t step) {
   // Sequences that are done give their pages back now. The step has ended, but what the method asked for on the side,
   // a move to the host for example, may still use them.
   // Such a wait may throw: until then every sequence stays where the destructor finds it.
-  if (std::find(goes_on.begin(), goes_on.end(), false) != goes_on.end())
+  if (std::ranges::find(goes_on, false) != goes_on.end())
     for (const Event& e : ops_.last_asked()) device_.host_wait(e);
   std::vector<std::unique_ptr<Active>> still;
   for (std::uint32_t row = 0; row < rows; ++row) {

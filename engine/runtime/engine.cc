@@ -1,6 +1,7 @@
 #include "engine/runtime/engine.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
@@ -21,8 +22,7 @@ KvShape kv_shape(const ModelConfig& c, const EngineOptions& options) {
   return shape;
 }
 
-/// How long the device was at work for a prompt's column sums. It does one thing at a time in a prefill, so that the
-/// rest of the prefill takes as long as one without them.
+/// Device time of a prompt's column sums; the rest of a prefill takes as long as one without them.
 Nanos time_of_sums(const Trace& trace) {
   Nanos time = 0;
   for (const TraceRecord& record : trace.records) {
@@ -50,16 +50,6 @@ Engine::~Engine() {
   } catch (const std::exception&) {
     // The error was thrown at the wait that needed it; a destructor has nobody to tell.
   }
-}
-
-ModelShape Engine::shape() const {
-  return forward_->shape();
-}
-KvStore& Engine::kv() {
-  return *kv_;
-}
-Device& Engine::device() {
-  return device_;
 }
 
 void Engine::observe(ForwardObserver* observer) {
@@ -157,10 +147,8 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
     std::vector<Event> after;
     kv_->grow(sequence, rows, after);
     std::vector<std::uint32_t> positions(rows), source(rows);
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      positions[row] = before + first + row;
-      source[row] = row;
-    }
+    std::iota(positions.begin(), positions.end(), before + first);
+    std::iota(source.begin(), source.end(), 0u);
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
     const Event uploaded = forward_->upload_tokens(tokens.subspan(first, rows));
     const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};

@@ -148,10 +148,11 @@ std::optional<Parts> read_parts(Reader& in, std::string_view identity, std::span
   if (std::memcmp(h.magic, Header().magic, sizeof h.magic) != 0 || h.identity_bytes != identity.size() ||
       h.tokens != prompt.size())
     return std::nullopt;
-  const char* whose = in.next(identity.size());
-  if (whose == nullptr || std::memcmp(whose, identity.data(), identity.size()) != 0) return std::nullopt;
-  const char* tokens = in.next(prompt.size_bytes());
-  if (tokens == nullptr || std::memcmp(tokens, prompt.data(), prompt.size_bytes()) != 0) return std::nullopt;
+  const auto same = [&](const void* data, std::size_t bytes) {
+    const char* there = in.next(bytes);
+    return there != nullptr && std::memcmp(there, data, bytes) == 0;
+  };
+  if (!same(identity.data(), identity.size()) || !same(prompt.data(), prompt.size_bytes())) return std::nullopt;
   // Sizes that no file has would wrap around.
   for (const std::uint64_t bytes : {h.kv_bytes, h.query_bytes, h.sum_bytes})
     if (bytes > in.bytes()) return std::nullopt;
@@ -188,12 +189,7 @@ void copy(Device& device, const DeviceBuffer& buffer, Byte* host, std::size_t by
   (kLoads ? op.cost.h2d : op.cost.d2h) = bytes;
   if (op.access.empty()) op.access = {kLoads ? buffer.writes() : buffer.reads()};
   op.body = [&](BodyContext& ctx) {
-    auto* const data = [&] {
-      if constexpr (kLoads)
-        return ctx.write<char>(buffer);
-      else
-        return ctx.read<char>(buffer);
-    }();
+    char* const data = kLoads ? ctx.write<char>(buffer) : const_cast<char*>(ctx.read<char>(buffer));
     const auto piece = [&](std::size_t at, std::size_t host_at, std::size_t n) {
       if constexpr (kLoads)
         std::memcpy(data + at, host + host_at, n);

@@ -20,7 +20,7 @@ double normal_quantile(double p) {
 void check_names(const nlohmann::json& object, const std::vector<std::string>& known, const std::string& where) {
   if (!object.is_object()) throw_input_error("{} is {}; it must be an object.", where, json_excerpt(object));
   for (const auto& field : object.items())
-    if (std::find(known.begin(), known.end(), field.key()) == known.end())
+    if (std::ranges::find(known, field.key()) == known.end())
       throw_input_error("{} has '{}', which no workload has.{} There are {}.", where, field.key(),
                         did_you_mean(field.key(), known), join_names(known));
 }

@@ -61,7 +61,7 @@ std::vector<Busy> device_pieces(const Trace& trace) {
       cursor = i < first.size() ? std::max(cursor, first[i].end) : beside.end;
     }
   }
-  std::sort(pieces.begin(), pieces.end(), [](const Busy& a, const Busy& b) { return a.begin < b.begin; });
+  std::ranges::sort(pieces, [](const Busy& a, const Busy& b) { return a.begin < b.begin; });
   return pieces;
 }
 
