@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "engine/model/chat_writer.h"
+#include "engine/model/chat.h"
 #include "engine/model/model.h"
 
 namespace tandem::cli {

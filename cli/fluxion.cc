@@ -143,8 +143,7 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
   if (!a.text_file.empty()) {
     std::map<std::uint32_t, std::vector<eval::HeadPrompt>> windows;
     const std::string text = read_text(a.text_file, fmt::format("--text-file '{}'", a.text_file));
-    source.prompts = file_in_plan(
-        a.text_file, fmt::format("{:016x}", content_hash(std::as_bytes(std::span(text.data(), text.size())))));
+    source.prompts = file_in_plan(a.text_file, hash_digits(text));
     for (const std::uint32_t length : lengths)
       windows[length] = eval::text_head_prompts(model, text, a.text_file, length, a.samples);
     source.tokens = [windows = std::move(windows)](const eval::CollectPrompt& prompt) {

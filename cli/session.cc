@@ -169,8 +169,7 @@ Session open_session(const SessionOptions& options, bool quiet, bool with_tokeni
     session.engine.layer_ns = profile.device.layer_ns;
     session.engine.control_layer_ns = profile.control.layer_ns;
     const std::string content = profile_to_json(profile);
-    session.hardware_hash =
-        fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));
+    session.hardware_hash = hash_digits(content);
     session.device = make_sim_device(std::move(profile));
   } else if (options.device == "emu") {
     check_real_time(options);

@@ -80,9 +80,8 @@ CgroupMemory memory_of(const std::string& folder) {
 
 std::size_t kilobytes_in(const std::string& file, const std::string& key) {
   std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line; std::getline(lines, line);)
     if (line.starts_with(key + ":")) return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
-  }
   return 0;
 }
 
@@ -91,6 +90,10 @@ std::size_t available_memory() {
   if (bytes == 0) bytes = meminfo("MemTotal") / 2;
   if (bytes == 0) bytes = std::size_t{1} << 30;
   return std::min(bytes, cgroup_memory().room);
+}
+
+ProcessMemory process_memory(const std::string& status) {
+  return {kilobytes_in(status, "VmRSS"), kilobytes_in(status, "VmHWM")};
 }
 
 double cgroup_cpus(const std::string& root, const std::string& membership) {

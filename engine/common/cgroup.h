@@ -8,9 +8,9 @@
 
 namespace tandem {
 
-/// CPUs that the process's cgroup and its parents allow (cgroup v2's cpu.max, v1's cpu.cfs_quota_us over
-/// cpu.cfs_period_us), infinity where there is no quota. It can be a fraction: 1.5 is three threads half of the time.
-/// `root` is where cgroups are mounted, `membership` says where in them the process is.
+/// CPUs that the process's cgroup and its parents allow, perhaps a fraction; infinity where there is no quota (v2:
+/// cpu.max; v1: cpu.cfs_quota_us, cpu.cfs_period_us). `root`: where cgroups are mounted; `membership`: the process's
+/// place in them.
 double cgroup_cpus(const std::string& root = "/sys/fs/cgroup", const std::string& membership = "/proc/self/cgroup");
 
 struct CgroupMemory {
@@ -31,8 +31,15 @@ inline std::size_t meminfo(const std::string& key) {
   return kilobytes_in("/proc/meminfo", key);
 }
 
-/// Bytes that the process can still take: what the machine has free, its cache of files included, or less where a
-/// cgroup leaves less. Half of the machine's memory, or 1 GiB, where the system does not say.
+/// Bytes that the process can still take: free memory and file cache, or less where a cgroup leaves less. Half of the
+/// memory, or 1 GiB, where the system does not say.
 std::size_t available_memory();
+
+struct ProcessMemory {
+  std::size_t resident = 0, peak = 0;  // bytes in memory now, and the most so far; mapped files included
+};
+
+/// Of this process; zeros where the system does not tell. `status` is the file that it tells it in.
+ProcessMemory process_memory(const std::string& status = "/proc/self/status");
 
 }  // namespace tandem

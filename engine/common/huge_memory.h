@@ -7,8 +7,7 @@
 
 namespace tandem {
 
-/// Zeroed memory that starts on a huge page; a thread that touches a page first takes it. RunError naming `what` if the
-/// system refuses.
+/// Zeroed, lazily touched memory that starts on a huge page. RunError naming `what` if the system refuses.
 std::shared_ptr<std::byte> huge_memory(std::size_t bytes, std::string_view what);
 
 /// Bytes of this process's anonymous memory that are in huge pages now; 0 if the system does not tell.

@@ -13,15 +13,11 @@ namespace {
 constexpr std::size_t kExcerpt = 60;                      // bytes
 constexpr std::size_t kQuickText = std::size_t{1} << 20;  // bytes; a text up to here is parsed without asking for ^C
 
-/// The library takes a zero byte for the end of the text, and would not see what follows it.
-std::size_t zero_byte(std::string_view text) {
-  return text.find('\0');
-}
-
 template <class Json>
 Json parse(std::string_view text, const std::string& where) {
   if (nests_deeper(text)) throw_input_error("{}: its brackets are nested more than {} deep.", where, kJsonNesting);
-  if (const std::size_t zero = zero_byte(text); zero != text.npos)
+  // The library takes a zero byte for the end of the text, and would not see what follows it.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos)
     throw_input_error("{}: not valid JSON from byte {} of {} on.", where, zero + 1, text.size());
   std::vector<std::set<std::string>> names;
   std::string repeated;
@@ -93,7 +89,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
 
 nlohmann::json json_or_discarded(std::string_view text) {
   using Json = nlohmann::json;
-  if (nests_deeper(text) || zero_byte(text) != text.npos) return Json::value_t::discarded;
+  if (nests_deeper(text) || text.find('\0') != text.npos) return Json::value_t::discarded;
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

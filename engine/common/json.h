@@ -9,8 +9,7 @@
 
 namespace tandem {
 
-/// Values nest at most this deep. The library parses without recursion, but copies and prints values with it: 300,000
-/// brackets would overflow the stack.
+/// Values nest at most this deep: the library copies and prints them with recursion.
 inline constexpr int kJsonNesting = 32;
 
 /// Whether brackets in JSON text nest deeper than `most`.
@@ -21,12 +20,11 @@ bool nests_deeper(std::string_view json, int most = kJsonNesting);
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where);
 
-/// For callers with a sentence of their own: a discarded value for what is no JSON, has a zero byte or nests deeper. Of
-/// names that occur twice the last one counts.
+/// For callers with a sentence of their own: discarded for what is no JSON, has a zero byte or nests deeper. The last
+/// of equal names counts.
 nlohmann::json json_or_discarded(std::string_view text);
 
-/// `indent` below 0: one line. What is no UTF-8 becomes U+FFFD, so that no name of a file, which may be any bytes, can
-/// keep results from being written.
+/// `indent` below 0: one line. What is no UTF-8, such as a file's name, becomes U+FFFD.
 std::string json_text(const nlohmann::json& json, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
 

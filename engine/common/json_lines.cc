@@ -23,22 +23,21 @@ const nlohmann::json& JsonLine::field(const char* name) const {
   return *found;
 }
 
-std::vector<std::string> JsonLine::texts_or_none(const char* name) const {
-  const nlohmann::json& value = field(name);
-  return value.is_null() ? std::vector<std::string>() : texts_of(value, name);
-}
-
 std::string JsonLine::text_of(const nlohmann::json& value, const char* name) const {
   if (!value.is_string()) refuse(fmt::format("'{}' must hold text", name));
   return value.get<std::string>();
 }
 
-std::vector<std::string> JsonLine::texts_of(const nlohmann::json& value, const char* name) const {
+std::vector<std::string> JsonLine::texts(const char* name) const {
+  const nlohmann::json& value = field(name);
   if (!value.is_array()) refuse(fmt::format("'{}' must be a list of texts", name));
   std::vector<std::string> all;
-  all.reserve(value.size());
   for (const nlohmann::json& one : value) all.push_back(text_of(one, name));
   return all;
+}
+
+std::vector<std::string> JsonLine::texts_or_none(const char* name) const {
+  return field(name).is_null() ? std::vector<std::string>() : texts(name);
 }
 
 void for_each_json_line(std::string_view text, const std::string& file,

@@ -1,7 +1,6 @@
 // JSON Lines: files with an object on each line, as data sets are published. Every error names file, line and field.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,21 +20,19 @@ class JsonLine {
   bool has(const char* name) const { return json_.contains(name); }
   const nlohmann::json& field(const char* name) const;
   std::string text(const char* name) const { return text_of(field(name), name); }
-  std::vector<std::string> texts(const char* name) const { return texts_of(field(name), name); }
-  /// Of a field that may be null.
-  std::vector<std::string> texts_or_none(const char* name) const;
+  std::vector<std::string> texts(const char* name) const;
+  std::vector<std::string> texts_or_none(const char* name) const;  // of a field that may be null
 
  private:
   std::string text_of(const nlohmann::json& value, const char* name) const;
-  std::vector<std::string> texts_of(const nlohmann::json& value, const char* name) const;
 
   nlohmann::json json_;
   std::string file_;
   std::size_t line_;
 };
 
-/// Calls `with` for every line that is more than spaces and tabs; a carriage return at its end is no part of it.
-/// InputError where no line is left: "<file> holds no sample."
+/// Calls `with` for every line that is more than white space. InputError where no line is left: "<file> holds no
+/// sample."
 void for_each_json_line(std::string_view text, const std::string& file,
                         const std::function<void(const JsonLine&)>& with);
 

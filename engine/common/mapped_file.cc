@@ -152,19 +152,18 @@ void MappedFile::let_go(std::span<const std::byte> part) const {
 bool MappedFile::is_cached() const {
   std::vector<unsigned char> pages((bytes_.size() + page_bytes - 1) / page_bytes);
   if (pages.empty() || mincore(const_cast<std::byte*>(bytes_.data()), bytes_.size(), pages.data()) != 0) return true;
-  const auto cached = std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1) != 0; });
+  const auto cached = std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
   return static_cast<std::size_t>(cached) > pages.size() / 2;
 }
 
 void MappedFile::check_all() {
   if (Place::lost_ones.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(Place::mutex);
-  for (const Place* place = Place::first; place != nullptr; place = place->next) {
+  for (const Place* place = Place::first; place != nullptr; place = place->next)
     if (place->lost)
       throw_run_error(
           "{} became shorter while it was used, so what was computed last does not count. Restore the file.",
           place->name);
-  }
 }
 
 }  // namespace tandem

@@ -18,8 +18,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// Whether nobody has written into the file, nor cut it, since it was opened. A file that is replaced as a whole
-  /// (rename) does not change.
+  /// Whether nobody has written into the file, or cut it, since it was opened. Replacing it (rename) does not change
+  /// it.
   bool unchanged() const;
 
   /// Reads `out.size()` bytes from `at` on into other memory; `keep_cached`: as what the system may go on caching. From
@@ -27,11 +27,10 @@ class MappedFile {
   void read(std::span<std::byte> out, std::size_t at, bool keep_cached) const;
   /// Takes a part of bytes() out of this process's resident memory; it is read again when it is needed.
   void let_go(std::span<const std::byte> part) const;
-  /// Whether the system has more than half of it in its cache.
-  bool is_cached() const;
+  bool is_cached() const;  // whether the system has more than half of it in its cache
 
-  /// RunError, naming the file, where a byte that was read of any mapped file was not there: what was computed since is
-  /// wrong. Cheap; to be called before results leave the engine.
+  /// RunError, naming the file, where a byte of any mapped file was missing when it was read: results since are wrong.
+  /// Cheap; to be called before results leave the engine.
   static void check_all();
 
  private:

@@ -29,7 +29,7 @@ constexpr std::array<Range, 11> kHidden = {{
 }};
 
 bool is_hidden(char32_t c) {
-  return std::any_of(kHidden.begin(), kHidden.end(), [c](const Range& r) { return c >= r.first && c <= r.last; });
+  return std::ranges::any_of(kHidden, [c](const Range& r) { return c >= r.first && c <= r.last; });
 }
 
 void append_escaped(std::string& out, char32_t code) {

@@ -1,5 +1,5 @@
-// Text from a stranger's file or a model, as it may be shown: nothing in it moves the cursor, hides what stands beside
-// it, or turns the direction of reading.
+// Text from a stranger's file or a model, made safe to show: nothing moves the cursor, hides text or turns its
+// direction.
 #pragma once
 
 #include <string>

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -123,14 +122,8 @@ PythonAnswer wait_for_end(pid_t child) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status)) return {.end = PythonEnd::failed, .out_of_time = WTERMSIG(status) == SIGXCPU};
-  switch (WEXITSTATUS(status)) {
-    case 0:
-      return {.end = PythonEnd::done};
-    case kNoPackage:
-      return {.end = PythonEnd::no_package};
-    default:
-      return {.end = PythonEnd::failed};
-  }
+  const int code = WEXITSTATUS(status);
+  return {.end = code == 0 ? PythonEnd::done : code == kNoPackage ? PythonEnd::no_package : PythonEnd::failed};
 }
 
 }  // namespace
@@ -188,9 +181,8 @@ PythonAnswer PythonServer::ask(std::string_view request, std::size_t most_bytes,
   const auto [read, error] = std::from_chars(answer.data(), end, bytes);
   if (error != std::errc() || read != end || bytes > most_bytes) return stop({.end = PythonEnd::failed});
   answer.erase(0, newline + 1);
-  while (answer.size() < bytes) {
+  while (answer.size() < bytes)
     if (!receive(answer, bytes, until)) return stop();
-  }
   if (answer.size() > bytes) return stop({.end = PythonEnd::failed});
   return {PythonEnd::done, std::move(answer)};
 }

@@ -19,9 +19,9 @@ enum class PythonEnd {
   not_started,    // no new process could be started
 };
 
-/// Runs a shipped script, for example "eval/report/plot.py", by the system's python3 (the one that Debian's packages
-/// belong to), else by the first one in PATH, and waits for its end. `input` and `output`: file descriptors that become
-/// its standard input and output; below 0: those of this program. InputError where the script itself is not there.
+/// Runs a shipped script, for example "eval/report/plot.py", by Debian's python3, else the first one in PATH, and waits
+/// for its end. `input`, `output`: file descriptors for its standard input and output; below 0: this program's.
+/// InputError where the script is not there.
 PythonEnd run_python(std::string_view script, std::span<const std::string> arguments, int input = -1, int output = -1);
 
 struct PythonAnswer {
@@ -30,16 +30,14 @@ struct PythonAnswer {
   bool out_of_time = false;  // of `failed`: it used up its CPU time (RLIMIT_CPU), or the caller's time was over
 };
 
-/// The same without arguments: the script reads `text` and its output is the answer. RunError where there is no room
-/// for a temporary file.
+/// The same without arguments: `text` is its input, its output the answer. RunError where no temporary file can be had.
 PythonAnswer ask_python(std::string_view script, std::string_view text);
 
-/// A script in a process of its own that answers one request after another. What it is given may make it do anything:
-/// it has no file of this program's, and whatever it does not answer as agreed ends it. Not for several threads at
-/// once.
+/// A script in a process of its own that answers one request after another. It is not trusted: it has no file of this
+/// program's, and whatever it does not answer as agreed ends it. Not for several threads at once.
 ///
-/// The script reads requests from standard input and writes answers to standard output; each is its number of bytes in
-/// decimal, a newline, and the bytes. The end of its input is its end.
+/// Requests come on standard input and answers go to standard output, each as its number of bytes in decimal, a
+/// newline, and the bytes. The end of its input is its end.
 class PythonServer {
  public:
   /// InputError where the script itself is not there; whatever else fails is the end of the first answer.
@@ -48,8 +46,8 @@ class PythonServer {
   PythonServer& operator=(const PythonServer&) = delete;
   ~PythonServer();  // kills the process
 
-  /// `done` with an answer of at most `most_bytes`, given within `limit`. Any other end is the process's, and that of
-  /// all later requests.
+  /// `done` with an answer of at most `most_bytes` within `limit`. Any other end is the process's, and that of later
+  /// requests.
   PythonAnswer ask(std::string_view request, std::size_t most_bytes, std::chrono::milliseconds limit);
 
  private:

@@ -15,8 +15,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{8} << 20;  // bytes read between two looks at the user's wish to stop
-
+constexpr std::size_t kPiece = std::size_t{8} << 20;   // bytes read between two looks at the user's wish to stop
 constexpr std::size_t kSmall = std::size_t{16} << 20;  // bytes for which nobody looks at the free memory
 
 /// An open file; closed at the end of its scope.

@@ -12,10 +12,10 @@ namespace tandem {
 inline constexpr std::size_t kMostOfAFile = std::size_t{64} << 20;  // bytes: configurations, tokenizers, reports
 inline constexpr std::size_t kMostOfData = std::size_t{4} << 30;    // data sets and runs
 
-/// The bytes of a regular file of at most `most` bytes, as many as it had when it was opened. `what` begins the
-/// sentences, such as "--text 'book.txt'"; the file's path where it is empty. InputError for a folder, a pipe, a
-/// device, a larger file, one that is larger than the free memory, that becomes shorter meanwhile or cannot be read,
-/// and a pointer of Git LFS. Interrupted where the user asks to stop.
+/// The bytes that a regular file of at most `most` bytes had when it was opened. `what` begins the sentences, such as
+/// "--text 'book.txt'"; empty: the path. InputError for anything but a regular file, one that is larger (than `most` or
+/// the free memory), becomes shorter meanwhile or cannot be read, and a pointer of Git LFS. Interrupted where the user
+/// asks to stop.
 std::string read_file(const std::filesystem::path& file, std::size_t most = kMostOfAFile, std::string_view what = {});
 
 /// InputError where the bytes begin a pointer of Git LFS: the file was never downloaded.

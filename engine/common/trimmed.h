@@ -5,11 +5,11 @@
 
 namespace tandem {
 
-/// Without spaces and tabs at both ends.
-inline std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
+/// Without these characters at both ends.
+inline std::string_view trimmed(std::string_view text, std::string_view spaces = " \t") {
+  const auto first = text.find_first_not_of(spaces);
   if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  return text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
 }  // namespace tandem

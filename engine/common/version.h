@@ -13,9 +13,8 @@ std::string_view version();
 /// "unknown" outside a git checkout or without git.
 std::string_view git_commit();
 
-/// 16 hexadecimal digits over the sources and build files of engine/, cmake/TandemBuild.cmake, and the compiler with
-/// its options: what two programs with the same one compute of the same prompt is the same, whatever differs in methods
-/// and tools.
+/// 16 hexadecimal digits over engine/'s sources and build files, cmake/TandemBuild.cmake and the compiler with its
+/// options: programs with the same ones compute the same of the same prompt.
 std::string_view engine_hash();
 
 /// "GCC 12.2.0, Release": compiler, build type and sanitizers.

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engine/common/error.h"
-#include "engine/device/memory.h"
 
 namespace tandem {
 namespace {
@@ -36,8 +35,7 @@ bool is_behind(std::span<const Event> waited, Event event) {
 }  // namespace
 
 std::span<const Event> declared_waits(const TaskBag& bag, std::uint32_t side) {
-  if (bag.after.empty()) return {};
-  return bag.after[side];
+  return bag.after.empty() ? std::span<const Event>() : bag.after[side];
 }
 
 void check_waits(std::span<const Event> declared, const Op& op) {
@@ -46,16 +44,20 @@ void check_waits(std::span<const Event> declared, const Op& op) {
 }
 
 std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> pullers) {
-  for (const Puller& puller : pullers)
+  std::vector<std::uint32_t> workers;  // by side
+  for (const Puller& puller : pullers) {
     TANDEM_CHECK(bag.after.empty() || puller.side < bag.after.size(), "a bag of {} sides is pulled from for side {}",
                  bag.after.size(), puller.side);
-  return std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace, workers_by_side(pullers));
+    if (workers.size() <= puller.side) workers.resize(puller.side + 1);
+    ++workers[puller.side];
+  }
+  return std::make_shared<TaskQueue>(bag.allowed, bag.work, bag.pace, std::move(workers));
 }
 
 std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint32_t number,
                             std::shared_ptr<TaskQueue> queue, BodyContext::Reach reach) {
   const auto mine = [&](std::uint8_t sides) { return (sides >> puller.side & 1) != 0; };
-  const auto first = std::find_if(bag.allowed.begin(), bag.allowed.end(), mine);
+  const auto first = std::ranges::find_if(bag.allowed, mine);
   if (first == bag.allowed.end()) return std::nullopt;
   const std::vector<Op> like = bag.ops(static_cast<std::uint32_t>(first - bag.allowed.begin()), number);
   TANDEM_CHECK(!like.empty(), "a task without operations");

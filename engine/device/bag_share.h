@@ -1,5 +1,5 @@
-// Bags of tasks on every device, and what of one a lane with a thread of its own takes, as one operation: for devices
-// whose lanes compete in real time.
+// Bags of tasks: what all devices check of them, and a lane's share of one as one operation, for lanes with own
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,8 @@ void check_waits(std::span<const Event> declared, const Op& op);
 /// The queue that the pullers empty together, with the bag's guard.
 std::shared_ptr<TaskQueue> queue_of(const TaskBag& bag, std::span<const Puller> pullers);
 
-/// Takes the tasks that the puller's side may take, one after another, until none is left; its cost is settled as that
-/// of what it took. nullopt: there are none. An exception of a task ends it: others that have begun take what is left.
-/// `reach`: of the bodies.
+/// Takes the tasks that the puller's side may take until none is left; nullopt where there are none. Its cost is
+/// settled as theirs. An exception of a task ends it: others take what is left. `reach`: of the bodies.
 std::optional<Op> bag_share(const TaskBag& bag, const Puller& puller, std::uint32_t number,
                             std::shared_ptr<TaskQueue> queue, BodyContext::Reach reach);
 

@@ -50,11 +50,7 @@ class BasicBuffer {
   friend class BodyContext;
   friend class Device;
   Access access(std::uint32_t begin, std::uint32_t end, bool write) const {
-    Access a;
-    a.extent.buffer = id();
-    a.extent.pages = {begin, end};
-    a.write = write;
-    return a;
+    return {{.buffer = id(), .heads = {}, .pages = {begin, end}}, write};
   }
   std::shared_ptr<Allocation> allocation_;
 };

@@ -17,14 +17,14 @@ std::uint64_t per_second(double giga) {
   return static_cast<std::uint64_t>(std::llround(giga * 1e9));
 }
 
-// One resource's part of an operation: time in 1/kUnit ns, so that shares are exact for small operations too.
-struct Part {
-  Wide scaled_ns = 0;
-};
+/// Time of an amount at a rate, in 1/kUnit ns, so that shares are exact for small operations too.
+Wide time_of(std::uint64_t amount, std::uint64_t rate_per_second) {
+  if (amount == 0) return 0;
+  return Wide{amount} * kNanosPerSecond * kUnit / std::max<std::uint64_t>(rate_per_second, 1);
+}
 
-Part part(std::uint64_t amount, std::uint64_t rate_per_second) {
-  if (amount == 0) return {};
-  return {Wide{amount} * kNanosPerSecond * kUnit / std::max<std::uint64_t>(rate_per_second, 1)};
+Nanos whole_nanos(Wide scaled) {
+  return static_cast<Nanos>((scaled + kUnit - 1) / kUnit);
 }
 
 /// An optional field of a profile, which is 0 where it is not given.
@@ -35,10 +35,6 @@ double given_or(double value, double otherwise) {
 /// The bytes that take as long at `rate` as `bytes` at `own_rate`; at the same rate as many.
 std::uint64_t as_at(std::uint64_t rate, std::uint64_t bytes, std::uint64_t own_rate) {
   return static_cast<std::uint64_t>(Wide{bytes} * rate / std::max<std::uint64_t>(own_rate, 1));
-}
-
-Part longer(Part a, Part b) {
-  return {std::max(a.scaled_ns, b.scaled_ns)};
 }
 
 }  // namespace
@@ -72,7 +68,7 @@ CostModel::CostModel(const HardwareProfile& p)
   const auto points = [](const std::vector<LinkPoint>& curve, std::vector<Point>& out) {
     for (const LinkPoint& point : curve) {
       const std::uint64_t rate = per_second(point.gbps);
-      out.push_back({point.piece_bytes, rate, part(point.piece_bytes, rate).scaled_ns});
+      out.push_back({point.piece_bytes, rate, time_of(point.piece_bytes, rate)});
     }
   };
   points(p.link.h2d_curve, h2d_);
@@ -85,13 +81,13 @@ CostModel::Wide CostModel::link_time(Way way, std::uint64_t bytes, std::uint32_t
   if (bytes == 0) return 0;
   const std::vector<Point>& curve = way == Way::h2d ? h2d_ : way == Way::d2h ? d2h_ : h2d_gather_;
   const Wide all = bytes, count = std::max<std::uint32_t>(pieces, 1);
-  if (all <= count * curve.front().bytes) return part(bytes, curve.front().rate).scaled_ns;
+  if (all <= count * curve.front().bytes) return time_of(bytes, curve.front().rate);
   for (std::size_t i = 1; i < curve.size(); ++i) {
     const Point &a = curve[i - 1], &b = curve[i];
     if (all > count * b.bytes) continue;
     return (a.time * (count * b.bytes - all) + b.time * (all - count * a.bytes)) / (b.bytes - a.bytes);
   }
-  return part(bytes, curve.back().rate).scaled_ns;
+  return time_of(bytes, curve.back().rate);
 }
 
 CostModel::HostRates CostModel::host_rates(Work work) const {
@@ -105,16 +101,16 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
 
   const bool host = lane.kind == LaneKind::host_workers || lane.kind == LaneKind::control;
   const std::uint32_t pieces = std::max<std::uint32_t>(cost.pieces, 1);
-  std::array<Part, kResourceCount> parts;
-  const auto at = [&](Resource r) -> Part& { return parts[static_cast<std::size_t>(r)]; };
-  Part alone;  // a limit that is this operation's own: its threads
+  std::array<Wide, kResourceCount> parts{};
+  const auto at = [&](Resource r) -> Wide& { return parts[static_cast<std::size_t>(r)]; };
+  Wide alone = 0;  // a limit that is this operation's own: its threads
 
   const std::uint64_t hbm_rate = cost.work == Work::attention ? attention_hbm_
                                  : cost.work == Work::select  ? select_hbm_
                                  : cost.work == Work::weights ? weights_hbm_
                                                               : stream_hbm_;
   const bool peer = lane.kind == LaneKind::peer_compute;
-  at(peer ? Resource::peer_hbm : Resource::hbm) = part(cost.hbm, hbm_rate);
+  at(peer ? Resource::peer_hbm : Resource::hbm) = time_of(cost.hbm, hbm_rate);
 
   std::uint32_t lane_threads = lane.threads;
   if (cost.threads != 0) lane_threads = std::min(lane_threads, cost.threads);
@@ -128,11 +124,11 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
       together = gathered + as_at(rates.together, cost.contiguous, contiguous_.together);
       apart = gathered + as_at(rates.thread, cost.contiguous, contiguous_.thread);
     }
-    at(Resource::host_reads) = part(together, rates.together);
-    at(Resource::host_threads) = longer(part(apart, rates.thread * std::max(host_threads_, threads)),
-                                        part(cost.flops, flops_thread_ * std::max(host_threads_, threads)));
-    alone = longer(longer(part(together, rates.together), part(apart, rates.thread * threads)),
-                   part(cost.flops, flops_thread_ * threads));
+    at(Resource::host_reads) = time_of(together, rates.together);
+    at(Resource::host_threads) = std::max(time_of(apart, rates.thread * std::max(host_threads_, threads)),
+                                          time_of(cost.flops, flops_thread_ * std::max(host_threads_, threads)));
+    alone = std::max(std::max(time_of(together, rates.together), time_of(apart, rates.thread * threads)),
+                     time_of(cost.flops, flops_thread_ * threads));
   } else {
     const std::uint64_t flops_rate = cost.work == Work::attention           ? attention_flops_
                                      : cost.work == Work::select            ? select_flops_
@@ -145,16 +141,16 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     const std::uint32_t counted = cost.work == Work::gemm ? 1 : std::max(cost.heavy, 1u);
     if (computes) phases.fixed += counted * (product ? product_ns_ : attends ? attention_ns_ : 0);
     at(peer ? Resource::peer_flops : Resource::device_flops) =
-        longer(part(cost.flops, flops_rate), part(cost.solved * kSolvedFlopsDevice, gemm_flops_));
+        std::max(time_of(cost.flops, flops_rate), time_of(cost.solved * kSolvedFlopsDevice, gemm_flops_));
   }
-  at(Resource::dram) = part(cost.dram + cost.h2d + cost.d2h, dram_);
+  at(Resource::dram) = time_of(cost.dram + cost.h2d + cost.d2h, dram_);
   const bool on_cpu = device_threads_ != 0 && !host;
   // Where one memory plays both, a copy writes what it reads, and the device's bytes are there, too.
-  if (on_cpu) at(Resource::dram) = part(cost.hbm + cost.dram + 2 * (cost.h2d + cost.d2h), dram_);
-  const auto over_link = [&](Way way, std::uint64_t bytes) -> Part {
-    if (bytes == 0) return {};
-    return {link_time(way, bytes - cost.short_bytes, pieces - cost.short_pieces) +
-            link_time(way, cost.short_bytes, cost.short_pieces)};
+  if (on_cpu) at(Resource::dram) = time_of(cost.hbm + cost.dram + 2 * (cost.h2d + cost.d2h), dram_);
+  const auto over_link = [&](Way way, std::uint64_t bytes) -> Wide {
+    if (bytes == 0) return 0;
+    return link_time(way, bytes - cost.short_bytes, pieces - cost.short_pieces) +
+           link_time(way, cost.short_bytes, cost.short_pieces);
   };
   TANDEM_CHECK(cost.short_bytes == 0 || ((cost.h2d == 0) != (cost.d2h == 0) &&
                                          cost.short_bytes <= cost.h2d + cost.d2h && cost.short_pieces <= pieces),
@@ -165,34 +161,30 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   if (cost.h2d + cost.d2h != 0) phases.fixed += piece_ns_ * pieces + (cost.gathered ? 0 : transfer_ns_);
 
   if (cost.peer != 0) {
-    at(lane.kind == LaneKind::from_peer ? Resource::from_peer : Resource::to_peer) = part(cost.peer, peer_link_);
+    at(lane.kind == LaneKind::from_peer ? Resource::from_peer : Resource::to_peer) = time_of(cost.peer, peer_link_);
     phases.fixed += peer_latency_;
   }
 
-  Wide longest = alone.scaled_ns;
-  for (const Part& p : parts) longest = std::max(longest, p.scaled_ns);
+  const Wide longest = std::max(alone, std::ranges::max(parts));
   if (on_cpu) {  // a thread for as long as it runs
     const bool copies = lane.kind == LaneKind::h2d || lane.kind == LaneKind::d2h || lane.kind == LaneKind::recall;
-    at(copies ? Resource::host_threads : Resource::device_threads).scaled_ns =
+    at(copies ? Resource::host_threads : Resource::device_threads) =
         longest / (copies ? host_threads_ : device_threads_);
   }
   if (host && cost.ranked != 0) {
     const std::uint32_t threads = std::min(lane_threads, std::max(cost.lists, 1u));
-    phases.fixed +=
-        static_cast<Nanos>((part(cost.ranked * kRankedFlops, flops_thread_ * threads).scaled_ns + kUnit - 1) / kUnit);
+    phases.fixed += whole_nanos(time_of(cost.ranked * kRankedFlops, flops_thread_ * threads));
   }
   if (host && cost.solved != 0) {
     const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
-    phases.fixed += static_cast<Nanos>(
-        (part(cost.solved * kSolvedFlopsHost, flops_thread_ * threads).scaled_ns + kUnit - 1) / kUnit);
+    phases.fixed += whole_nanos(time_of(cost.solved * kSolvedFlopsHost, flops_thread_ * threads));
   }
   if (longest == 0) return phases;
   constexpr Wide kLongest = Wide{1} << 62;  // 4.4e12 ns: an hour and more
   TANDEM_CHECK(longest < kLongest, "an operation would run for more than an hour; check its cost");
-  phases.flow = static_cast<Nanos>((longest + kUnit - 1) / kUnit);
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    phases.share[r] = static_cast<std::uint32_t>(parts[r].scaled_ns / static_cast<Wide>(phases.flow));
-  }
+  phases.flow = whole_nanos(longest);
+  for (std::size_t r = 0; r < parts.size(); ++r)
+    phases.share[r] = static_cast<std::uint32_t>(parts[r] / static_cast<Wide>(phases.flow));
   return phases;
 }
 

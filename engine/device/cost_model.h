@@ -1,10 +1,9 @@
 // How long an operation takes alone, and how much of each shared resource it uses while it runs.
 //
 // An operation has a fixed phase (latency) and a flow phase of T ns. Products and attention on a device have a fixed
-// time for each kernel: what is measured of them is a line over bytes that does not begin at 0 (hardware/validation).
-// Kernels of copy lanes, which attend over the link, have none: the link's curve holds it. T is the longest of its
-// times on the resources it uses: bytes or FLOPs over the rate that this kind of work reaches there. All arithmetic is
-// in integers, so that every compiler and machine computes the same nanoseconds.
+// time per kernel (measured times over bytes do not begin at 0: hardware/validation); kernels of copy lanes have none,
+// since the link's curve holds it. T is the longest of its times on the resources it uses: bytes or FLOPs over the rate
+// of this kind of work there. Integer arithmetic makes the nanoseconds the same on every machine.
 #pragma once
 
 #include <array>
@@ -37,19 +36,16 @@ inline constexpr int kHostResources = 3;
 
 inline constexpr std::uint64_t kUnit = std::uint64_t{1} << 20;  // 1.0 of a share
 
-/// What choosing the best of many scores on the host (Cost::ranked) costs per score, in FLOPs at the profile's
-/// host.gflops_per_thread: after the scores, which it needs all of, and from caches, so that it shares no memory. 2 ns
-/// a score at 80 GFLOP/s: top_k took 1.4 to 2.0 ns for the best 2 to 10 % of 1,004 scores (one thread of a 2-core VM,
-/// AMD EPYC Zen 5); that such a core has 80 GFLOP/s, and that others choose slower as they compute slower, is assumed.
+/// Cost of ranking a score on the host (Cost::ranked), in FLOPs at the profile's host.gflops_per_thread: after all
+/// scores, and from caches, so that it shares no memory. 2 ns a score at an assumed 80 GFLOP/s: top_k took 1.4 to 2.0
+/// ns for the best 2 to 10 % of 1,004 scores (one thread of a 2-core VM, AMD EPYC Zen 5).
 inline constexpr std::uint64_t kRankedFlops = 160;
 
-/// What small systems of equations take (Cost::solved), in FLOPs at the profile's rates per FLOP that they are counted
-/// at. On the host: chains of dependent double-precision additions, divisions and roots, from caches and before
-/// anything is read with what they find. prediction_flops() took 0.31 to 0.53 ns each, over four rules, windows of 8 to
-/// 32 queries and 64 or 128 values (one thread of a 2-core VM, AMD EPYC Zen 4, the other one busy); 0.4 ns at 80
-/// GFLOP/s, which is assumed as above. On a device: double precision beside bf16 products on tensor cores (A100: 9.7
-/// and 312 TFLOP/s by its datasheet; H100 SXM: 34 and 989), a bound from below, since nobody has timed the chains
-/// there.
+/// Cost of small systems of equations (Cost::solved), in FLOPs at the profile's rates per counted FLOP. On the host:
+/// chains of dependent double-precision operations from caches. prediction_flops() took 0.31 to 0.53 ns each over four
+/// rules, windows of 8 to 32 queries and 64 or 128 values (one thread of a 2-core VM, AMD EPYC Zen 4); 0.4 ns at an
+/// assumed 80 GFLOP/s. On a device: double precision against bf16 on tensor cores (datasheets: A100 9.7 and 312
+/// TFLOP/s, H100 SXM 34 and 989), a lower bound that nobody has timed.
 inline constexpr std::uint64_t kSolvedFlopsHost = 32, kSolvedFlopsDevice = 32;
 
 /// The two phases of an operation that runs alone.

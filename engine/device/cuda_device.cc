@@ -1,9 +1,7 @@
 #include "engine/device/cuda_device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <memory>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -15,7 +13,6 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/lane_device.h"
 #include "engine/device/launch_context.h"
-#include "engine/device/memory.h"
 
 namespace tandem {
 namespace {
@@ -34,15 +31,14 @@ bool is_stream(LaneKind kind) {
          kind == LaneKind::d2h || kind == LaneKind::side_compute;
 }
 
-class CudaExecution final : public LaneDevice {
+class CudaExecution final : public RealTimeDevice {
  public:
   explicit CudaExecution(const CudaOptions& options)
       // The host is part of it: the control thread launches every kernel, and most methods attend or choose there.
-      : LaneDevice(make_lanes(options.host_worker_threads),
-                   fmt::format("measured on {}, host {}, {} threads", cuda_device().name, cpu_model_name(),
-                               options.host_worker_threads)),
+      : RealTimeDevice(make_lanes(options.host_worker_threads),
+                       fmt::format("measured on {}, host {}, {} threads", cuda_device().name, cpu_model_name(),
+                                   options.host_worker_threads)),
         launched_(options.launched),
-        epoch_(std::chrono::steady_clock::now()),
         compute_(lane(LaneKind::device_compute)),
         uploads_(options.upload_bytes),
         arrivals_(lanes_.size()),
@@ -57,13 +53,8 @@ class CudaExecution final : public LaneDevice {
   ~CudaExecution() override { drain_after_error(); }  // no stream is left waiting for a thread that has ended
 
   std::string gpu_name() const override { return cuda_device().name; }
-  bool simulated() const override { return false; }
   bool launches() const override { return true; }
   bool has_peer() const override { return false; }
-
-  Nanos now() const override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - epoch_).count();
-  }
 
   Event submit(LaneId lane_id, Op op) override {
     const Nanos entered = now();
@@ -116,14 +107,7 @@ class CudaExecution final : public LaneDevice {
     await(event, how);
     const Nanos seen = now();
     if (const std::int64_t awaited = record_of(event); awaited >= 0) trace_.seen(awaited, seen);
-    last_control_ = trace_.append({.name = "host wait",
-                                   .kind = Kind::wait,
-                                   .cause = Cause::none,
-                                   .lane = control_,
-                                   .start = seen,
-                                   .end = seen,
-                                   .cost = {}},
-                                  last_control_, {event});
+    last_control_ = trace_.append(wait_record(seen), last_control_, {event});
     rethrow();
   }
 
@@ -142,9 +126,8 @@ class CudaExecution final : public LaneDevice {
     const auto keep_first = [&](const auto& work) {
       if (const std::exception_ptr thrown = thrown_by(work); thrown && !failed) failed = thrown;
     };
-    for (const LaneInfo& info : lanes_) {
+    for (const LaneInfo& info : lanes_)
       if (is_host(info.id)) await({info.id, history_[info.id].submitted});
-    }
     for (const LaneState& state : state_) {
       if (state.stream) keep_first([&] { cuda_wait(*state.stream); });
     }
@@ -165,7 +148,6 @@ class CudaExecution final : public LaneDevice {
   }
 
  protected:
-  void host_access(const Access&) override {}
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
     const bool idle =
         std::ranges::all_of(history_, [](const LaneHistory& lane) { return lane.submitted == lane.drained; });
@@ -202,18 +184,6 @@ class CudaExecution final : public LaneDevice {
     if (waited[event.lane] >= event.value) return false;
     waited[event.lane] = event.value;
     return true;
-  }
-
-  void append_launch(const char* name, const Op& op, Nanos entered) {
-    last_control_ = trace_.append({.name = name,
-                                   .kind = Kind::control,
-                                   .cause = Cause::launch,
-                                   .lane = control_,
-                                   .layer = op.layer,
-                                   .start = entered,
-                                   .end = now(),
-                                   .cost = {}},
-                                  last_control_);
   }
 
   Event append_event(LaneId lane_id, std::int64_t record) {
@@ -264,7 +234,7 @@ class CudaExecution final : public LaneDevice {
     end->record(*state.stream);
     uploads_.launched(*end);
     const std::int64_t previous = last_of(lane_id);
-    append_launch("launch", op, entered);
+    last_control_ = trace_.append(launch_record(op, lane_id, entered), last_control_);
     if (context.settled_cost()) op.cost = context.cost();
     if (launched_) launched_(op);
     const std::int64_t record = trace_.append_operation(op, lane_id, previous, last_control_);
@@ -284,7 +254,7 @@ class CudaExecution final : public LaneDevice {
       }
     }
     const std::int64_t previous = last_of(lane_id);
-    append_launch("submit", op, entered);
+    last_control_ = trace_.append(launch_record(op, lane_id, entered), last_control_);
     task.record = trace_.append_operation(op, lane_id, previous, last_control_);
     task.op = std::move(op);
     const Event event = append_event(lane_id, task.record);
@@ -337,7 +307,6 @@ class CudaExecution final : public LaneDevice {
   }
 
   std::function<void(const Op&)> launched_;
-  std::chrono::steady_clock::time_point epoch_;
   LaneId compute_;
   CudaMemoryPool memory_;
   LaunchArena uploads_;
@@ -348,8 +317,6 @@ class CudaExecution final : public LaneDevice {
   CudaTrace trace_;
 
   std::vector<LaneState> state_;
-  Nanos window_begin_ = 0;
-  std::int64_t last_control_ = -1;
   CudaHostLanes host_;  // ends first
 };
 

@@ -14,14 +14,6 @@
 namespace tandem {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw_input_error(
-      "This GPU cannot run --device cuda: {} Methods whose host and device parts wait for each other need that. "
-      "Virtual "
-      "machines with confidential computing and WSL are known not to have it; --device sim and emu run everywhere.",
-      what);
-}
-
 /// What the stream uses: left where it is when a stream does not end, since giving it back would wait for the stream.
 struct Handshake {
   static constexpr std::size_t kStride = 16;  // of the words, so that they share no cache line
@@ -47,35 +39,30 @@ bool arrives(const std::uint32_t* word, std::chrono::milliseconds patience) {
 
 /// Empty: all arrived.
 std::string try_handshake(Handshake& h, std::chrono::milliseconds patience) {
-  constexpr std::size_t kBytes = Handshake::kBytes;
+  constexpr std::size_t kBytes = Handshake::kBytes, kApart = Handshake::kApart;
   *h.told() = *h.go() = *h.done() = 0;
-  using Pieces = std::array<std::byte*, 2>;
-  const auto pieces = [](const auto& memory, std::size_t apart) {
-    return Pieces{memory.template as<std::byte>(), memory.template as<std::byte>() + apart};
-  };
-  const Pieces there = pieces(h.there, Handshake::kApart), back = pieces(h.back, Handshake::kApart);
-  const Pieces device = pieces(h.device, kBytes);
+  auto *const there = h.there.as<std::byte>(), *const back = h.back.as<std::byte>(),
+              *const device = h.device.as<std::byte>();
   for (std::size_t i = 0; i < kBytes; ++i) {
-    there[0][i] = static_cast<std::byte>(i * 37 + 5);
-    there[1][i] = static_cast<std::byte>(i * 59 + 11);
-    back[0][i] = back[1][i] = std::byte{0};
+    there[i] = static_cast<std::byte>(i * 37 + 5);
+    there[kApart + i] = static_cast<std::byte>(i * 59 + 11);
+    back[i] = back[kApart + i] = std::byte{0};
   }
-  const std::array<std::size_t, 2> sizes = {kBytes, kBytes};
-  const auto copy = [&](const Pieces& to, const Pieces& from) {
-    const std::array<void*, 2> targets = {to[0], to[1]};
-    const std::array<const void*, 2> sources = {from[0], from[1]};
-    cuda_copy_pieces(targets, sources, sizes, CopyWay::over_link, h.stream);
+  const auto copy = [&](std::byte* to, std::size_t second_to, const std::byte* from, std::size_t second_from) {
+    const std::array<void*, 2> targets = {to, to + second_to};
+    const std::array<const void*, 2> sources = {from, from + second_from};
+    cuda_copy_pieces(targets, sources, std::array{kBytes, kBytes}, CopyWay::over_link, h.stream);
   };
   cuda_write_count(h.stream, h.told(), 1);
   cuda_await_count(h.stream, h.go(), 1);
-  copy(device, there);
-  copy(back, device);
+  copy(device, kBytes, there, kApart);
+  copy(back, kApart, device, kBytes);
   cuda_write_count(h.stream, h.done(), 1);
   if (!arrives(h.told(), patience)) return "what a stream writes into pinned memory does not reach the host.";
   cuda_raise_count(h.go());
   if (!arrives(h.done(), patience)) return "a stream does not go on when the host writes the word that it waits for.";
   cuda_wait(h.stream);
-  if (!std::equal(there[0], there[0] + kBytes, back[0]) || !std::equal(there[1], there[1] + kBytes, back[1]))
+  if (!std::equal(there, there + kBytes, back) || !std::equal(there + kApart, there + kApart + kBytes, back + kApart))
     return "what is copied to the device in pieces, and back, is not the same.";
   return "";
 }
@@ -95,7 +82,11 @@ void check_cuda_handshake(std::chrono::milliseconds patience) {
   // Its stream may never end all the same, which giving its memory back would wait for.
   static auto* const left = new std::vector<std::unique_ptr<Handshake>>;
   left->push_back(std::move(handshake));
-  refuse(wrong);
+  throw_input_error(
+      "This GPU cannot run --device cuda: {} Methods whose host and device parts wait for each other need that. "
+      "Virtual machines with confidential computing and WSL are known not to have it; --device sim and emu run "
+      "everywhere.",
+      wrong);
 }
 
 }  // namespace tandem

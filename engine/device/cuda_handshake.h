@@ -5,9 +5,8 @@
 
 namespace tandem {
 
-/// A stream tells the host, waits for the host, and copies pieces both ways, as operations of `cuda` do. InputError
-/// with what did not arrive within `patience`: in virtual machines with confidential computing, and under WSL, streams
-/// may neither read nor write words in the host's pinned memory.
+/// A stream tells the host, waits for it, and copies pieces both ways, as operations of `cuda` do. InputError with what
+/// did not arrive within `patience`: under WSL or confidential computing streams may not reach pinned memory.
 void check_cuda_handshake(std::chrono::milliseconds patience = std::chrono::milliseconds(2000));
 
 }  // namespace tandem

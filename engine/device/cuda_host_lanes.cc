@@ -124,9 +124,8 @@ void CudaHostLanes::run(LaneId lane) {
     if (lanes_[lane].queue.empty()) return;
     Task task = std::move(lanes_[lane].queue.front());
     lanes_[lane].queue.pop_front();
-    done_.wait(lock, [&] {
-      return std::all_of(task.events.begin(), task.events.end(), [&](const Event& event) { return reached(event); });
-    });
+    done_.wait(lock,
+               [&] { return std::ranges::all_of(task.events, [&](const Event& event) { return reached(event); }); });
     const bool runs = !stopped_;
     lock.unlock();
     BodyContext context(task.op, BodyContext::Reach::host);

@@ -1,5 +1,5 @@
-// The host lanes of `cuda`: threads of the CPU that look at words in pinned memory which streams write, and are waited
-// for by a count each, in pinned memory, which streams read.
+// The host lanes of `cuda`: CPU threads that watch words in pinned memory, which streams write, and raise counts there
+// that streams wait for.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,7 @@ class CudaArrivals {
   /// new one behind whatever else is in the stream by now, as a rule nothing. One serves any number of lanes: a stream
   /// writes in its order, so a word that is at least a point's value says that all before that point is done.
   CudaArrival behind(Event event, CudaStream stream, std::uint64_t submitted);
-  /// Of events until now nobody asks any more.
-  void all_done();
+  void all_done();  // of events until now nobody asks any more
 
  private:
   struct Lane {
@@ -54,19 +53,17 @@ class CudaHostLanes {
     std::vector<Event> events;          // those of other host lanes
   };
 
-  /// A thread for each host lane among `lanes`, and one that asks `failure_of_streams` five times a second whether a
-  /// stream has failed, and with what, while a lane waits for one: it may be held up by the driver, lanes may not.
-  /// RunError where the system has no threads left.
+  /// A thread for each host lane, and one that asks `failure_of_streams` five times a second, while a lane waits for a
+  /// stream, whether one has failed: the driver may hold it up, but not a lane. RunError where the system has no
+  /// threads left.
   CudaHostLanes(const std::vector<LaneInfo>& lanes, CudaTrace& trace, std::function<Nanos()> now,
                 std::function<std::exception_ptr()> failure_of_streams);
-  /// Does what is queued first.
-  ~CudaHostLanes();
+  ~CudaHostLanes();  // does what is queued first
   CudaHostLanes(const CudaHostLanes&) = delete;
   CudaHostLanes& operator=(const CudaHostLanes&) = delete;
 
   void submit(LaneId lane, Task task);
-  /// Returns when the operation is done.
-  void await(Event event);
+  void await(Event event);  // returns when the operation is done
   /// The lane's operations that are done, as a stream can wait for them: of 32 bits.
   std::uint32_t* count_of(LaneId lane) const { return counts_.as<std::uint32_t>() + lane * kCountStride; }
 

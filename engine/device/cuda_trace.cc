@@ -41,9 +41,7 @@ std::int64_t CudaTrace::append(const TraceRecord& record, std::int64_t previous,
 }
 
 std::int64_t CudaTrace::append_operation(const Op& op, LaneId lane, std::int64_t previous, std::int64_t launch) {
-  const std::int64_t number =
-      append({.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane, .layer = op.layer, .cost = op.cost},
-             previous, op.after);
+  const std::int64_t number = append(trace_record(op, lane, op.cost), previous, op.after);
   links_.back().launch = launch;
   return number;
 }
@@ -77,9 +75,8 @@ void CudaTrace::begin(const Anchor& anchor) {
   begin_ = anchor.time;
 }
 
-/// From one anchor to the next the GPU's clock alone says how long it was: times of marks that are far apart have too
-/// few digits. From the first to the last the control thread's clock says it too; the two run at slightly different
-/// rates.
+/// Between neighbouring anchors the GPU's clock counts: times of marks that are far apart have too few digits. From the
+/// first to the last the control thread's clock corrects its rate.
 void CudaTrace::place_marked(const Anchor& end) {
   std::vector<double> times = {0};
   for (std::size_t i = 1; i < anchors_.size(); ++i)
@@ -116,16 +113,6 @@ void CudaTrace::place_marked(const Anchor& end) {
     cost.launched_as(record.cost);
     record.cost = cost;
   }
-}
-
-// Of equals the first: the lane's predecessor, then the edges, then the launch, as on `sim`.
-std::int64_t CudaTrace::latest(const std::vector<std::int64_t>& numbers) const {
-  std::int64_t best = -1;
-  for (const std::int64_t number : numbers) {
-    if (number < 0) continue;
-    if (best < 0 || record(number).end > record(best).end) best = number;
-  }
-  return best;
 }
 
 void CudaTrace::clear() {

@@ -46,8 +46,7 @@ class CudaTrace {
   void set_marks(std::int64_t record, const Marks& marks, std::vector<Settled> settled);
   /// Of a host lane's operation, by its thread.
   void set_times(std::int64_t record, Nanos start, Nanos end, const Cost* settled);
-  /// The control thread knew at `time` that it was done.
-  void seen(std::int64_t record, Nanos time);
+  void seen(std::int64_t record, Nanos time);  // the control thread knew at `time` that it was done
 
   /// A mark that everything of a step lies before, in a stream.
   void end_step(const StepMark& step, const CudaMark* anchor);
@@ -63,13 +62,8 @@ class CudaTrace {
   Trace collect(const Anchor& end, const NumberOf& number_of) {
     place_marked(end);
     Trace trace;
-    std::vector<std::int64_t> before;
-    for (std::size_t i = 0; i < records_.size(); ++i) {
-      before.assign(1, links_[i].previous);
-      for (const Event& event : links_[i].after) before.push_back(number_of(event));
-      before.push_back(links_[i].launch);
-      records_[i].critical = latest(before);
-    }
+    for (std::size_t i = 0; i < records_.size(); ++i)
+      records_[i].critical = last_arrival(records_, links_[i].previous, links_[i].after, links_[i].launch, number_of);
     trace.records.assign(records_.begin(), records_.end());
     trace.steps = steps_;
     return trace;
@@ -88,7 +82,6 @@ class CudaTrace {
     Nanos seen = 0;  // 0: never
   };
   void place_marked(const Anchor& end);
-  std::int64_t latest(const std::vector<std::int64_t>& numbers) const;
 
   std::mutex mutex_;  // of the records: host lanes fill in some while the control thread appends
   std::deque<TraceRecord> records_;

@@ -8,9 +8,8 @@ namespace tandem {
 
 void BodyContext::check_declared(const Allocation& buffer, bool write) const {
   // A declared write also allows reading: it conflicts with everything a read would conflict with.
-  const bool declared = std::any_of(op_->access.begin(), op_->access.end(), [&](const Access& access) {
-    return access.extent.buffer == buffer.id && (access.write || !write);
-  });
+  const bool declared = std::ranges::any_of(
+      op_->access, [&](const Access& access) { return access.extent.buffer == buffer.id && (access.write || !write); });
   TANDEM_CHECK(declared, "operation '{}' {} buffer '{}' without having declared it", op_->name,
                write ? "writes" : "reads", buffer.name);
   TANDEM_CHECK(reach_ != Reach::host || buffer.memory != Memory::device,
@@ -41,31 +40,17 @@ void Device::drain_after_error() noexcept {
 }
 
 LaneId Device::lane(LaneKind kind) const {
-  for (const LaneInfo& info : lanes()) {
+  for (const LaneInfo& info : lanes())
     if (info.kind == kind) return info.id;
-  }
   check_failed(__FILE__, __LINE__, "lane of kind", fmt::format("the device has no lane of kind '{}'", to_string(kind)));
 }
 
 std::vector<LaneId> Device::worker_lanes() const {
   std::vector<LaneId> workers;
   workers.reserve(kMaxWorkers);
-  for (const LaneInfo& info : lanes()) {
+  for (const LaneInfo& info : lanes())
     if (info.kind == LaneKind::host_workers && workers.size() < kMaxWorkers) workers.push_back(info.id);
-  }
   return workers;
-}
-
-DeviceBuffer Device::allocate_device(std::size_t bytes, std::string name) {
-  return DeviceBuffer(allocate(Memory::device, bytes, std::move(name)));
-}
-
-HostBuffer Device::allocate_host(std::size_t bytes, std::string name) {
-  return HostBuffer(allocate(Memory::host, bytes, std::move(name)));
-}
-
-HostBuffer Device::allocate_host_only(std::size_t bytes, std::string name) {
-  return HostBuffer(allocate(Memory::host_only, bytes, std::move(name)));
 }
 
 }  // namespace tandem

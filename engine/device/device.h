@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/device/buffer.h"
@@ -36,9 +35,8 @@ class BodyContext {
     return reinterpret_cast<T*>(buffer.allocation_->data);
   }
 
-  /// Replaces the declared upper bounds by what was really touched. At most once per body; each settled access must lie
-  /// inside a declared one (checked by `sim`). How it is launched stays as
-  /// declared (Cost::launched_as).
+  /// Replaces the declared upper bounds by what was touched, at most once per body. Each settled access must lie inside
+  /// a declared one (`sim` checks it). Launch figures stay as declared (Cost::launched_as).
   void settle(const Cost& cost, std::vector<Access> access);
   void settle(const Cost& cost);
 
@@ -92,8 +90,7 @@ class Device {
 
   /// "measured on <machine>" or "simulated for <profile>": the column head of every number from this device.
   virtual std::string clock_name() const = 0;
-  /// "NVIDIA H200"; empty where no GPU is at work.
-  virtual std::string gpu_name() const { return ""; }
+  virtual std::string gpu_name() const { return ""; }  // "NVIDIA H200"; empty where no GPU is at work
   virtual bool simulated() const = 0;
   /// Operations of device lanes are launched on a GPU (Op::launch): their bodies do not run.
   virtual bool launches() const { return false; }
@@ -105,25 +102,29 @@ class Device {
   virtual std::uint64_t peer_memory() const { return std::numeric_limits<std::uint64_t>::max(); }
 
   virtual const std::vector<LaneInfo>& lanes() const = 0;
-  /// The first lane of a kind; every device has one of each kind.
-  LaneId lane(LaneKind kind) const;
+  LaneId lane(LaneKind kind) const;  // the first lane of a kind; every device has one of each kind
   /// The lanes of the host's workers that share the first one's threads, itself among them: kMaxWorkers. Whoever has
   /// several at work gives each operation its part of the threads (Cost::threads).
   std::vector<LaneId> worker_lanes() const;
   static constexpr std::uint32_t kMaxWorkers = 8;
 
-  DeviceBuffer allocate_device(std::size_t bytes, std::string name);
-  HostBuffer allocate_host(std::size_t bytes, std::string name);
-  HostBuffer allocate_host_only(std::size_t bytes, std::string name);
+  DeviceBuffer allocate_device(std::size_t bytes, std::string name) {
+    return DeviceBuffer(allocate(Memory::device, bytes, std::move(name)));
+  }
+  HostBuffer allocate_host(std::size_t bytes, std::string name) {
+    return HostBuffer(allocate(Memory::host, bytes, std::move(name)));
+  }
+  HostBuffer allocate_host_only(std::size_t bytes, std::string name) {
+    return HostBuffer(allocate(Memory::host_only, bytes, std::move(name)));
+  }
 
   /// Appends to the graph; never blocks. Events must come from this device.
   virtual Event submit(LaneId lane, Op op) = 0;
 
   /// Has `pullers` empty a bag; returns by puller its last operation, a default event where it took nothing (on `emu`:
-  /// where it was allowed none). The control thread launches what device lanes take: on `sim` each task by a launch of
-  /// its own, on `emu` a lane's share as one operation. Where lanes compete for tasks it does nothing else until all
-  /// are taken. On `sim` a lane is free when its virtual time says so; of equals the first puller takes first; host
-  /// workers are woken all at once.
+  /// where it was allowed none). The control thread launches what device lanes take, on `sim` task by task, on `emu` a
+  /// lane's share as one operation, and returns when all is taken that lanes compete for. On `sim` a lane is free when
+  /// its virtual time says so; of equals the first puller takes first; host workers are woken all at once.
   virtual std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) = 0;
 
   /// Operations submitted to device lanes between begin and end share one launch (a CUDA graph of the segment).
@@ -157,8 +158,7 @@ class Device {
   /// The same where an error is on its way already: what failed beside it is not told.
   void drain_after_error() noexcept;
 
-  /// The control thread's clock.
-  virtual Nanos now() const = 0;
+  virtual Nanos now() const = 0;  // the control thread's clock
 
   static constexpr std::uint32_t kSetupStep = 0xFFFFFFFFu;
 

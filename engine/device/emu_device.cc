@@ -1,7 +1,5 @@
 #include "engine/device/emu_device.h"
 
-#include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -19,13 +17,12 @@
 namespace tandem {
 namespace {
 
-class EmuDevice final : public LaneDevice {
+class EmuDevice final : public RealTimeDevice {
  public:
   explicit EmuDevice(EmuOptions options)
-      : LaneDevice(make_lanes(options.host_worker_threads),
-                   fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
+      : RealTimeDevice(make_lanes(options.host_worker_threads),
+                       fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
         pool_(0, "the emulated device"),
-        epoch_(std::chrono::steady_clock::now()),
         state_(lanes_.size()) {
     try {
       for (const LaneInfo& info : lanes_)
@@ -43,34 +40,23 @@ class EmuDevice final : public LaneDevice {
 
   ~EmuDevice() override { end_threads(); }
 
-  bool simulated() const override { return false; }
-
-  Nanos now() const override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - epoch_).count();
-  }
-
   Event submit(LaneId lane_id, Op op) override {
     const Nanos entered = now();
     check_lane(lane_id, op.name);
-    Event event;
-    {
-      std::unique_lock lock(mutex_);
-      for (const Event& dependency : op.after) check_event(dependency, op.name);
-      LaneState& state = state_[lane_id];
-      event = {lane_id, ++history_[lane_id].submitted};
-      Task task;
-      task.previous = lane_id == control_ ? last_control_ : last_of(lane_id);
-      if (lane_id == control_) {
-        task.record = last_control_ = append_record(op, lane_id);
-        task.op = std::move(op);
-        execute(lock, lane_id, std::move(task));
-        return event;
-      }
-      task.launch = append_launch(op, lane_id, entered);
-      task.record = append_record(op, lane_id);
-      task.op = std::move(op);
-      state.queue.push_back(std::move(task));
-      state.filled.notify_one();  // costs nothing where the lane is at work
+    std::unique_lock lock(mutex_);
+    for (const Event& dependency : op.after) check_event(dependency, op.name);
+    const Event event{lane_id, ++history_[lane_id].submitted};
+    Task task;
+    task.previous = lane_id == control_ ? last_control_ : last_of(lane_id);
+    if (lane_id != control_) task.launch = append_control(launch_record(op, lane_id, entered), last_control_);
+    task.record = append_record(op, lane_id);
+    task.op = std::move(op);
+    if (lane_id == control_) {
+      last_control_ = task.record;
+      execute(lock, lane_id, std::move(task));
+    } else {
+      state_[lane_id].queue.push_back(std::move(task));
+      state_[lane_id].filled.notify_one();  // costs nothing where the lane is at work
     }
     return event;
   }
@@ -93,11 +79,7 @@ class EmuDevice final : public LaneDevice {
     check_event(event, "host wait");
     wait_for(lock, event);
     append_wait(event, entered);
-    if (const std::exception_ptr error = error_of(event)) {
-      if (error == unreported_) unreported_ = nullptr;
-      lock.unlock();
-      std::rethrow_exception(error);
-    }
+    rethrow_error_of(event);
   }
 
   void end_step(std::uint32_t step, Event token) override {
@@ -121,15 +103,11 @@ class EmuDevice final : public LaneDevice {
     all_drained();
     last_control_ = -1;
     window_begin_ = now();
-    if (const std::exception_ptr error = std::exchange(unreported_, nullptr)) {
-      lock.unlock();
-      std::rethrow_exception(error);
-    }
+    rethrow_unreported();
     return trace;
   }
 
  protected:
-  void host_access(const Access&) override {}
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
     return pool_.allocate(memory, bytes, std::move(name));
   }
@@ -163,51 +141,21 @@ class EmuDevice final : public LaneDevice {
   // All below: mutex_ is held.
 
   std::int64_t append_record(const Op& op, LaneId lane_id) {
-    records_.push_back(
-        {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane_id, .layer = op.layer, .cost = op.cost});
+    records_.push_back(trace_record(op, lane_id, op.cost));
     history_[lane_id].records.push_back(static_cast<std::int64_t>(records_.size()) - 1);
     return history_[lane_id].records.back();
   }
 
-  std::int64_t append_control(const char* name, Kind kind, Cause cause, std::uint32_t layer, Nanos start, Nanos end,
-                              std::int64_t critical) {
-    records_.push_back({.name = name,
-                        .kind = kind,
-                        .cause = cause,
-                        .lane = control_,
-                        .layer = layer,
-                        .start = start,
-                        .end = end,
-                        .critical = critical,
-                        .cost = {}});
+  std::int64_t append_control(const TraceRecord& record, std::int64_t critical) {
+    records_.push_back(record);
+    records_.back().critical = critical;
     return last_control_ = static_cast<std::int64_t>(records_.size()) - 1;
-  }
-
-  std::int64_t append_launch(const Op& op, LaneId lane_id, Nanos entered) {
-    const bool host = lanes_[lane_id].kind == LaneKind::host_workers;
-    return append_control(host ? "submit" : "launch", Kind::control, Cause::launch, op.layer, entered, now(),
-                          last_control_);
   }
 
   void append_wait(Event event, Nanos entered) {
     const std::int64_t awaited = record_of(event);
     const bool waited = awaited >= 0 && records_[static_cast<std::size_t>(awaited)].end > entered;
-    const Nanos seen = now();
-    append_control("host wait", Kind::wait, Cause::none, Op::kNoLayer, seen, seen, waited ? awaited : last_control_);
-  }
-
-  // Of equals the lane's predecessor comes first, then the edges, then the launch, as on `sim`.
-  std::int64_t latest(const Task& task) const {
-    std::int64_t best = -1;
-    const auto consider = [&](std::int64_t index) {
-      if (index < 0) return;
-      const Nanos end = records_[static_cast<std::size_t>(index)].end;
-      if (best < 0 || end > records_[static_cast<std::size_t>(best)].end) best = index;
-    };
-    consider(task.previous);
-    for (const Event& event : task.op.after) consider(record_of(event));
-    consider(task.launch);
-    return best;
+    append_control(wait_record(now()), waited ? awaited : last_control_);
   }
 
   bool done(Event event) const { return !event.valid() || state_[event.lane].completed >= event.value; }
@@ -223,13 +171,12 @@ class EmuDevice final : public LaneDevice {
 
   // Waits for the task's events, runs its body unlocked, publishes the result.
   void execute(std::unique_lock<std::mutex>& lock, LaneId lane_id, Task task) {
-    LaneHistory& history = history_[lane_id];
     for (const Event& event : task.op.after) wait_for(lock, event);
-    std::exception_ptr error = history.error;
-    for (const Event& event : task.op.after) {
+    std::exception_ptr error = history_[lane_id].error;
+    for (const Event& event : task.op.after)
       if (!error) error = error_of(event);
-    }
-    const std::int64_t critical = latest(task);
+    const std::int64_t critical = last_arrival(records_, task.previous, task.op.after, task.launch,
+                                               [this](Event event) { return record_of(event); });
     const bool run = task.op.body && !error && !stopping_;
     lock.unlock();
 
@@ -254,15 +201,10 @@ class EmuDevice final : public LaneDevice {
     record.end = end;
     record.critical = critical;
     if (context.settled_cost()) record.cost = context.cost();
-    ++state_[lane_id].completed;
-    if (error && !history.error) {
-      history.error = error;
-      history.failed_at = state_[lane_id].completed;
-    }
+    fail(lane_id, ++state_[lane_id].completed, error);
     if (failed && !unreported_) unreported_ = error;
-    for (Waiter* waiter : waiting_) {
+    for (Waiter* waiter : waiting_)
       if (waiter->event.lane == lane_id && done(waiter->event)) waiter->wake.notify_one();
-    }
   }
 
   void run_lane(LaneId lane_id, const std::vector<int>& cpus) {
@@ -279,20 +221,15 @@ class EmuDevice final : public LaneDevice {
   }
 
   MemoryPool pool_;
-  std::chrono::steady_clock::time_point epoch_;
 
-  // One lock for all lanes: an operation holds it for well under a microsecond, bodies run outside. A condition for
-  // each thread that sleeps: waking them all at every operation cost a decode step of a small model more than its
-  // kernels.
+  // One lock for all lanes: an operation holds it for less than a microsecond, bodies run outside. A condition per
+  // sleeping thread: waking all at every operation cost more than a small model's kernels.
   std::mutex mutex_;
   std::vector<Waiter*> waiting_;
   bool stopping_ = false;
   std::vector<LaneState> state_;
   std::deque<TraceRecord> records_;
   std::vector<StepMark> steps_;
-  Nanos window_begin_ = 0;
-  std::int64_t last_control_ = -1;
-  std::exception_ptr unreported_;
 
   std::vector<std::thread> threads_;
 };

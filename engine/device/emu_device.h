@@ -1,15 +1,14 @@
-// `emu`: one thread per lane, real time. For thread sanitizers, and for wall-clock runs on CPUs alone. Buffers of both
-// kinds are host memory; copies really copy. There is no hazard checker: what `sim` finds on the graph, a thread
-// sanitizer finds here in the bodies.
+// `emu`: one thread per lane, real time. For thread sanitizers, and for wall-clock runs on CPUs alone. All buffers are
+// host memory; copies really copy. Instead of the hazard checker of `sim`, a thread sanitizer looks at the bodies.
 //
-// A lane runs its operations in order; an operation waits for its events before its body runs. Operations of the
-// control lane run inside submit(). Trace records have the shape of `sim`: a record "launch" or "submit" per submission
-// (with the time that submit() took), zero-length host waits. Segments have no effect but their nesting is checked.
+// A lane runs its operations in order, each after its events; operations of the control lane run inside submit(). Trace
+// records have the shape of `sim`: "launch" or "submit" with the time that submit() took, and zero-length host waits.
+// Segments have no effect but their nesting is checked.
 //
-// Errors: the exception of a body is rethrown by host_wait for its event or a later one of the lane. Operations that
-// depend on a failed one complete without running their bodies, so nothing hangs. drain() waits for all lanes, clears
-// the errors, and throws one that no wait has reported. The destructor abandons what has not started.
-// submit, waits and drain belong to one thread, the control thread.
+// Errors: host_wait rethrows a body's exception for its event or a later one of the lane. Operations that depend on a
+// failed one complete without running their bodies, so nothing hangs. drain() waits for all lanes, clears the errors,
+// and throws one that no wait has reported. The destructor abandons what has not started. submit, waits and drain
+// belong to one thread, the control thread.
 #pragma once
 
 #include <cstdint>

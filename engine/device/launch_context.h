@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -32,8 +33,7 @@ class LaunchArena {
   Room take(std::size_t bytes);
   /// What was taken since the last call is free when `end` is reached. `end` must stay as it is until then.
   void launched(const CudaMark& end);
-  /// Nothing that was taken is in use any more.
-  void all_done();
+  void all_done();  // nothing that was taken is in use any more
 
  private:
   struct Used {
@@ -95,18 +95,16 @@ class LaunchContext : public BodyContext {
   }
 
   /// Device memory with these values for what is put into the stream from here on, until the operation is done.
-  template <class T>
-  const T* upload(std::span<const T> values) {
+  template <std::ranges::contiguous_range Values>
+  auto upload(const Values& list) -> const std::ranges::range_value_t<Values>* {
+    using T = std::ranges::range_value_t<Values>;
     static_assert(std::is_trivially_copyable_v<T>);
+    const std::span<const T> values(list);
     if (values.empty()) return nullptr;
     const LaunchArena::Room room = rooms_.uploads.take(values.size_bytes());
     std::copy_n(values.data(), values.size(), reinterpret_cast<T*>(room.host));
     cuda_copy(room.device, room.host, values.size_bytes(), stream());
     return reinterpret_cast<const T*>(room.device);
-  }
-  template <class T>
-  const T* upload(const std::vector<T>& values) {
-    return upload(std::span<const T>(values));
   }
 
   /// Several arrays by one copy: where each begins, aligned as T is.
@@ -130,13 +128,11 @@ class LaunchContext : public BodyContext {
   }
 
   /// upload() for a kernel that takes a LaunchArray: few values go along with the launch, more are copied before it.
-  template <class T>
-  LaunchArray<T> pass(std::span<const T> values) {
-    return values.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(values) : LaunchArray<T>(upload(values));
-  }
-  template <class T>
-  LaunchArray<T> pass(const std::vector<T>& values) {
-    return pass(std::span<const T>(values));
+  template <std::ranges::contiguous_range Values>
+  auto pass(const Values& list) {
+    using T = std::ranges::range_value_t<Values>;
+    return list.size() <= LaunchArray<T>::kHere ? LaunchArray<T>(std::span<const T>(list))
+                                                : LaunchArray<T>(upload(list));
   }
 
   /// Device memory of this operation alone, with anything in it.
@@ -145,8 +141,8 @@ class LaunchContext : public BodyContext {
     return reinterpret_cast<T*>(rooms_.scratch.take(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
 
-  /// The operation's cost is `without`, and `each` as many times as the counts say, which kernels have made; in place
-  /// of the declared upper bound. Several calls add up, with the same `without`.
+  /// The operation's cost is `without`, plus `each` times the counts that kernels have made, instead of the declared
+  /// upper bound. Several calls add up, with the same `without`.
   void settle_by(const std::uint32_t* counts /*[n]*/, std::uint32_t n, const Cost& each, const Cost& without);
   std::vector<CudaTrace::Settled>& settled() { return settled_; }
 

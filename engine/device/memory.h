@@ -4,16 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/device/buffer.h"
 
 namespace tandem {
-
-struct Puller;
 
 /// Hands out zeroed, page-aligned, lazily touched memory and remembers the names of buffers for error sentences.
 /// A buffer may outlive its pool. Not thread-safe, except for the release of buffers.
@@ -25,8 +21,7 @@ class MemoryPool {
   /// RunError when the device memory would overflow or the machine has no address space left.
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name);
 
-  /// "kv.host", or "buffer 7" for an id this pool never gave out.
-  std::string name(BufferId id) const;
+  std::string name(BufferId id) const;  // "kv.host", or "buffer 7" for an id this pool never gave out
 
  private:
   std::uint64_t device_bytes_;
@@ -34,12 +29,5 @@ class MemoryPool {
   std::shared_ptr<std::atomic<std::uint64_t>> used_;
   std::vector<std::string> names_;  // of buffer id + 1
 };
-
-/// One lane of each kind, and further ones of the host's workers (Device::worker_lanes). The compute lane is the
-/// inference lane.
-std::vector<LaneInfo> make_lanes(std::uint32_t host_threads);
-
-/// How many of a bag's pullers are a side's (TaskQueue).
-std::vector<std::uint32_t> workers_by_side(std::span<const Puller> pullers);
 
 }  // namespace tandem

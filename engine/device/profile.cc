@@ -4,8 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
-#include <type_traits>
+#include <optional>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -19,55 +18,56 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kProfiles = "hardware/profiles", *kDevices = "hardware/devices", *kLinks = "hardware/links";
 
-// One list of all fields serves reading, writing and the check that each has a source. `given(group, key)`: whether an
-// optional one is there; of `peer`, all or none.
-template <class Profile, class Given, class Visit>
-void visit_fields(Profile& p, const Given& given, Visit visit) {
-  visit("device", "memory_gb", p.device.memory_gb);
-  visit("device", "hbm_gbps", p.device.hbm_gbps);
-  visit("device", "stream_efficiency", p.device.stream_efficiency);
-  if (given("device", "weights_efficiency")) visit("device", "weights_efficiency", p.device.weights_efficiency);
-  if (given("device", "product_ns")) visit("device", "product_ns", p.device.product_ns);
-  visit("device", "attention_efficiency", p.device.attention_efficiency);
-  if (given("device", "attention_ns")) visit("device", "attention_ns", p.device.attention_ns);
-  visit("device", "select_efficiency", p.device.select_efficiency);
-  visit("device", "gemm_tflops", p.device.gemm_tflops);
-  if (given("device", "prefill_attention_tflops"))
-    visit("device", "prefill_attention_tflops", p.device.prefill_attention_tflops);
-  visit("device", "launch_ns", p.device.launch_ns);
-  visit("device", "segment_launch_ns", p.device.segment_launch_ns);
-  visit("device", "op_floor_ns", p.device.op_floor_ns);
-  if (given("device", "layer_ns")) visit("device", "layer_ns", p.device.layer_ns);
-  if (given("device", "cpu_threads")) visit("device", "cpu_threads", p.device.cpu_threads);
-  visit("link", "h2d_curve", p.link.h2d_curve);
-  visit("link", "d2h_curve", p.link.d2h_curve);
-  if (given("link", "h2d_gather_curve")) visit("link", "h2d_gather_curve", p.link.h2d_gather_curve);
-  visit("link", "piece_ns", p.link.piece_ns);
-  if (given("link", "transfer_ns")) visit("link", "transfer_ns", p.link.transfer_ns);
-  if (given("peer", "gbps")) {
-    visit("peer", "gbps", p.peer.gbps);
-    visit("peer", "latency_ns", p.peer.latency_ns);
-  }
-  if (given("host", "memory_gb")) visit("host", "memory_gb", p.host.memory_gb);
-  visit("host", "threads", p.host.threads);
-  visit("host", "dram_gbps", p.host.dram_gbps);
-  visit("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
-  visit("host", "attention_efficiency", p.host.attention_efficiency);
-  if (given("host", "attention_contiguous_gbps_per_thread"))
-    visit("host", "attention_contiguous_gbps_per_thread", p.host.attention_contiguous_gbps_per_thread);
-  if (given("host", "attention_contiguous_efficiency"))
-    visit("host", "attention_contiguous_efficiency", p.host.attention_contiguous_efficiency);
-  if (given("host", "select_efficiency")) visit("host", "select_efficiency", p.host.select_efficiency);
-  visit("host", "select_gbps_per_thread", p.host.select_gbps_per_thread);
-  visit("host", "stream_gbps_per_thread", p.host.stream_gbps_per_thread);
-  visit("host", "gflops_per_thread", p.host.gflops_per_thread);
-  visit("handoff", "device_to_host_ns", p.handoff.device_to_host_ns);
-  visit("handoff", "host_to_device_ns", p.handoff.host_to_device_ns);
-  if (given("handoff", "stream_ns")) visit("handoff", "stream_ns", p.handoff.stream_ns);
-  visit("control", "submit_ns", p.control.submit_ns);
-  visit("control", "policy_ns", p.control.policy_ns);
-  if (given("control", "operation_ns")) visit("control", "operation_ns", p.control.operation_ns);
-  if (given("control", "layer_ns")) visit("control", "layer_ns", p.control.layer_ns);
+// One list of all fields serves reading, writing and the check that each has a source. `visit` gets the group, the
+// name, the number and, of an optional field, the number that stands for "not given" (a curve is empty then). Of
+// `peer`, all or none is there.
+using Missing = std::optional<double>;
+constexpr double kOptional = 0;
+template <class Profile, class Visit>
+void visit_fields(Profile& p, bool has_peer, const Visit& visit) {
+  const auto field = [&](const char* group, const char* key, auto& number, Missing missing = {}) {
+    visit(group, key, number, missing);
+  };
+  field("device", "memory_gb", p.device.memory_gb);
+  field("device", "hbm_gbps", p.device.hbm_gbps);
+  field("device", "stream_efficiency", p.device.stream_efficiency);
+  field("device", "weights_efficiency", p.device.weights_efficiency, kOptional);
+  field("device", "product_ns", p.device.product_ns, kOptional);
+  field("device", "attention_efficiency", p.device.attention_efficiency);
+  field("device", "attention_ns", p.device.attention_ns, kOptional);
+  field("device", "select_efficiency", p.device.select_efficiency);
+  field("device", "gemm_tflops", p.device.gemm_tflops);
+  field("device", "prefill_attention_tflops", p.device.prefill_attention_tflops, kOptional);
+  field("device", "launch_ns", p.device.launch_ns);
+  field("device", "segment_launch_ns", p.device.segment_launch_ns);
+  field("device", "op_floor_ns", p.device.op_floor_ns);
+  field("device", "layer_ns", p.device.layer_ns, kOptional);
+  field("device", "cpu_threads", p.device.cpu_threads, kOptional);
+  field("link", "h2d_curve", p.link.h2d_curve);
+  field("link", "d2h_curve", p.link.d2h_curve);
+  field("link", "h2d_gather_curve", p.link.h2d_gather_curve, kOptional);
+  field("link", "piece_ns", p.link.piece_ns);
+  field("link", "transfer_ns", p.link.transfer_ns, kOptional);
+  if (has_peer) field("peer", "gbps", p.peer.gbps);
+  if (has_peer) field("peer", "latency_ns", p.peer.latency_ns);
+  field("host", "memory_gb", p.host.memory_gb, kOptional);
+  field("host", "threads", p.host.threads);
+  field("host", "dram_gbps", p.host.dram_gbps);
+  field("host", "attention_gbps_per_thread", p.host.attention_gbps_per_thread);
+  field("host", "attention_efficiency", p.host.attention_efficiency);
+  field("host", "attention_contiguous_gbps_per_thread", p.host.attention_contiguous_gbps_per_thread, kOptional);
+  field("host", "attention_contiguous_efficiency", p.host.attention_contiguous_efficiency, kOptional);
+  field("host", "select_efficiency", p.host.select_efficiency, 1);
+  field("host", "select_gbps_per_thread", p.host.select_gbps_per_thread);
+  field("host", "stream_gbps_per_thread", p.host.stream_gbps_per_thread);
+  field("host", "gflops_per_thread", p.host.gflops_per_thread);
+  field("handoff", "device_to_host_ns", p.handoff.device_to_host_ns);
+  field("handoff", "host_to_device_ns", p.handoff.host_to_device_ns);
+  field("handoff", "stream_ns", p.handoff.stream_ns, kOptional);
+  field("control", "submit_ns", p.control.submit_ns);
+  field("control", "policy_ns", p.control.policy_ns);
+  field("control", "operation_ns", p.control.operation_ns, kOptional);
+  field("control", "layer_ns", p.control.layer_ns, kOptional);
 }
 
 /// What some machine could have, small boards and the next decade's servers included: what lies outside is a number in
@@ -141,14 +141,12 @@ class Reader {
         fail(path, "has the entry {}; each entry is [piece bytes, GB/s].", json_excerpt(pair));
       }
       LinkPoint point;
-      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 32)) {
+      if (pair[0] < 1 || pair[0] > (std::int64_t{1} << 32))
         fail(path, "has a piece of {} bytes; it must lie in 1 .. 2^32.", json_excerpt(pair[0]));
-      }
       point.piece_bytes = pair[0].get<std::uint64_t>();
       read(pair[1], path, point.gbps);
-      if (!out.empty() && point.piece_bytes <= out.back().piece_bytes) {
+      if (!out.empty() && point.piece_bytes <= out.back().piece_bytes)
         fail(path, "is not sorted: {} bytes come after {}.", point.piece_bytes, out.back().piece_bytes);
-      }
       out.push_back(point);
     }
   }
@@ -157,13 +155,7 @@ class Reader {
   std::string file_;
 };
 
-Json to_json(double value) {
-  return value;
-}
-Json to_json(Nanos value) {
-  return value;
-}
-Json to_json(std::uint32_t value) {
+Json to_json(auto value) {
   return value;
 }
 Json to_json(const std::vector<LinkPoint>& curve) {
@@ -174,20 +166,17 @@ Json to_json(const std::vector<LinkPoint>& curve) {
 
 void refuse_unknown(const Reader& reader, const Json& object, const std::string& prefix,
                     const std::vector<std::string>& known) {
-  for (const auto& [key, value] : object.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
+  for (const auto& [key, value] : object.items())
+    if (std::ranges::find(known, key) == known.end())
       reader.fail(prefix + key, "is not known.{}", did_you_mean(key, known));
-    }
-  }
 }
 
 /// Names of the files of a folder of hardware, without .json, sorted.
 std::vector<std::string> shipped_names(const char* folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(data_path(folder))) {
+  for (const auto& entry : std::filesystem::directory_iterator(data_path(folder)))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -202,7 +191,7 @@ void take_part(const Reader& reader, Json& profile, const char* group, const cha
   if (own == profile.end() || !own->is_object() || !own->contains("of")) return;
   const std::string path = std::string(group) + ".of", name = reader.text((*own)["of"], path);
   const std::vector<std::string> names = shipped_names(folder);
-  if (std::find(names.begin(), names.end(), name) == names.end())
+  if (std::ranges::find(names, name) == names.end())
     reader.fail(path, "is '{}'.{} There are: {}.", name, did_you_mean(name, names), join_names(names));
   own->erase("of");
   const Json part = shipped_json(folder, name);
@@ -237,9 +226,15 @@ void read_range(const Reader& reader, const Json& json, const std::string& path,
 double ranged_value(const std::vector<LinkPoint>& /*curve*/) {
   return 1;
 }
-template <class Number>
-double ranged_value(Number number) {
+double ranged_value(auto number) {
   return static_cast<double>(number);
+}
+
+bool is_missing(const std::vector<LinkPoint>& curve, double /*missing*/) {
+  return curve.empty();
+}
+bool is_missing(auto number, double missing) {
+  return static_cast<double>(number) == missing;
 }
 
 /// `share` of the way from a number to another, on a log scale; to 0 evenly.
@@ -247,17 +242,21 @@ double on_the_way(double from, double to, double share) {
   if (share == 1) return to;
   return to > 0 ? from * std::pow(to / from, share) : from * (1 - share);
 }
-void move_field(double& field, double end, double share) {
-  field = on_the_way(field, end, share);
-}
-void move_field(Nanos& field, double end, double share) {
-  field = std::llround(on_the_way(double(field), end, share));
-}
-void move_field(std::uint32_t& field, double end, double share) {
-  field = static_cast<std::uint32_t>(std::lround(on_the_way(field, end, share)));
+template <class Number>
+void move_field(Number& field, double end, double share) {
+  const double moved = on_the_way(static_cast<double>(field), end, share);
+  field = static_cast<Number>(std::is_integral_v<Number> ? std::round(moved) : moved);
 }
 void move_field(std::vector<LinkPoint>& field, double factor, double share) {
   for (LinkPoint& point : field) point.gbps *= on_the_way(1, factor, share);
+}
+
+/// visit_fields() without the optional ones that are not given.
+template <class Profile, class Visit>
+void visit_given(Profile& profile, const Visit& visit) {
+  visit_fields(profile, profile.peer.gbps > 0, [&](const char* group, const char* key, auto& value, Missing missing) {
+    if (!missing || !is_missing(value, *missing)) visit(std::string(group) + "." + key, group, key, value);
+  });
 }
 
 }  // namespace
@@ -274,18 +273,16 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   profile.title = reader.text(reader.member(json, "title", "title"), "title");
   std::map<std::string, std::vector<std::string>> fields;
   std::map<std::string, double> values;
-  const auto given = [&](const char* group, const char* key) {
-    if (std::string_view(group) == "peer") return json.contains(group);
-    return json.contains(group) && json[group].is_object() && json[group].contains(key);
-  };
-  visit_fields(profile, given, [&](const std::string& group, const std::string& key, auto& value) {
+  const auto read = [&](const std::string& group, const std::string& key, auto& value, Missing missing) {
+    if (missing && !(json.contains(group) && json[group].is_object() && json[group].contains(key))) return;
     const Json& object = reader.member(json, group, group);
     if (!object.is_object()) reader.fail(group, "is {}; it must be an object.", json_excerpt(object));
     fields[group].push_back(key);
     const std::string path = group + "." + key;
     reader.read(reader.member(object, path, key), path, value);
     values[path] = ranged_value(value);
-  });
+  };
+  visit_fields(profile, json.contains("peer"), read);
   std::vector<std::string> groups = {"name", "title", "peer", "sources", "ranges"}, paths;
   for (const auto& [group, keys] : fields) {
     groups.push_back(group);
@@ -298,11 +295,9 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   if (!sources.is_object()) reader.fail("sources", "must be an object: field -> where the number comes from.");
   for (const auto& [path, source] : sources.items()) profile.sources[path] = reader.text(source, "sources." + path);
   refuse_unknown(reader, sources, "sources.", paths);
-  for (const std::string& path : paths) {
-    if (!profile.sources.contains(path)) {
+  for (const std::string& path : paths)
+    if (!profile.sources.contains(path))
       reader.fail("sources." + path, "is missing: say where the number comes from, or \"assumed: why\".");
-    }
-  }
   if (json.contains("ranges")) {
     const Json& ranges = json["ranges"];
     if (!ranges.is_object()) reader.fail("ranges", "must be an object: field -> low, high, why.");
@@ -313,35 +308,10 @@ HardwareProfile parse_profile(std::string_view text, const std::string& name, co
   return profile;
 }
 
-namespace {
-
-/// Whether a profile's optional fields are there.
-auto fields_given(const HardwareProfile& profile) {
-  return [&profile](std::string_view group, std::string_view key) {
-    if (group == "peer") return profile.peer.gbps > 0;
-    if (key == "weights_efficiency") return profile.device.weights_efficiency > 0;
-    if (key == "product_ns") return profile.device.product_ns > 0;
-    if (key == "attention_ns") return profile.device.attention_ns > 0;
-    if (key == "prefill_attention_tflops") return profile.device.prefill_attention_tflops > 0;
-    if (key == "layer_ns") return (group == "device" ? profile.device.layer_ns : profile.control.layer_ns) > 0;
-    if (key == "cpu_threads") return profile.device.cpu_threads > 0;
-    if (key == "memory_gb") return profile.host.memory_gb > 0;
-    if (key == "h2d_gather_curve") return !profile.link.h2d_gather_curve.empty();
-    if (key == "transfer_ns") return profile.link.transfer_ns > 0;
-    if (key == "attention_contiguous_gbps_per_thread") return profile.host.attention_contiguous_gbps_per_thread > 0;
-    if (key == "attention_contiguous_efficiency") return profile.host.attention_contiguous_efficiency > 0;
-    if (key == "stream_ns") return profile.handoff.stream_ns > 0;
-    if (key == "operation_ns") return profile.control.operation_ns > 0;
-    return profile.host.select_efficiency < 1;
-  };
-}
-
-}  // namespace
-
 HardwareProfile with_field(HardwareProfile profile, const std::string& field, double end, double share) {
   bool found = false;
-  visit_fields(profile, fields_given(profile), [&](const std::string& group, const std::string& key, auto& number) {
-    if (group + "." + key != field) return;
+  visit_given(profile, [&](const std::string& path, const char*, const char*, auto& number) {
+    if (path != field) return;
     move_field(number, end, share);
     found = true;
   });
@@ -353,15 +323,12 @@ std::string profile_to_json(const HardwareProfile& profile) {
   Json json;
   json["name"] = profile.name;
   json["title"] = profile.title;
-  const auto given = fields_given(profile);
-  visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto& value) {
+  Json sources = Json::object();
+  visit_given(profile, [&](const std::string& path, const char* group, const char* key, const auto& value) {
     json[group][key] = to_json(value);
+    if (const auto found = profile.sources.find(path); found != profile.sources.end()) sources[path] = found->second;
   });
-  json["sources"] = Json::object();
-  visit_fields(profile, given, [&](const std::string& group, const std::string& key, const auto&) {
-    const auto found = profile.sources.find(group + "." + key);
-    if (found != profile.sources.end()) json["sources"][found->first] = found->second;
-  });
+  json["sources"] = std::move(sources);
   for (const auto& [field, range] : profile.ranges)
     json["ranges"][field] = {{"low", range.low}, {"high", range.high}, {"why", range.why}};
   return json_text(json, 2) + "\n";
@@ -402,10 +369,9 @@ HardwareProfile load_profile(std::string_view name_or_path) {
   std::filesystem::path path = given;
   if (!is_path) {
     const std::vector<std::string> names = profile_names();
-    if (std::find(names.begin(), names.end(), given) == names.end()) {
+    if (std::ranges::find(names, given) == names.end())
       throw_input_error("There is no hardware profile '{}'.{} There are: {}. A path to a JSON file works too.", given,
                         did_you_mean(given, names), join_names(names));
-    }
     path = data_path(kProfiles) / (given + ".json");
   }
   const std::string text = read_file(path, kMostOfAFile, fmt::format("The hardware profile {}", path.string()));

@@ -12,9 +12,9 @@
 
 namespace tandem {
 
-/// Bandwidth of the link at one size of piece (a contiguous run of bytes of one transfer). Between two points the time
-/// of a piece is linear in its bytes, which is what a latency and a bandwidth make; outside of them it moves at the
-/// first or the last point's rate. So give a point for the shortest pieces that matter.
+/// Bandwidth of the link at one size of piece (a contiguous run of bytes of one transfer). Between two points a piece's
+/// time is linear in its bytes, as of a latency and a bandwidth; outside it moves at the nearest point's rate. So give
+/// a point for the shortest pieces that matter.
 struct LinkPoint {
   std::uint64_t piece_bytes = 0;
   double gbps = 0;  // 10^9 bytes per second
@@ -102,12 +102,11 @@ struct HardwareProfile {
 /// there on a log scale (evenly where `end` is 0). Of a curve, `end` is a factor.
 HardwareProfile with_field(HardwareProfile profile, const std::string& field, double end, double share = 1);
 
-/// `name_or_path`: a name from profile_names(), or a path (anything with a '/' or ending in .json). InputError with the
-/// nearest name when there is no such profile; InputError naming file, field and value when its content is wrong.
+/// `name_or_path`: one of profile_names(), or a path (with a '/', or ending in .json). InputError with the nearest
+/// name, or with file, field and value where the content is wrong.
 HardwareProfile load_profile(std::string_view name_or_path);
 
-/// The profiles that ship, sorted.
-std::vector<std::string> profile_names();
+std::vector<std::string> profile_names();  // of those that ship, sorted
 
 /// A GPU of hardware/devices: what its datasheet says, and how profiles and measurements name it.
 struct DeviceFacts {
@@ -117,8 +116,7 @@ struct DeviceFacts {
   std::string link;                   // of hardware/links: that of the machine whose host profile_of_device() takes
 };
 
-/// All of hardware/devices, sorted by name.
-std::vector<DeviceFacts> device_facts();
+std::vector<DeviceFacts> device_facts();  // all of hardware/devices, sorted by name
 
 /// A machine with this GPU of hardware/devices: host, link and hand-offs are those of the profile that its file names.
 HardwareProfile profile_of_device(const std::string& device);

@@ -16,9 +16,8 @@ void Scheduler::submit(std::size_t lane, std::int64_t record, ScheduledOp op) {
 
 bool Scheduler::resolve(Lane& lane) {
   const ScheduledOp& op = lane.queue.front().second;
-  for (const Dependency& dependency : op.after) {
+  for (const Dependency& dependency : op.after)
     if (time(dependency.record).end < 0) return false;
-  }
   // Latest arrival is critical. Of equals the lane's own predecessor comes first, then the edges in their order.
   lane.until = op.earliest;
   lane.critical = op.earliest_record;
@@ -63,9 +62,8 @@ void Scheduler::slow_down(std::size_t begin, std::size_t end) {
     if (lane.state != State::flowing) continue;
     const auto& share = lane.queue.front().second.phases.share;
     std::uint64_t most = kUnit;
-    for (std::size_t r = begin; r < end; ++r) {
+    for (std::size_t r = begin; r < end; ++r)
       if (share[r] != 0) most = std::max(most, sum[r]);
-    }
     lane.rate = lane.rate * kUnit / most;
   }
 }
@@ -120,17 +118,15 @@ bool Scheduler::step() {
 }
 
 const ScheduledTime& Scheduler::run_until(std::int64_t record) {
-  while (time(record).end < 0) {
+  while (time(record).end < 0)
     TANDEM_CHECK(step(), "operation {} never ends: something it waits for was not submitted", record);
-  }
   return time(record);
 }
 
 void Scheduler::run_until_any(std::span<const std::int64_t> records) {
   const auto has_ended = [this](std::int64_t record) { return ended(record); };
-  while (std::none_of(records.begin(), records.end(), has_ended)) {
+  while (std::ranges::none_of(records, has_ended))
     TANDEM_CHECK(step(), "none of {} operations ever ends: something they wait for was not submitted", records.size());
-  }
 }
 
 Nanos Scheduler::run_all() {

@@ -1,8 +1,6 @@
-// Discrete-event simulation of lanes in integer virtual nanoseconds. Knows operations by number only; what they do, and
-// why, is sim_device's business.
+// Discrete-event simulation of lanes in integer virtual nanoseconds. Knows operations by number only.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <span>
@@ -19,7 +17,6 @@ struct Dependency {
   Nanos latency = 0;
 };
 
-/// An operation for Scheduler::submit.
 struct ScheduledOp {
   Phases phases;
   Nanos earliest = 0;                 // known at submission: end of the launch, dependencies on the control lane
@@ -33,8 +30,8 @@ struct ScheduledTime {
   std::int64_t critical = -1;
 };
 
-/// Lanes run their operations in order. Time advances only as far as run_until asks for, since what is submitted after
-/// a wait may start no earlier than that wait's end but before operations that are already in flight have finished.
+/// Lanes run their operations in order. Time advances only as far as run_until asks for: what is submitted after a wait
+/// may start at its end, before operations in flight have finished.
 class Scheduler {
  public:
   explicit Scheduler(std::size_t lane_count) : lanes_(lane_count) {}

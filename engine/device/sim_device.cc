@@ -12,7 +12,6 @@
 #include "engine/device/lane_device.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
-#include "engine/device/sim_trace.h"
 
 namespace tandem {
 namespace {
@@ -38,8 +37,7 @@ class SimDevice final : public LaneDevice {
         pool_(static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9), "the profile '" + profile_.name + "'"),
         cost_model_(profile_),
         scheduler_(lanes_.size()),
-        checker_(&names_),
-        trace_(control_) {
+        checker_(&names_) {
     TANDEM_CHECK(lanes_.size() <= VectorClock::kMaxLanes, "{} lanes; at most {} are supported", lanes_.size(),
                  VectorClock::kMaxLanes);
     for (const LaneInfo& lane : lanes_) names_.lanes.push_back(lane.name);
@@ -50,7 +48,7 @@ class SimDevice final : public LaneDevice {
   bool shapes_only() const override { return options_.shapes_only; }
   bool has_peer() const override { return profile_.peer.gbps > 0; }
   std::uint64_t peer_memory() const override { return static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9); }
-  Nanos now() const override { return trace_.now(); }
+  Nanos now() const override { return clock_; }
 
   const ScheduleNames& names() const { return names_; }
   const std::vector<ScheduleOp>& schedule() const {
@@ -64,14 +62,13 @@ class SimDevice final : public LaneDevice {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
     record({.form = SimCall::Form::bag});
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
-    const bool compete =
-        std::any_of(bag.allowed.begin(), bag.allowed.end(), [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
+    const bool compete = std::ranges::any_of(bag.allowed, [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());
     std::int64_t woken = -1;  // the record that woke the workers of the host
     std::vector<bool> done(pullers.size());
     // Whether a lane takes a task only when it is free: somebody else could have it.
     const auto competes = [&](std::uint32_t side) {
-      return compete || std::count_if(pullers.begin(), pullers.end(), [&](Puller p) { return p.side == side; }) > 1;
+      return compete || std::ranges::count_if(pullers, [&](Puller p) { return p.side == side; }) > 1;
     };
     std::size_t left = bag.allowed.size();
     while (left > 0) {
@@ -92,7 +89,7 @@ class SimDevice final : public LaneDevice {
           for (Op& op : bag.ops(*task, p)) {
             check_waits(declared_waits(bag, side), op);
             last[p] = submit_op(lane_id, std::move(op), device_side ? -1 : woken);
-            if (woken < 0 && !device_side) woken = trace_.last_control();
+            if (woken < 0 && !device_side) woken = last_control_;
           }
         }
         if (!done[p]) running.push_back(last_of(lane_id));
@@ -117,15 +114,12 @@ class SimDevice final : public LaneDevice {
   void host_wait(Event event) override {
     if (!event.valid()) return;
     wait_for(event);
-    if (std::exception_ptr error = error_of(event)) {
-      if (error == unreported_) unreported_ = nullptr;
-      std::rethrow_exception(error);
-    }
+    rethrow_error_of(event);
   }
 
   void end_step(std::uint32_t step, Event token) override {
     host_wait(token);
-    trace_.end_step(step);
+    close_window(step);
     record({.form = SimCall::Form::end_step, .number = step});
     if (step != kSetupStep && left_to_record_ > 0) --left_to_record_;
   }
@@ -154,7 +148,7 @@ class SimDevice final : public LaneDevice {
         op.after = call.after;
         const bool host = !is_device_side(lanes_[call.lane].kind);
         submit_op(call.lane, std::move(op), call.taken ? woken_ : -1);
-        if (woken_ < 0 && host) woken_ = trace_.last_control();
+        if (woken_ < 0 && host) woken_ = last_control_;
         break;
       }
       case SimCall::Form::bag:
@@ -176,7 +170,7 @@ class SimDevice final : public LaneDevice {
         host_wait(call.after.front());
         break;
       case SimCall::Form::end_step:
-        trace_.end_step(call.number);
+        close_window(call.number);
         break;
       case SimCall::Form::drain:
         break;  // replay() drains and keeps the trace
@@ -185,36 +179,38 @@ class SimDevice final : public LaneDevice {
 
   Trace drain() override {
     record({.form = SimCall::Form::drain});
-    trace_.wait_until(scheduler_.run_all());
+    clock_ = std::max(clock_, scheduler_.run_all());
     for (const LaneInfo& lane : lanes_) {
       const std::int64_t last = last_of(lane.id);
       if (last < 0 || lane.id == control_) continue;
-      trace_.wait_until(scheduler_.time(last).end + handoff_latency(profile_, lane.kind, LaneKind::control));
+      clock_ = std::max(clock_, scheduler_.time(last).end + handoff_latency(profile_, lane.kind, LaneKind::control));
     }
-    ScheduleOp entry;
-    entry.form = ScheduleOp::Form::drain;
-    entry.name = "drain";
-    entry.lane = control_;
-    if (options_.checked) checker_.add(entry);
-    if (options_.record_schedule) schedule_.push_back(entry);
-
-    Trace trace = trace_.take(scheduler_, clock_name_, lanes_);
+    note({.form = ScheduleOp::Form::drain, .name = "drain", .lane = control_, .after = {}, .access = {}});
+    for (std::size_t i = 0; i < records_.size(); ++i) {
+      TraceRecord& record = records_[i];
+      if (record.lane == control_) continue;
+      const ScheduledTime& time = scheduler_.time(static_cast<std::int64_t>(i));
+      record.start = time.start;
+      record.end = time.end;
+      record.critical = time.critical;
+    }
+    last_control_ = -1;
+    window_begin_ = clock_;
+    Trace trace{clock_name_, lanes_, std::exchange(records_, {}), std::exchange(steps_, {})};
     scheduler_.forget();
     all_drained();
     segment_launch_ = -1;
-    if (std::exception_ptr error = std::exchange(unreported_, nullptr)) std::rethrow_exception(error);
+    rethrow_unreported();
     return trace;
   }
 
  protected:
   void host_access(const Access& access) override {
-    ScheduleOp entry;
-    entry.form = ScheduleOp::Form::host_access;
-    entry.name = access.write ? "host write" : "host read";
-    entry.lane = control_;
-    entry.access.push_back(access);
-    if (options_.checked) checker_.add(entry);
-    if (options_.record_schedule) schedule_.push_back(std::move(entry));
+    note({.form = ScheduleOp::Form::host_access,
+          .name = access.write ? "host write" : "host read",
+          .lane = control_,
+          .after = {},
+          .access = {access}});
   }
 
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) override {
@@ -268,10 +264,7 @@ class SimDevice final : public LaneDevice {
     if (options_.checked) checker_.add(entry);
 
     const Event event{lane_id, ++state.submitted};
-    if (error && !state.error) {
-      state.error = error;
-      state.failed_at = event.value;
-    }
+    fail(lane_id, event.value, error);
     if (on_control) {
       run_on_control(op, cost, entry);
     } else {
@@ -301,17 +294,16 @@ class SimDevice final : public LaneDevice {
     if (woken >= 0) {
       // Taken, not submitted: the control thread has nothing to do with it.
     } else if (!is_device_side(lane_info.kind)) {
-      launch = trace_.add_launch("submit", op.layer, profile_.control.submit_ns);
+      launch = add_launch("submit", op.layer, profile_.control.submit_ns);
     } else if (lane_info.kind == LaneKind::peer_compute && !graph) {
-      launch = trace_.add_launch("launch", op.layer, profile_.device.launch_ns);  // a request: the peer launches
+      launch = add_launch("launch", op.layer, profile_.device.launch_ns);  // a request: the peer launches
     } else if (!graph) {
       // Of an operation that stands for several kernels all are launched before it begins: a little late, since the
       // first could run meanwhile.
-      launch = trace_.add_launch(
-          "launch", op.layer, profile_.device.launch_ns * std::max(cost.kernels, 1u) + profile_.control.operation_ns);
+      launch = add_launch("launch", op.layer,
+                          profile_.device.launch_ns * std::max(cost.kernels, 1u) + profile_.control.operation_ns);
     } else {
-      if (segment_launch_ < 0)
-        segment_launch_ = trace_.add_launch(segment_, op.layer, profile_.device.segment_launch_ns);
+      if (segment_launch_ < 0) segment_launch_ = add_launch(segment_, op.layer, profile_.device.segment_launch_ns);
       launch = segment_launch_;
     }
     if (segment_ != nullptr && is_device_side(lane_info.kind)) {
@@ -321,40 +313,65 @@ class SimDevice final : public LaneDevice {
     }
     // Inside a segment the launch may lie behind control work of the segment. An operation still starts no earlier than
     // its submission: the checker lets it see whatever the control thread has done by then.
-    const bool behind = trace_.record(launch).end < trace_.now();
-    scheduled.earliest = trace_.now();
-    scheduled.earliest_record = behind ? trace_.last_control() : launch;
+    const bool behind = records_[static_cast<std::size_t>(launch)].end < clock_;
+    scheduled.earliest = clock_;
+    scheduled.earliest_record = behind ? last_control_ : launch;
     if (woken >= 0) {
-      scheduled.earliest = std::max(trace_.record(woken).end, scheduler_.now());
+      scheduled.earliest = std::max(records_[static_cast<std::size_t>(woken)].end, scheduler_.now());
       scheduled.earliest_record = woken;
     }
     for (const Event& event : entry.after) {
       const std::int64_t dependency = record_of(event);
-      // The control thread's own operations come before the launch. Done and seen before this trace: nothing to wait
-      // for.
+      // The control thread's own operations come before the launch. -1: done before this trace.
       if (dependency < 0 || event.lane == control_) continue;
       // A lane is in order: it needs no signal from itself.
       const Nanos latency =
           event.lane == lane_info.id ? 0 : handoff_latency(profile_, lanes_[event.lane].kind, lane_info.kind);
       scheduled.after.push_back({dependency, latency});
     }
-    const std::int64_t index = trace_.add(op.name, op.kind, op.cause, lane_info.id, op.layer, cost);
+    records_.push_back(trace_record(op, lane_info.id, cost));
+    const auto index = static_cast<std::int64_t>(records_.size()) - 1;
     history_[lane_info.id].records.push_back(index);
     scheduler_.submit(lane_info.id, index, std::move(scheduled));
   }
 
-  // Control operations are computed at once: the control thread's clock is always a number.
+  void note(const ScheduleOp& entry) {
+    if (options_.checked) checker_.add(entry);
+    if (options_.record_schedule) schedule_.push_back(entry);
+  }
+
+  void close_window(std::uint32_t step) {
+    steps_.push_back({step, window_begin_, clock_, last_control_});
+    window_begin_ = clock_;
+  }
+
+  /// A record of the control thread, whose clock goes to its end. `critical`: what it waited for.
+  std::int64_t add_control(TraceRecord record, Nanos start, Nanos duration, std::int64_t critical) {
+    record.lane = control_;
+    record.start = start;
+    record.end = clock_ = start + duration;
+    record.critical = critical;
+    records_.push_back(record);
+    return last_control_ = static_cast<std::int64_t>(records_.size()) - 1;
+  }
+  std::int64_t add_launch(const char* name, std::uint32_t layer, Nanos duration) {
+    return add_control({.name = name, .kind = Kind::control, .cause = Cause::launch, .layer = layer, .cost = {}},
+                       clock_, duration, last_control_);
+  }
+  void add_wait(const char* name, Nanos until, std::int64_t critical) {
+    add_control({.name = name, .kind = Kind::wait, .cost = {}}, until, 0, critical);
+  }
+
   void run_on_control(const Op& op, const Cost& cost, const ScheduleOp& entry) {
-    Nanos start = trace_.now();
-    std::int64_t critical = trace_.last_control();
+    Nanos start = clock_;
+    std::int64_t critical = last_control_;
     for (const Event& event : entry.after) {
       const std::int64_t dependency = record_of(event);
       if (dependency >= 0 && event.lane != control_) arrive(event, dependency, start, critical);
     }
     const Phases phases = cost_model_.phases(cost, lanes_[control_]);
-    const std::int64_t index =
-        trace_.add_control(op.name, op.kind, op.cause, op.layer, cost, phases.fixed + phases.flow, start, critical);
-    history_[control_].records.push_back(index);
+    history_[control_].records.push_back(
+        add_control(trace_record(op, control_, cost), start, phases.fixed + phases.flow, critical));
   }
 
   // Simulates until `event` is seen by the control thread.
@@ -371,26 +388,19 @@ class SimDevice final : public LaneDevice {
   // The control thread notices that a lane is free, and launches its next task from then on.
   void see(LaneId lane_id, std::int64_t record) {
     const Nanos seen = scheduler_.time(record).end + handoff_latency(profile_, lanes_[lane_id].kind, LaneKind::control);
-    if (seen <= trace_.now()) return;
-    trace_.add_control("pull task", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, seen, record);
+    if (seen <= clock_) return;
+    add_wait("pull task", seen, record);
   }
 
   void wait_for(Event event) {
     check_event(event, "host wait");
     record({.form = SimCall::Form::host_wait, .after = {event}});
-    ScheduleOp entry;
-    entry.form = ScheduleOp::Form::host_wait;
-    entry.name = "host wait";
-    entry.lane = control_;
-    entry.after.push_back(event);
-    if (options_.checked) checker_.add(entry);
-    if (options_.record_schedule) schedule_.push_back(std::move(entry));
-
-    Nanos start = trace_.now();
-    std::int64_t critical = trace_.last_control();
+    note({.form = ScheduleOp::Form::host_wait, .name = "host wait", .lane = control_, .after = {event}, .access = {}});
+    Nanos start = clock_;
+    std::int64_t critical = last_control_;
     const std::int64_t record = record_of(event);
     if (record >= 0 && event.lane != control_) arrive(event, record, start, critical);
-    trace_.add_control("host wait", Kind::wait, Cause::none, Op::kNoLayer, Cost{}, 0, start, critical);
+    add_wait("host wait", start, critical);
   }
 
   HardwareProfile profile_;
@@ -400,10 +410,13 @@ class SimDevice final : public LaneDevice {
   Scheduler scheduler_;
   ScheduleNames names_;
   HazardChecker checker_;
-  SimTrace trace_;
+  // The control thread's times are numbers at once, since it submits everything else; the scheduler knows the others'
+  // at the end.
+  std::vector<TraceRecord> records_;
+  std::vector<StepMark> steps_;
+  Nanos clock_ = 0;
   std::vector<ScheduleOp> schedule_;
   std::int64_t segment_launch_ = -1;
-  std::exception_ptr unreported_;
   SimCalls recorded_;
   std::vector<std::uint64_t> recorded_from_;  // by lane: operations before the record
   std::uint32_t left_to_record_ = 0;          // decode steps

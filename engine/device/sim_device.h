@@ -1,28 +1,24 @@
 // `sim`: bodies run for real on the calling thread, time is virtual. Durations come from a hardware profile, operations
 // that run at the same time share DRAM, HBM and the link, and every pair of conflicting accesses must be ordered.
 //
-// Bodies run inside submit(), in submission order, which is a valid order because events name earlier submissions only.
-// That settles costs and accesses before time is computed. Time passes only in host_wait, end_step, drain and in
-// control-lane operations that wait for events. The same costs and order give the
-// same nanoseconds on every machine.
+// Bodies run inside submit(), in submission order: events name earlier submissions only. So costs and accesses are
+// settled before time is computed. Time passes only in host_wait, end_step, drain and in control-lane operations that
+// wait for events. The same costs and order give the same nanoseconds on every machine.
 //
-// What costs control time (a lane like the others, so that launching runs ahead of the device until a host wait):
+// Control time (the control thread is a lane like the others: launching runs ahead of the device until a host wait):
 //   an operation of a device lane           launch_ns for each of its kernels, and operation_ns; a record "launch"
 //   the first one of a segment              segment_launch_ns, a record named like the segment; the others nothing.
 //                                           Where that is 0 there are no graphs, and all are launched
 //   an operation of host workers            submit_ns, a record "submit"
 //   an operation of the control lane        its own duration (fixed_ns and its cost with one thread, not shared)
-// No operation starts before it is submitted, inside a segment either: control work between two of its operations
-// delays the second one. A host wait inside a segment splits it: the next device operation pays for another launch, as
-// a graph would.
+// No operation starts before it is submitted, inside a segment either. A host wait inside a segment splits it: the next
+// device operation pays for another launch, as a graph would.
 //
-// Hand-off latency is added where an edge crosses from a device lane (compute or copy) to host workers or the control
-// thread (device_to_host_ns), from host workers to a device lane (host_to_device_ns), and from one device lane to
-// another (stream_ns). A host wait for host workers costs nothing extra: submit_ns pays for waking both sides.
+// Hand-off latency is added to edges from a device lane (compute or copy) to host workers or the control thread
+// (device_to_host_ns), from host workers to a device lane (host_to_device_ns), and between device lanes (stream_ns). A
+// host wait for host workers costs nothing extra: submit_ns pays for waking both sides.
 //
-// Errors: a body's exception is rethrown by host_wait for its event or a later one of the lane; operations that depend
-// on a failed one do not run their bodies. drain() throws an error that no wait has reported, once, and starts afresh
-// when called again. HazardError, undeclared accesses and wrong events are thrown by submit itself.
+// Errors: as on `emu`; HazardError, undeclared accesses and wrong events are thrown by submit itself.
 #pragma once
 
 #include <memory>
@@ -39,8 +35,7 @@ struct SimOptions {
   bool shapes_only = false;
   /// Whether conflicting accesses must be ordered. Without, for schedules of a kind that was checked: faster.
   bool checked = true;
-  /// Keep the schedule since construction for recorded_schedule().
-  bool record_schedule = false;
+  bool record_schedule = false;  // keep the schedule since construction for recorded_schedule()
 };
 
 /// The host's workers have all threads of the profile. Device memory is limited to profile.device.memory_gb:
@@ -69,14 +64,13 @@ struct SimCalls {
 
 /// Records the calls of `device` from now on, up to the end of `steps` decode steps. Every lane must be drained.
 void record_calls(Device& device, std::uint32_t steps);
-/// Ends the recording and returns it.
-SimCalls take_calls(Device& device);
+SimCalls take_calls(Device& device);  // ends the recording
 
 /// Whether lanes competed for tasks. Times then decided who took them, so that a replay is wrong on another profile.
 bool times_decide(const SimCalls& calls);
 
-/// The traces of the recorded steps on another profile, one for each drain. Decisions stay as they were: what was
-/// chosen, and who took which task of a bag. The times are those of a run there where times decide nothing.
+/// The traces of the recorded steps on another profile, one per drain. Choices, and who took which task, stay as
+/// recorded; the times are those of a run there where times decide nothing.
 std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile);
 
 /// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.

@@ -1,5 +1,4 @@
-// A queue that several pullers empty at the same time, each at its own pace. Taking is atomic: no task is lost, none is
-// taken twice, whatever the threads do.
+// A queue that several threads empty, each at its own pace. Taking is atomic: no task is lost, none is taken twice.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +15,18 @@ class TaskQueue {
  public:
   static constexpr int kMaxPullers = 8;
 
-  /// Tasks in the order in which they are taken; bit p of an entry: puller p may take it.
-  explicit TaskQueue(std::vector<std::uint8_t> allowed)
-      : allowed_(std::move(allowed)), taken_(allowed_.size()), next_(kMaxPullers) {}
-
-  /// The same, guarded: a puller leaves a task for good that it would end later than another one, which may take the
-  /// task, would end everything that is left. `work`: of each task; `pace`: time of a unit of it, by puller; `workers`:
-  /// by puller, how many pull as this one, which have its pace together: a task takes one of them that many times as
-  /// long. Empty: one each.
-  TaskQueue(std::vector<std::uint8_t> allowed, std::vector<std::uint64_t> work, std::vector<double> pace,
-            std::vector<std::uint32_t> workers = {})
-      : TaskQueue(std::move(allowed)) {
-    work_ = std::move(work);
-    pace_ = std::move(pace);
-    task_pace_ = pace_;
+  /// Tasks in the order in which they are taken; bit p of an entry: puller p may take it. With `work` of each task the
+  /// queue is guarded: a puller leaves a task for good that it would end later than another puller, which may take the
+  /// task, would end all that is left. `pace`: time of a unit of work, by puller; `workers`: how many pull as this one
+  /// and have its pace together, so that a task takes one of them that many times as long. Empty: one each.
+  explicit TaskQueue(std::vector<std::uint8_t> allowed, std::vector<std::uint64_t> work = {},
+                     std::vector<double> pace = {}, const std::vector<std::uint32_t>& workers = {})
+      : allowed_(std::move(allowed)),
+        work_(std::move(work)),
+        pace_(std::move(pace)),
+        task_pace_(pace_),
+        taken_(allowed_.size()),
+        next_(kMaxPullers) {
     for (std::size_t p = 0; p < std::min(task_pace_.size(), workers.size()); ++p) task_pace_[p] *= workers[p];
     left_ = std::accumulate(work_.begin(), work_.end(), std::uint64_t{0});
   }
@@ -48,8 +45,6 @@ class TaskQueue {
     }
     return std::nullopt;
   }
-
-  std::uint32_t size() const { return static_cast<std::uint32_t>(allowed_.size()); }
 
  private:
   /// Never true for the puller that would end task i the soonest: the others need as long as one of theirs for it.

@@ -22,6 +22,25 @@ struct TraceRecord {
   Cost cost;  // settled
 };
 
+/// The record of an operation, without times.
+inline TraceRecord trace_record(const Op& op, LaneId lane, const Cost& cost) {
+  return {.name = op.name, .kind = op.kind, .cause = op.cause, .lane = lane, .layer = op.layer, .cost = cost};
+}
+
+/// TraceRecord::critical of a record: of its lane's `previous` one, its edges' (`record_of` an event) and its `launch`,
+/// the one that ends last, of equals the first. -1 counts as none.
+std::int64_t last_arrival(const auto& records, std::int64_t previous, const std::vector<Event>& after,
+                          std::int64_t launch, const auto& record_of) {
+  std::int64_t last = previous;
+  const auto consider = [&](std::int64_t record) {
+    const auto end = [&](std::int64_t index) { return records[static_cast<std::size_t>(index)].end; };
+    if (record >= 0 && (last < 0 || end(record) > end(last))) last = record;
+  };
+  for (const Event& event : after) consider(record_of(event));
+  consider(launch);
+  return last;
+}
+
 struct StepMark {
   std::uint32_t step = 0;  // Device::kSetupStep for the window before the first step
   Nanos begin = 0, end = 0;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -35,8 +34,7 @@ struct CommunicatorPair {
   std::unique_ptr<Communicator> first, second;
 };
 
-/// Two ends in one process. `first` and `second` name who is at either end, for error sentences: "the cache rank".
-/// Both have `patience`.
+/// Two ends in one process, named for error sentences ("the cache rank"), with the same `patience`.
 CommunicatorPair make_thread_pair(std::string first, std::string second, std::chrono::milliseconds patience);
 
 }  // namespace tandem

@@ -23,16 +23,14 @@ void check(int code, const char* what) {
   throw_run_error("MPI cannot {}: {}.", what, std::string_view(text, static_cast<std::size_t>(length)));
 }
 
-/// Sleeps longer and longer between looks, so that a rank that waits leaves its core to others; RunError when the time
-/// is over.
+/// Sleeps longer and longer between looks, which leaves the core to others; RunError when the time is over.
 class Patience {
  public:
   explicit Patience(std::chrono::milliseconds all) : all_(all), end_(std::chrono::steady_clock::now() + all) {}
   void wait() {
-    if (all_.count() > 0 && std::chrono::steady_clock::now() > end_) {
+    if (all_.count() > 0 && std::chrono::steady_clock::now() > end_)
       throw_run_error("The other rank has neither sent nor taken anything for {:g} seconds; it hangs, or is gone.",
                       static_cast<double>(all_.count()) / 1000);
-    }
     std::this_thread::sleep_for(pause_);
     pause_ = std::min(2 * pause_, std::chrono::microseconds(500));
   }

@@ -1,20 +1,23 @@
 // Two processes that mpirun started together: the first runs the program, the second is its cache rank.
 #pragma once
 
-#include <chrono>
+#include <cstdlib>
 #include <memory>
 
 #include "engine/distributed/communicator.h"
 
 namespace tandem {
 
-/// Processes that mpirun started together, as this one's environment says: 1 where it says nothing, so that a program
-/// that runs alone never touches MPI. Of a process that inherited it from one that mpirun started it is not true.
-int launched_ranks();
+/// Processes that mpirun started together, by this one's environment (which may be inherited); 1 where it says nothing,
+/// so that a program that runs alone never touches MPI.
+inline int launched_ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* value = std::getenv(name)) return static_cast<int>(std::strtol(value, nullptr, 10));
+  return 1;
+}
 
-/// One of the two processes. Joining and leaving are collective; at most one object in the life of a process. Where the
-/// link has failed, the object's end ends both processes, with exit code 3: what was to be said and kept must be by
-/// then.
+/// One of the two processes. Joining and leaving are collective; at most one object in a process's life. Where the link
+/// has failed its end ends both processes with exit code 3: all must be said and kept by then.
 class MpiRank {
  public:
   virtual ~MpiRank() = default;

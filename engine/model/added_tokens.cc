@@ -1,21 +1,30 @@
 #include "engine/model/added_tokens.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utf8proc.h>
 
 #include "engine/common/error.h"
+#include "engine/model/utf8.h"
 
 namespace tandem {
 namespace {
 
-/// The first character of `text`, or with `last` its last one; -1 where there is none.
+/// Bytes of the first character of `text`, or with `last` of its last one.
+std::size_t character_bytes(std::string_view text, bool last) {
+  std::size_t n = 1;
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (n < text.size() && continues(last ? text.size() - n : n)) ++n;
+  return n;
+}
+
+/// That character; -1 where there is none.
 std::int32_t character(std::string_view text, bool last) {
   if (text.empty()) return -1;
-  std::size_t at = last ? text.size() - 1 : 0;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  if (last) text.remove_prefix(text.size() - character_bytes(text, true));
   std::int32_t code = -1;
-  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                   static_cast<utf8proc_ssize_t>(text.size() - at), &code);
+  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &code);
   return code;
 }
 
@@ -32,29 +41,18 @@ bool is_word(std::int32_t c) {
   if (c < 0) return false;
   if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
   if ((c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189)) return true;
-  switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
-  }
+  const std::string_view category = utf8proc_category_string(c);
+  return category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
 }
 
-std::size_t character_bytes(std::string_view text, bool last) {
-  std::size_t n = 1;
-  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
-  while (n < text.size() && continues(last ? text.size() - n : n)) ++n;
-  return n;
+std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normalized, TokenFinder::Normalize normalize) {
+  std::vector<AddedToken> tokens;
+  for (const AddedToken& token : all) {
+    if (token.normalized != normalized) continue;
+    tokens.push_back(token);
+    if (normalized && normalize != nullptr) tokens.back().text = normalize(token.text);
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -72,25 +70,16 @@ std::string hash_text(const AddedToken& token) {
   return text + ";";
 }
 
-void check_bos(std::int32_t bos, std::uint32_t rows, const std::string& file) {
-  if (bos < 0 || static_cast<std::uint32_t>(bos) < rows) return;
-  throw_input_error(
-      "{}: every text begins with the token {}, but the model has rows for {} tokens (vocab_size in config.json).",
-      file, bos, rows);
-}
-
 std::uint32_t AddedVocabulary::vocab_size(std::size_t base, std::uint32_t rows) const {
   auto size = static_cast<std::uint32_t>(base);
-  for (const auto& [id, token] : tokens_) {
+  for (const auto& [id, token] : tokens_)
     if (static_cast<std::uint32_t>(id) < rows) size = std::max(size, static_cast<std::uint32_t>(id) + 1);
-  }
   return size;
 }
 
 void AddedVocabulary::add(std::span<const AddedToken> tokens, const KnownVocabulary& known) {
-  for (const AddedToken& token : tokens) {
+  for (const AddedToken& token : tokens)
     if (token.special && !token.text.empty() && special_texts_.insert(token.text).second) special_.push_back(token);
-  }
   for (const AddedToken& token : tokens) {
     std::int32_t id = id_of(token.text);
     if (token.text.empty() || (id >= 0 && same_but_id(tokens_.at(id), token))) continue;
@@ -104,6 +93,11 @@ void AddedVocabulary::add(std::span<const AddedToken> tokens, const KnownVocabul
     entry.id = id;
     if (!is_special(token)) others_.push_back(token);
   }
+}
+
+std::vector<AddedToken> AddedVocabulary::list() const {
+  const auto tokens = std::views::values(tokens_);
+  return {tokens.begin(), tokens.end()};
 }
 
 std::int32_t AddedVocabulary::id_of(std::string_view text) const {
@@ -129,15 +123,13 @@ std::vector<AddedToken> AddedVocabulary::sought() const {
 TokenFinder::Pass::Pass(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_first_byte_(256) {
   std::stable_sort(tokens_.begin(), tokens_.end(),
                    [](const AddedToken& a, const AddedToken& b) { return a.text.size() > b.text.size(); });
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+  for (std::size_t i = 0; i < tokens_.size(); ++i)
     if (!tokens_[i].text.empty()) by_first_byte_[static_cast<unsigned char>(tokens_[i].text[0])].push_back(i);
-  }
 }
 
 const AddedToken* TokenFinder::Pass::at(std::string_view text) const {
-  for (const std::size_t i : by_first_byte_[static_cast<unsigned char>(text[0])]) {
+  for (const std::size_t i : by_first_byte_[static_cast<unsigned char>(text[0])])
     if (text.starts_with(tokens_[i].text)) return &tokens_[i];
-  }
   return nullptr;
 }
 
@@ -168,20 +160,6 @@ bool TokenFinder::Pass::cut(std::string_view text, bool with_special,
   return done >= text.size() || stretch(text.substr(done), done == 0);
 }
 
-namespace {
-
-std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normalized, TokenFinder::Normalize normalize) {
-  std::vector<AddedToken> tokens;
-  for (const AddedToken& token : all) {
-    if (token.normalized != normalized) continue;
-    tokens.push_back(token);
-    if (normalized && normalize != nullptr) tokens.back().text = normalize(token.text);
-  }
-  return tokens;
-}
-
-}  // namespace
-
 TokenFinder::TokenFinder(const std::vector<AddedToken>& sought, Normalize normalize, std::uint32_t rows,
                          std::string file)
     : raw_(of_kind(sought, false, normalize)),
@@ -194,12 +172,11 @@ bool TokenFinder::cut(std::string_view text, bool with_special,
                       const std::function<bool(std::string_view, bool)>& stretch,
                       const std::function<void(const AddedToken&)>& token) const {
   const auto take = [&](const AddedToken& found) {
-    if (static_cast<std::uint32_t>(found.id) >= rows_) {
+    if (static_cast<std::uint32_t>(found.id) >= rows_)
       throw_input_error(
           "The text has the token '{}', to which the files beside {} give the id {}, but the model has rows for {} "
           "tokens (vocab_size in config.json).",
           found.text, file_, found.id, rows_);
-    }
     token(found);
   };
   return raw_.cut(
@@ -210,6 +187,62 @@ bool TokenFinder::cut(std::string_view text, bool with_special,
         return normalized_.cut(normalize_(raw), with_special, inner, take);
       },
       take);
+}
+
+AddedTokenizer::AddedTokenizer(TokenizerSpec spec, std::uint32_t rows)
+    : spec_(std::move(spec)), rows_(rows), finder_(spec_.added.sought(), spec_.normalize, rows, spec_.file) {}
+
+void AddedTokenizer::set_size(std::size_t tokens) {
+  vocab_ = spec_.added.vocab_size(tokens, rows_);
+  if (!spec_.add_bos || spec_.bos < 0 || static_cast<std::uint32_t>(spec_.bos) < rows_) return;
+  throw_input_error(
+      "{}: every text begins with the token {}, but the model has rows for {} tokens (vocab_size in config.json).",
+      spec_.file, spec_.bos, rows_);
+}
+
+/// As the tokenizers library: first the tokens that are sought in the text as it is, then, in what lies between them
+/// and has been normalized, the others.
+bool AddedTokenizer::encode(std::string_view text, bool with_special, std::size_t part_bytes,
+                            std::vector<std::int32_t>& out, const Done& done) const {
+  return finder_.cut(
+      repair_utf8(text), with_special,
+      [&](std::string_view stretch, bool at_start) { return encode_stretch(stretch, at_start, part_bytes, out, done); },
+      [&](const AddedToken& token) { out.push_back(token.id); });
+}
+
+std::vector<std::int32_t> AddedTokenizer::encode(std::string_view text, bool add_bos, Specials specials) const {
+  constexpr std::size_t kPart = std::size_t{1} << 20;
+  std::vector<std::int32_t> out;
+  if (add_bos && spec_.add_bos && spec_.bos >= 0) out.push_back(spec_.bos);
+  encode(text, specials == Specials::parsed, kPart, out, [](std::size_t) { return true; });
+  return out;
+}
+
+void AddedTokenizer::encode_parts(std::string_view text, std::size_t part_bytes,
+                                  const std::function<bool(std::span<const std::int32_t>)>& take) const {
+  part_bytes = std::max<std::size_t>(part_bytes, 1);
+  std::vector<std::int32_t> part;
+  std::size_t bytes = 0;  // of text in `part`
+  const bool whole = encode(text, /*with_special=*/false, part_bytes, part, [&](std::size_t more) {
+    bytes += more;
+    if (bytes < part_bytes) return true;
+    bytes = 0;
+    const bool go_on = take(part);
+    part.clear();
+    return go_on;
+  });
+  if (whole && !part.empty()) take(part);
+}
+
+const AddedToken* AddedTokenizer::added(std::int32_t token) const {
+  TANDEM_CHECK(token >= 0, "token {}", token);
+  const auto found = spec_.added.tokens().find(token);
+  return found == spec_.added.tokens().end() ? nullptr : &found->second;
+}
+
+std::string AddedTokenizer::added_text(std::int32_t token) const {
+  const AddedToken* const found = added(token);
+  return found == nullptr || is_special(*found) ? std::string() : found->text;
 }
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// Tokens that a folder's files add to a vocabulary, and their places in a text. Both by the rules of the tokenizers
-// library: a text is cut at them before its words are.
+// Tokens that a folder's files add to a vocabulary, and their places in a text, which is cut at them before its words
+// are: as the tokenizers library does it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,10 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
+
+#include "engine/model/tokenizer.h"
 
 namespace tandem {
 
@@ -31,6 +34,10 @@ struct AddedToken {
 /// Whether two tokens are equal in all but their ids, which a file may state wrongly.
 bool same_but_id(const AddedToken& a, const AddedToken& b);
 
+/// Texts with their ids, and pairs that are merged by rank, as Hugging Face's files have them.
+using Vocabulary = std::vector<std::pair<std::string, std::int32_t>>;
+using Merges = std::vector<std::pair<std::string, std::string>>;
+
 /// The vocabulary that tokens are added to.
 struct KnownVocabulary {
   std::size_t size = 0;                                        // number of its tokens
@@ -40,20 +47,16 @@ struct KnownVocabulary {
 /// A token's id, text and flags, for a tokenizer's hash.
 std::string hash_text(const AddedToken& token);
 
-/// InputError where the model has no row for the token that every text begins with.
-void check_bos(std::int32_t bos, std::uint32_t rows, const std::string& file);
-
 class AddedVocabulary {
  public:
-  /// Adds tokens that come together. Each gets the id that its text has, else the next free one; the `id` it comes with
-  /// counts for nothing. A later token replaces the flags of an earlier one with the same text; one that was special
-  /// stays special.
+  /// Adds tokens that come together. Each gets its text's id, else the next free one, whatever its `id` says. A later
+  /// token replaces the flags of an earlier one with the same text; one that was special stays special.
   void add(std::span<const AddedToken> tokens, const KnownVocabulary& known);
 
   /// By id, with the flags that the tokens were last given.
   const std::map<std::int32_t, AddedToken>& tokens() const { return tokens_; }
-  /// -1 where no added token has this text.
-  std::int32_t id_of(std::string_view text) const;
+  std::vector<AddedToken> list() const;             // the same in a list
+  std::int32_t id_of(std::string_view text) const;  // -1 where no added token has this text
   /// What is sought in texts, of equal texts the first first: `normalized` as it was when the token was first added.
   std::vector<AddedToken> sought() const;
   /// Whether the token counts as text where special tokens do, and gives none when it is decoded.
@@ -101,6 +104,52 @@ class TokenFinder {
   Normalize normalize_;
   std::uint32_t rows_;
   std::string file_;
+};
+
+/// All that decides a tokenizer's ids beside its vocabulary.
+struct TokenizerSpec {
+  std::string file;  // for errors
+  AddedVocabulary added;
+  TokenFinder::Normalize normalize = nullptr;
+  std::int32_t bos = -1;
+  bool add_bos = false;
+  std::string hash;
+};
+
+/// A tokenizer but for its vocabulary, which encodes what lies between added tokens.
+class AddedTokenizer : public Tokenizer {
+ public:
+  std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override;
+  void encode_parts(std::string_view text, std::size_t part_bytes,
+                    const std::function<bool(std::span<const std::int32_t>)>& take) const override;
+  std::uint32_t vocab_size() const override { return vocab_; }
+  std::int32_t bos() const override { return spec_.bos; }
+  std::int32_t special(std::string_view text) const override { return spec_.added.id_of(text); }
+  std::string hash() const override { return spec_.hash; }
+
+ protected:
+  AddedTokenizer(TokenizerSpec spec, std::uint32_t rows);  // `rows`: of the model's embedding
+  /// `tokens`: number of the vocabulary's. InputError where the model has no row for the token that texts begin with.
+  void set_size(std::size_t tokens);
+
+  using Done = std::function<bool(std::size_t bytes)>;
+  /// Appends the ids of a stretch to `out` part by part, of at least `part_bytes` where the vocabulary allows no
+  /// smaller ones, as long as `done`, which gets a part's bytes of text, returns true. False where it did not.
+  virtual bool encode_stretch(std::string_view stretch, bool at_start, std::size_t part_bytes,
+                              std::vector<std::int32_t>& out, const Done& done) const = 0;
+  const AddedToken* added(std::int32_t token) const;  // nullptr: no added token has this id
+  /// What an added token adds to a text; nothing for special ones and for ids that none has.
+  std::string added_text(std::int32_t token) const;
+  bool is_special(const AddedToken& token) const { return spec_.added.is_special(token); }
+
+ private:
+  bool encode(std::string_view text, bool with_special, std::size_t part_bytes, std::vector<std::int32_t>& out,
+              const Done& done) const;
+
+  TokenizerSpec spec_;
+  std::uint32_t rows_;
+  TokenFinder finder_;
+  std::uint32_t vocab_ = 0;
 };
 
 }  // namespace tandem

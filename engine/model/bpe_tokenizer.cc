@@ -11,42 +11,13 @@
 namespace tandem {
 namespace {
 
-class BpeTokenizer : public Tokenizer {
+class BpeTokenizer : public AddedTokenizer {
  public:
   BpeTokenizer(BpeSpec spec, std::uint32_t rows)
-      : pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.drop_unknown, spec.file),
-        splitter_(spec.words, spec.file),
-        added_(std::move(spec.added)),
-        finder_(added_.sought(), spec.composed ? compose_utf8 : nullptr, rows, spec.file),
-        bos_(spec.bos),
-        add_bos_(spec.add_bos),
-        hash_(std::move(spec.hash)),
-        vocab_(added_.vocab_size(pairs_.tokens().size(), rows)) {
-    if (add_bos_) check_bos(bos_, rows, spec.file);
-  }
-
-  /// As the tokenizers library: first the tokens that are sought in the text as it is, then, in what lies between them
-  /// and has been normalized, the others.
-  std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
-    std::vector<std::int32_t> out;
-    if (add_bos && add_bos_ && bos_ >= 0) out.push_back(bos_);
-    encode_words(text, specials, out, [](std::size_t) { return true; });
-    return out;
-  }
-
-  void encode_parts(std::string_view text, std::size_t part_bytes,
-                    const std::function<bool(std::span<const std::int32_t>)>& take) const override {
-    std::vector<std::int32_t> part;
-    std::size_t bytes = 0;
-    const bool whole = encode_words(text, Specials::as_text, part, [&](std::size_t more) {
-      bytes += more;
-      if (bytes < part_bytes) return true;
-      bytes = 0;
-      const bool go_on = take(part);
-      part.clear();
-      return go_on;
-    });
-    if (whole && !part.empty()) take(part);
+      : AddedTokenizer(spec, rows),
+        pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.drop_unknown, spec.file),
+        splitter_(spec.words, spec.file) {
+    set_size(pairs_.tokens().size());
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -56,9 +27,7 @@ class BpeTokenizer : public Tokenizer {
   }
 
   std::string bytes_of(std::int32_t token, bool) const override {
-    TANDEM_CHECK(token >= 0, "token {}", token);
-    if (const auto added = added_.tokens().find(token); added != added_.tokens().end())
-      return added_.is_special(added->second) ? std::string() : added->second.text;
+    if (added(token) != nullptr) return added_text(token);
     const auto id = static_cast<std::size_t>(token);
     return id < pairs_.tokens().size() ? pairs_.tokens()[id] : std::string();
   }
@@ -72,33 +41,18 @@ class BpeTokenizer : public Tokenizer {
     return dropped;
   }
 
-  std::uint32_t vocab_size() const override { return vocab_; }
-  std::int32_t bos() const override { return bos_; }
-  std::int32_t special(std::string_view text) const override { return added_.id_of(text); }
-  std::string hash() const override { return hash_; }
-
  private:
-  /// Appends to `out`; calls `done` after every word with its bytes. False where `done` returned that.
-  bool encode_words(std::string_view text, Specials specials, std::vector<std::int32_t>& out,
-                    const std::function<bool(std::size_t bytes)>& done) const {
-    const bool parsed = specials == Specials::parsed;
-    const auto token = [&out](const AddedToken& found) { out.push_back(found.id); };
-    const auto word = [&](std::string_view w) {
-      pairs_.encode(w, out);
-      return done(w.size());
-    };
-    const auto words = [&](std::string_view stretch, bool) { return splitter_.split(stretch, word); };
-    return finder_.cut(repair_utf8(text), parsed, words, token);
+  /// Its parts are words.
+  bool encode_stretch(std::string_view stretch, bool, std::size_t, std::vector<std::int32_t>& out,
+                      const Done& done) const override {
+    return splitter_.split(stretch, [&](std::string_view word) {
+      pairs_.encode(word, out);
+      return done(word.size());
+    });
   }
 
   BytePairs pairs_;
   WordSplitter splitter_;
-  AddedVocabulary added_;
-  TokenFinder finder_;
-  std::int32_t bos_;
-  bool add_bos_;
-  std::string hash_;
-  std::uint32_t vocab_;
 };
 
 /// GPT-2's printable characters: bytes that print stand for themselves, the others for U+0100 and up, in order.
@@ -133,8 +87,7 @@ bool bytes_from_printable(std::string_view text, std::string& bytes) {
   return true;
 }
 
-void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
-                    const std::vector<std::pair<std::string, std::string>>& merges) {
+void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary, const Merges& merges) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (const auto& [text, id] : vocabulary) {
     if (id < 0 || id >= kMostTokens)
@@ -149,10 +102,9 @@ void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
   spec.merges.reserve(merges.size());
   for (const auto& [left, right] : merges) {
     const auto a = ids.find(left), b = ids.find(right), result = ids.find(left + right);
-    if (a == ids.end() || b == ids.end() || result == ids.end()) {
+    if (a == ids.end() || b == ids.end() || result == ids.end())
       throw_input_error("{}: the merge '{} {}' names a token that the vocabulary does not have.", spec.file, left,
                         right);
-    }
     spec.merges.push_back({a->second, b->second, result->second});
   }
 }
@@ -169,7 +121,7 @@ void apply_class(BpeSpec& spec, TokenizerSettings& settings) {
         settings.file);
   }
   settings.name_by_class();
-  spec.composed = settings.kind == TokenizerClass::qwen2;
+  if (settings.kind == TokenizerClass::qwen2) spec.normalize = compose_utf8;
   spec.whole_words = false;
   spec.drop_unknown = true;
   if (settings.add_prefix_space.value_or(false))
@@ -188,7 +140,7 @@ void add_to_hash(BpeSpec& spec, std::span<const AddedToken> tokens) {
   if (tokens.empty()) return;
   std::string all = spec.hash;
   for (const AddedToken& token : tokens) all += hash_text(token);
-  spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(all))));
+  spec.hash = hash_digits(all);
 }
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec, std::uint32_t rows) {

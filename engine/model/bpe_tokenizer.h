@@ -8,48 +8,35 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/added_tokens.h"
 #include "engine/model/byte_pairs.h"
-#include "engine/model/tokenizer.h"
 #include "engine/model/tokenizer_settings.h"
 
 namespace tandem {
 
-/// All that decides a tokenizer's ids.
-struct BpeSpec {
-  std::string file;                 // for errors
+struct BpeSpec : TokenizerSpec {
   std::vector<std::string> tokens;  // bytes by id; empty: no such id, or no byte-level text
   std::vector<Merge> merges;        // by rank
   bool whole_words = false;         // see BytePairs
   bool drop_unknown = false;        // see BytePairs
-  AddedVocabulary added;
-  std::vector<std::string> words;  // expressions of WordSplitter
-  bool composed = false;           // text is normalized to NFC first
-  std::int32_t bos = -1;
-  bool add_bos = false;
-  std::string hash;
+  std::vector<std::string> words;   // expressions of WordSplitter
 };
 
 /// `rows`: of the model's embedding.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeSpec spec, std::uint32_t rows);
 
-/// Readers of one kind of file each, with the tokens that files beside it add; InputError for anything damaged or not
-/// supported.
+/// Readers of one kind of file each, with the tokens that files beside it add. InputError: damaged or not supported.
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& folder, std::uint32_t rows);
 BpeSpec read_vocab_merges(const std::filesystem::path& folder);  // vocab.json, merges.txt, tokenizer_config.json
 BpeSpec read_tiktoken(const std::filesystem::path& folder);      // tokenizer.model of Llama 3
 /// Whether a tokenizer.model begins as a tiktoken file does ("base64 rank").
 bool is_tiktoken(const std::filesystem::path& file);
 
-/// The bytes that a token of a byte-level vocabulary stands for: GPT-2's files write each byte as a printable
-/// character. False where `text` has a character that stands for no byte.
+/// The bytes of a token of a byte-level vocabulary: GPT-2's files write each byte as a printable character. False where
+/// a character of `text` stands for no byte.
 bool bytes_from_printable(std::string_view text, std::string& bytes);
 
-using Vocabulary = std::vector<std::pair<std::string, std::int32_t>>;
-
 /// A vocabulary (text to id) and merges ("a b" pairs) as Hugging Face files have them, into `spec`.
-void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary,
-                    const std::vector<std::pair<std::string, std::string>>& merges);
+void set_vocabulary(BpeSpec& spec, const Vocabulary& vocabulary, const Merges& merges);
 
 /// What the tokenizer's class (Qwen2Tokenizer or GPT2Tokenizer) decides: how text is normalized and cut into words, and
 /// the special tokens it names itself. InputError for another class, which needs a tokenizer.json that says so.

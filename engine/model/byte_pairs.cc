@@ -41,10 +41,9 @@ BytePairs::BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& 
   }
   slots_.resize(std::bit_ceil(std::max<std::size_t>(16, 2 * merges.size())));
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& m = merges[rank];
-    std::size_t at = scrambled(key(m.left, m.right)) & (slots_.size() - 1);
-    while (slots_[at].pair != kEmpty && slots_[at].pair != key(m.left, m.right)) at = (at + 1) & (slots_.size() - 1);
-    if (slots_[at].pair == kEmpty) slots_[at] = {key(m.left, m.right), static_cast<std::uint32_t>(rank), m.result};
+    const auto [left, right, result] = merges[rank];
+    Slot& slot = slots_[place_of(key(left, right))];
+    if (slot.pair == kEmpty) slot = {key(left, right), static_cast<std::uint32_t>(rank), result};
   }
   // A word that is a token need not be merged, if its merges lead to that token: in trained vocabularies nearly always.
   std::vector<std::int32_t> merged;
@@ -60,12 +59,15 @@ std::int32_t BytePairs::find(std::string_view bytes) const {
   return found == all_ids_.end() ? -1 : found->second;
 }
 
+std::size_t BytePairs::place_of(std::uint64_t pair) const {
+  std::size_t at = scrambled(pair) & (slots_.size() - 1);
+  while (slots_[at].pair != pair && slots_[at].pair != kEmpty) at = (at + 1) & (slots_.size() - 1);
+  return at;
+}
+
 const BytePairs::Slot* BytePairs::merge_of(std::int32_t left, std::int32_t right) const {
-  const std::uint64_t pair = key(left, right);
-  for (std::size_t at = scrambled(pair) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at].pair == pair) return &slots_[at];
-    if (slots_[at].pair == kEmpty) return nullptr;
-  }
+  const Slot& slot = slots_[place_of(key(left, right))];
+  return slot.pair == kEmpty ? nullptr : &slot;
 }
 
 void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& out) const {
@@ -79,7 +81,7 @@ void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& out) co
 
 void BytePairs::merge(std::string_view word, std::vector<std::int32_t>& out) const {
   const auto unknown = [this](char c) { return byte_ids_[static_cast<unsigned char>(c)] < 0; };
-  if (drops_ && std::any_of(word.begin(), word.end(), unknown)) {
+  if (drops_ && std::ranges::any_of(word, unknown)) {
     std::string known(word);
     std::erase_if(known, unknown);
     merge(known, out);
@@ -100,9 +102,8 @@ void BytePairs::merge_short(std::string_view word, std::vector<std::int32_t>& ou
   for (std::size_t i = 0; i + 1 < n; ++i) merges[i] = merge_of(symbols[i], symbols[i + 1]);
   while (n > 1) {
     std::size_t best = n;
-    for (std::size_t i = 0; i + 1 < n; ++i) {
+    for (std::size_t i = 0; i + 1 < n; ++i)
       if (merges[i] != nullptr && (best == n || merges[i]->rank < merges[best]->rank)) best = i;
-    }
     if (best == n) break;
     symbols[best] = merges[best]->result;
     for (std::size_t i = best + 1; i + 1 < n; ++i) {
@@ -128,10 +129,9 @@ void BytePairs::merge_long(std::string_view word, std::vector<std::int32_t>& out
     bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
   const std::size_t none = word.size();
-  if (word.size() > kLongestWord) {
+  if (word.size() > kLongestWord)
     throw_input_error("The text has {} bytes that are one word for this tokenizer, which takes words of at most {}.",
                       word.size(), kLongestWord);
-  }
   std::vector<Symbol> symbols(word.size());
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto propose = [&](std::size_t at) {

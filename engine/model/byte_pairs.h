@@ -26,12 +26,10 @@ class BytePairs {
   BytePairs(BytePairs&&) = default;  // the maps refer to the tokens' bytes: no copies
   BytePairs& operator=(BytePairs&&) = default;
 
-  /// Appends the ids of one word.
-  void encode(std::string_view word, std::vector<std::int32_t>& out) const;
+  void encode(std::string_view word, std::vector<std::int32_t>& out) const;  // appends the ids of one word
 
   const std::vector<std::string>& tokens() const { return tokens_; }
-  /// -1 where no token has these bytes.
-  std::int32_t find(std::string_view bytes) const;
+  std::int32_t find(std::string_view bytes) const;  // -1 where no token has these bytes
 
  private:
   struct Slot {
@@ -43,6 +41,7 @@ class BytePairs {
   static std::uint64_t key(std::int32_t left, std::int32_t right) {
     return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
   }
+  std::size_t place_of(std::uint64_t pair) const;  // where it is, or would be
   const Slot* merge_of(std::int32_t left, std::int32_t right) const;
   void merge_short(std::string_view word, std::vector<std::int32_t>& out) const;
   void merge_long(std::string_view word, std::vector<std::int32_t>& out) const;

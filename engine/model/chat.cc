@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/common/trimmed.h"
+#include "engine/model/folder_template.h"
 
 namespace tandem {
 namespace {
@@ -22,11 +24,8 @@ constexpr Name kNames[] = {
     {"qwen2.5", ChatFormat::qwen25},    {"qwen3", ChatFormat::qwen3},       {"smollm2", ChatFormat::smollm2}};
 
 /// White space as Python's str.strip() and Jinja's trim have it, as far as one byte goes.
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\n\v\f\r\x1c\x1d\x1e\x1f";
-  const std::size_t first = text.find_first_not_of(kSpaces);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+std::string_view stripped(std::string_view text) {
+  return trimmed(text, " \t\n\v\f\r\x1c\x1d\x1e\x1f");
 }
 
 std::string_view without_newlines(std::string_view text, bool left, bool right) {
@@ -40,16 +39,14 @@ void check_roles(Messages messages, bool alternating) {
   std::size_t turn = 0;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
-    if (role != "system" && role != "user" && role != "assistant") {
+    if (role != "system" && role != "user" && role != "assistant")
       throw_input_error("Message {} has the role '{}': there are system, user and assistant.", i, role);
-    }
     if (role == "system") {
       if (i != 0) throw_input_error("Message {} is the system's, which may only be the first.", i);
       continue;
     }
-    if (alternating && (role == "user") != (turn % 2 == 0)) {
+    if (alternating && (role == "user") != (turn % 2 == 0))
       throw_input_error("Message {} is the {}'s, but in this format user and assistant take turns.", i, role);
-    }
     ++turn;
   }
 }
@@ -61,10 +58,10 @@ std::string llama2(Messages messages) {
     if (m.role == "system") {
       system = "<<SYS>>\n" + m.content + "\n<</SYS>>\n\n";
     } else if (m.role == "user") {
-      out += fmt::format("<s>[INST] {} [/INST]", trimmed(system + m.content));
+      out += fmt::format("<s>[INST] {} [/INST]", stripped(system + m.content));
       system.clear();
     } else {
-      out += fmt::format(" {} </s>", trimmed(m.content));
+      out += fmt::format(" {} </s>", stripped(m.content));
     }
   }
   return out;
@@ -78,10 +75,10 @@ std::string llama3(Messages messages, const ChatOptions& options, bool with_date
   if (with_date) {
     const bool given = messages[0].role == "system";
     add("system", fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n{}", kDate,
-                              given ? trimmed(messages[0].content) : std::string_view()));
+                              given ? stripped(messages[0].content) : std::string_view()));
     if (given) messages = messages.subspan(1);
   }
-  for (const ChatMessage& m : messages) add(m.role, trimmed(m.content));
+  for (const ChatMessage& m : messages) add(m.role, stripped(m.content));
   if (options.generate) out += "<|start_header_id|>assistant<|end_header_id|>\n\n";
   return out;
 }
@@ -110,7 +107,7 @@ std::string qwen3_answer(const ChatMessage& m, bool behind_last_question, bool l
     reasoning = without_newlines(reasoning, true, false);
     content = without_newlines(content.substr(content.rfind(kClose) + kClose.size()), true, false);
   }
-  if (!behind_last_question || (!last && trimmed(reasoning).empty())) return chatml("assistant", content);
+  if (!behind_last_question || (!last && stripped(reasoning).empty())) return chatml("assistant", content);
   return chatml("assistant", fmt::format("<think>\n{}\n</think>\n\n{}", without_newlines(reasoning, true, true),
                                          without_newlines(content, true, false)));
 }
@@ -145,14 +142,12 @@ std::vector<std::string> chat_format_names() {
 }
 
 std::string to_string(ChatFormat format) {
-  return std::find_if(std::begin(kNames), std::end(kNames), [format](const Name& n) { return n.format == format; })
-      ->name;
+  return std::ranges::find_if(kNames, [format](const Name& n) { return n.format == format; })->name;
 }
 
 ChatFormat chat_format_by_name(std::string_view name) {
-  for (const Name& n : kNames) {
+  for (const Name& n : kNames)
     if (n.name == name) return n.format;
-  }
   const std::vector<std::string> names = chat_format_names();
   throw_input_error("There is no chat format '{}'.{} There are {}.", name, did_you_mean(name, names),
                     join_names(names));
@@ -177,6 +172,41 @@ std::string render_chat(ChatFormat format, Messages messages, const ChatOptions&
       return plain_chatml(messages, options, "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
   }
   return {};
+}
+
+std::string ChatWriter::write(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+  if (const auto* format = std::get_if<ChatFormat>(&how_)) return render_chat(*format, messages, options);
+  return std::get<1>(how_)->render(messages, options);
+}
+
+std::string ChatWriter::name() const {
+  if (const auto* format = std::get_if<ChatFormat>(&how_)) return to_string(*format);
+  return "folder-" + std::get<1>(how_)->hash();
+}
+
+bool ChatWriter::is(ChatFormat format) const {
+  const auto* mine = std::get_if<ChatFormat>(&how_);
+  return mine != nullptr && *mine == format;
+}
+
+std::int32_t ChatWriter::end_of_answer(const Tokenizer& tokenizer) const {
+  const std::string answer = "Forty-two";
+  const std::vector<ChatMessage> messages = {{"user", "Six by seven?"}, {"assistant", answer}};
+  std::string text;
+  try {
+    text = write(messages, {.generate = false});
+  } catch (const InputError&) {
+    return -1;  // a template may refuse a conversation that has ended
+  }
+  const std::size_t found = text.rfind(answer);
+  if (found == std::string::npos) return -1;
+  const std::size_t end = text.find_first_not_of(" \n", found + answer.size());
+  if (end == std::string::npos) return -1;
+  const std::vector<std::int32_t> ids = tokenizer.encode(text.substr(end), /*add_bos=*/false, Specials::parsed);
+  if (ids.empty()) return -1;  // bytes that no token stands for
+  const std::int32_t token = ids.front();
+  const std::string bytes = tokenizer.bytes_of(token, /*first=*/false);
+  return bytes.empty() || tokenizer.special(bytes) == token ? token : -1;
 }
 
 }  // namespace tandem

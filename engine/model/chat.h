@@ -1,12 +1,15 @@
-// Conversations in the form that instruct models were trained on, for folders without a template of their own
-// (folder_template.h). The formats are those of the published models' chat templates without tools; tests compare them
-// with what the templates write.
+// Conversations in the form that instruct models were trained on: by their folder's own template (folder_template.h),
+// or in a format of published models' templates without tools, against which tests compare them.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
+
+#include "engine/model/tokenizer.h"
 
 namespace tandem {
 
@@ -31,5 +34,26 @@ std::string to_string(ChatFormat format);
 /// The text, special tokens (the begin of the sequence included) written out: to be encoded with Specials::parsed and
 /// without another begin token. InputError for roles in an order that the format does not have.
 std::string render_chat(ChatFormat format, std::span<const ChatMessage> messages, const ChatOptions& options = {});
+
+class FolderTemplate;
+
+/// Writes a model's conversations: by its folder's own template, or in one of these formats.
+class ChatWriter {
+ public:
+  ChatWriter(ChatFormat format) : how_(format) {}  // NOLINT(google-explicit-constructor): a format is a writer
+  explicit ChatWriter(std::shared_ptr<FolderTemplate> own) : how_(std::move(own)) {}
+
+  /// As render_chat(). InputError for a conversation that it does not take; for several threads.
+  std::string write(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+
+  std::string name() const;  // "qwen2.5", or "folder-" with the template's hash: part of a run's protocol id
+  bool is(ChatFormat format) const;
+
+  /// The special token that it writes behind an answer; -1 where there is none.
+  std::int32_t end_of_answer(const Tokenizer& tokenizer) const;
+
+ private:
+  std::variant<ChatFormat, std::shared_ptr<FolderTemplate>> how_;
+};
 
 }  // namespace tandem

@@ -3,12 +3,11 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tokenizer_settings.h"
 #include "engine/model/utf8.h"
@@ -62,8 +61,7 @@ bool has_templates(const fs::path& folder) {
   return false;
 }
 
-/// In transformers' order: files of their own come before what tokenizer_config.json says, and additional ones before
-/// chat_template.jinja. An empty text: there is none.
+/// In transformers' order: default.jinja, chat_template.jinja, tokenizer_config.json. An empty text: there is none.
 Source template_of(const fs::path& folder) {
   if (folder.empty()) return {};
   const fs::path additional = folder / "additional_chat_templates";
@@ -111,7 +109,7 @@ FolderTemplate::FolderTemplate(std::string file, const std::string& text,
                                const std::map<std::string, std::string>& variables)
     : file_(std::move(file)), process_(kScript) {
   const std::string request = json_text(Json{{"template", text}, {"variables", variables}, {"date", kToday}});
-  hash_ = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(request))));
+  hash_ = hash_digits(request);
   ask(request);
 }
 

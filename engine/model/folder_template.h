@@ -20,9 +20,8 @@ class FolderTemplate {
   /// that cannot be used, a template that cannot be run, and where python3 or Jinja2 is not installed.
   static std::shared_ptr<FolderTemplate> open(const std::filesystem::path& folder);
 
-  /// The text of a conversation, special tokens written out. InputError where the template refuses the conversation,
-  /// cannot be run, writes nothing, or takes more time or memory than it may have; RunError where its process is lost.
-  /// For several threads.
+  /// The text of a conversation, special tokens written out. InputError where the template refuses it, cannot be run,
+  /// writes nothing, or exceeds its time or memory; RunError where its process is lost. For several threads.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options);
 
   /// 16 hexadecimal digits of everything that decides the text beside the conversation.
@@ -38,8 +37,7 @@ class FolderTemplate {
   PythonServer process_;
 };
 
-/// The special tokens that a folder's files name, by their names: bos_token and the like, a model's own such as
-/// image_token. A template sees them as variables.
+/// The special tokens that a folder's files name (bos_token, image_token, ...): a template's variables.
 std::map<std::string, std::string> named_special_tokens(const std::filesystem::path& folder);
 
 }  // namespace tandem

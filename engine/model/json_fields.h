@@ -1,8 +1,9 @@
-// Typed, checked access to a JSON object's fields: every error is a sentence that names the file, the field and the
-// value.
+// JSON files of a model folder, read without trusting them: every error is a sentence that names the file, the field
+// and the value.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -10,43 +11,53 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "engine/common/read_file.h"
 
 namespace tandem {
 
+/// A file that holds one JSON object, nested at most kJsonNesting deep. InputError otherwise, and as read_file().
+nlohmann::json read_json_object(const std::filesystem::path& file);
+/// The same of a text that was read from it.
+nlohmann::json json_object_of(std::string_view text, const std::filesystem::path& file);
+
+/// Typed access to an object's fields. A field that is null counts as missing, but for contains().
 class JsonFields {
  public:
   using Json = nlohmann::json;
 
   JsonFields(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
 
-  const Json& json() const { return json_; }
+  const std::string& file() const { return file_; }
+  bool contains(const char* name) const { return json_.contains(name); }
+  const Json& operator[](const char* name) const { return json_.at(name); }
   bool has(const char* name) const { return json_.contains(name) && !json_[name].is_null(); }
 
   std::uint32_t size(const char* name, std::uint32_t most) const {
     const Json& value = get(name);
-    if (!value.is_number_integer() || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > most) {
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > most)
       bad(name, value, fmt::format("a whole number from 1 to {}", most));
-    }
     return value.get<std::uint32_t>();
+  }
+  std::uint32_t size_or(const char* name, std::uint32_t most, std::uint32_t otherwise) const {
+    return contains(name) ? size(name, most) : otherwise;
   }
 
   double number(const char* name, double above, double most) const {
     const Json& value = get(name);
-    if (!value.is_number() || !(value.get<double>() > above) || !(value.get<double>() <= most)) {
+    if (!value.is_number() || !(value.get<double>() > above) || !(value.get<double>() <= most))
       bad(name, value, fmt::format("a number above {} and at most {}", above, most));
-    }
     return value.get<double>();
   }
 
   std::string text(const char* name) const {
     const Json& value = get(name);
-    if (!value.is_string()) bad(name, value, "a text");
+    if (!value.is_string()) bad(name, "a text");
     return value.get<std::string>();
   }
 
   bool flag(const char* name, bool otherwise) const {
     if (!has(name)) return otherwise;
-    if (!json_[name].is_boolean()) bad(name, json_[name], "true or false");
+    if (!json_[name].is_boolean()) bad(name, "true or false");
     return json_[name].get<bool>();
   }
 
@@ -56,14 +67,14 @@ class JsonFields {
     if (!has(name)) return out;
     const Json list = json_[name].is_array() ? json_[name] : Json::array({json_[name]});
     for (const Json& value : list) {
-      if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= vocab) {
+      if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= vocab)
         bad(name, value, fmt::format("token numbers below the vocabulary's {}", vocab));
-      }
       out.push_back(value.get<std::int32_t>());
     }
     return out;
   }
 
+  [[noreturn]] void bad(const char* name, const std::string& wanted) const { bad(name, json_.at(name), wanted); }
   [[noreturn]] void bad(const char* name, const Json& value, const std::string& wanted) const {
     throw_input_error("{}: field '{}' is {}, but {} is needed.", file_, name, json_excerpt(value), wanted);
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
-#include "engine/model/weight_slots.h"
+#include "engine/model/weights.h"
 
 namespace tandem {
 namespace {
@@ -51,11 +51,8 @@ ModelConfig config_of(const Preset& p) {
   c.qkv_bias = c.architecture == "qwen2";
   c.rms_eps = c.architecture == "llama" ? 1e-5f : 1e-6f;
   c.rope.theta = p.theta;
-  if (p.llama3_factor > 0) {
-    c.rope.scaling.type = RopeScaling::Type::llama3;
-    c.rope.scaling.factor = p.llama3_factor;
-    c.rope.scaling.original_positions = 8192;
-  }
+  if (p.llama3_factor > 0)
+    c.rope.scaling = {.type = RopeScaling::Type::llama3, .factor = p.llama3_factor, .original_positions = 8192};
   c.tied_embeddings = p.tied;
   return c;
 }
@@ -69,12 +66,10 @@ std::vector<std::string> preset_names() {
 }
 
 ModelConfig preset_config(const std::string& name) {
-  const auto* found =
-      std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& p) { return p.name == name; });
-  if (found == std::end(kPresets)) {
+  const auto* found = std::ranges::find(kPresets, name, &Preset::name);
+  if (found == std::end(kPresets))
     throw_input_error("There is no synthetic model '{}'.{} There are {}.", name, did_you_mean(name, preset_names()),
                       join_names(preset_names()));
-  }
   return config_of(*found);
 }
 

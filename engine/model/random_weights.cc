@@ -10,7 +10,6 @@
 #include "engine/common/huge_memory.h"
 #include "engine/common/in_pieces.h"
 #include "engine/kernels/convert.h"
-#include "engine/model/weight_slots.h"
 #include "engine/model/weights.h"
 
 namespace tandem {
@@ -20,10 +19,9 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kChunk = 1 << 20;  // elements drawn from one seed, so that threads share the work in any way
 
 std::shared_ptr<std::byte> memory_of(std::size_t bytes) {
-  if (const std::size_t memory = available_memory(); bytes > memory) {
+  if (const std::size_t memory = available_memory(); bytes > memory)
     throw_input_error("The model's random weights take {:.1f} GB, this machine has {:.1f} GB of free memory.",
                       double(bytes) * 1e-9, double(memory) * 1e-9);
-  }
   return huge_memory(bytes, "the model's random weights");
 }
 
@@ -69,10 +67,6 @@ void fill_chunk(const Chunk& chunk) {
   fill(reinterpret_cast<std::uint16_t*>(data), chunk.count, chunk.seed, stored);
 }
 
-}  // namespace
-
-namespace {
-
 /// Views of the right shapes and types, their offsets into one allocation, and its size.
 struct Layout {
   std::vector<WeightSlot> slots;
@@ -114,9 +108,8 @@ ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t
   const std::shared_ptr<std::byte> storage = memory_of(bytes);
   std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    MatrixView& view = *slots[i].view;
-    view.data = storage.get() + offsets[i];
-    const std::size_t elements = std::size_t{view.rows} * view.cols;
+    slots[i].view->data = storage.get() + offsets[i];
+    const std::size_t elements = std::size_t{slots[i].view->rows} * slots[i].cols;
     for (std::size_t first = 0; first < elements; first += kChunk)
       chunks.push_back({&slots[i], first, std::min(kChunk, elements - first), finalise64(seed + chunks.size()) ^ seed});
   }

@@ -15,27 +15,27 @@ using Json = nlohmann::json;
 constexpr double kMostFactor = 4096;
 
 /// 0 and null count as nothing.
-double optional_number(const JsonFields& fields, const Json& group, const char* name, double otherwise, double most) {
-  return fields.has(name) && group[name] != 0 ? fields.number(name, 0, most) : otherwise;
+double optional_number(const JsonFields& fields, const char* name, double otherwise, double most) {
+  return fields.has(name) && fields[name] != 0 ? fields.number(name, 0, most) : otherwise;
 }
 
 /// rope_type, or else its older name.
-RopeScaling::Type read_type(const JsonFields& fields, const Json& group) {
-  const char* name = group.contains("rope_type") ? "rope_type" : "type";
-  if (!group.contains(name)) return RopeScaling::Type::none;
+RopeScaling::Type read_type(const JsonFields& fields) {
+  const char* name = fields.contains("rope_type") ? "rope_type" : "type";
+  if (!fields.contains(name)) return RopeScaling::Type::none;
   const std::pair<const char*, RopeScaling::Type> types[] = {{"default", RopeScaling::Type::none},
                                                              {"dynamic", RopeScaling::Type::none},
                                                              {"linear", RopeScaling::Type::linear},
                                                              {"llama3", RopeScaling::Type::llama3},
                                                              {"yarn", RopeScaling::Type::yarn}};
-  for (const auto& [text, type] : types) {
-    if (group[name] == text) return type;
-  }
-  fields.bad(name, group[name], "\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"");
+  for (const auto& [text, type] : types)
+    if (fields[name] == text) return type;
+  fields.bad(name, "\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"");
 }
 
-bool is_dynamic(const Json& group) {
-  return group.value("rope_type", group.value("type", Json())) == "dynamic";
+bool is_dynamic(const JsonFields& fields) {
+  const char* name = fields.contains("rope_type") ? "rope_type" : "type";
+  return fields.contains(name) && fields[name] == "dynamic";
 }
 
 /// Yarn's growth of attention with the stretch: 0.1 m ln(factor) + 1.
@@ -51,55 +51,52 @@ std::uint32_t original_positions(const JsonFields& beside, const JsonFields& fie
 }
 
 /// What YaRN multiplies cosine and sine by.
-double attention_factor(const JsonFields& fields, const Json& group, double factor) {
+double attention_factor(const JsonFields& fields, double factor) {
   if (fields.has("attention_factor")) return fields.number("attention_factor", 0, 1e3);
-  const auto magnitude = [&](const char* name) { return optional_number(fields, group, name, 0, 1e3); };
+  const auto magnitude = [&](const char* name) { return optional_number(fields, name, 0, 1e3); };
   const double scale = magnitude("mscale"), all_dimensions = magnitude("mscale_all_dim");
   if (scale == 0 || all_dimensions == 0) return yarn_magnitude(factor, 1);
   return yarn_magnitude(factor, scale) / yarn_magnitude(factor, all_dimensions);
 }
 
-/// `beside`: config.json itself, which holds `group`.
-RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, const Json& group,
-                         std::uint32_t max_positions) {
+/// `beside`: config.json itself, which holds the group `fields`.
+RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, std::uint32_t max_positions) {
   RopeScaling s;
-  s.type = read_type(fields, group);
+  s.type = read_type(fields);
   if (s.type == RopeScaling::Type::none) {
-    if (is_dynamic(group)) {
+    if (is_dynamic(fields)) {
       fields.number("factor", 0, kMostFactor);
-    } else if (fields.has("factor") && group["factor"] != 1) {
-      fields.bad("factor", group["factor"], "no factor other than 1 where the type is \"default\"");
+    } else if (fields.has("factor") && fields["factor"] != 1) {
+      fields.bad("factor", "no factor other than 1 where the type is \"default\"");
     }
     return s;
   }
   // Only where nothing is stretched does transformers turn every dimension whatever this says.
   constexpr const char* kPart = "partial_rotary_factor";
-  const JsonFields& place = group.contains(kPart) ? fields : beside;
-  if ((group.contains(kPart) || beside.has(kPart)) && place.number(kPart, 0, 1) != 1)
-    place.bad(kPart, place.json()[kPart], "1");
+  const JsonFields& place = fields.contains(kPart) ? fields : beside;
+  if ((fields.contains(kPart) || beside.has(kPart)) && place.number(kPart, 0, 1) != 1) place.bad(kPart, "1");
   if (s.type == RopeScaling::Type::linear) {
     s.factor = fields.number("factor", 0, kMostFactor);
-    if (s.factor < 1) fields.bad("factor", group["factor"], "a number from 1 to 4096");
+    if (s.factor < 1) fields.bad("factor", "a number from 1 to 4096");
     return s;
   }
   s.original_positions = original_positions(beside, fields, max_positions);
-  if (s.type == RopeScaling::Type::yarn && group.contains("factor") && group["factor"].is_null()) {
+  if (s.type == RopeScaling::Type::yarn && fields.contains("factor") && fields["factor"].is_null()) {
     s.factor = double(max_positions) / s.original_positions;  // null: as much as the two contexts say
   } else {
     s.factor = fields.number("factor", 0, kMostFactor);
   }
-  if (!(s.factor >= 1 && s.factor <= kMostFactor)) fields.bad("factor", group["factor"], "a number from 1 to 4096");
+  if (!(s.factor >= 1 && s.factor <= kMostFactor)) fields.bad("factor", "a number from 1 to 4096");
   if (s.type == RopeScaling::Type::llama3) {
     s.low_freq_factor = fields.number("low_freq_factor", 0, 1e6);
     s.high_freq_factor = fields.number("high_freq_factor", 0, 1e6);
-    if (s.high_freq_factor <= s.low_freq_factor)
-      fields.bad("high_freq_factor", group["high_freq_factor"], "a number above low_freq_factor");
+    if (s.high_freq_factor <= s.low_freq_factor) fields.bad("high_freq_factor", "a number above low_freq_factor");
     return s;
   }
-  s.beta_fast = optional_number(fields, group, "beta_fast", 32, 1e6);
-  s.beta_slow = optional_number(fields, group, "beta_slow", 1, 1e6);
+  s.beta_fast = optional_number(fields, "beta_fast", 32, 1e6);
+  s.beta_slow = optional_number(fields, "beta_slow", 1, 1e6);
   s.truncate = fields.flag("truncate", true);
-  s.attention_factor = attention_factor(fields, group, s.factor);
+  s.attention_factor = attention_factor(fields, s.factor);
   return s;
 }
 
@@ -121,21 +118,20 @@ RopeConfig read_rope(const Json& config, const std::string& file, std::uint32_t 
   const JsonFields fields(config, file);
   const char* name = "rope_parameters";
   for (const char* group : {"rope_scaling", "rope_parameters"}) {
-    if (fields.has(group) && !config[group].is_object()) fields.bad(group, config[group], "an object or null");
+    if (fields.has(group) && !config[group].is_object()) fields.bad(group, "an object or null");
     if (!fields.has(group) || config[group].empty()) continue;
     name = group;
     break;
   }
   const Json group = fields.has(name) ? config[name] : Json::object();
   const JsonFields inner(group, fmt::format("{}, {}", file, name));
-  for (const char* type : {"full_attention", "sliding_attention"}) {
+  for (const char* type : {"full_attention", "sliding_attention"})
     if (group.contains(type))
-      inner.bad(type, group[type], "one group for all layers (transformers reads no other for these families)");
-  }
+      inner.bad(type, "one group for all layers (transformers reads no other for these families)");
   RopeConfig rope;
   const JsonFields& place = group.contains("rope_theta") ? inner : fields;
-  rope.theta = place.json().contains("rope_theta") ? place.number("rope_theta", 1, kMostTheta) : kDefaultTheta;
-  rope.scaling = read_scaling(fields, inner, group, max_positions);
+  rope.theta = place.contains("rope_theta") ? place.number("rope_theta", 1, kMostTheta) : kDefaultTheta;
+  rope.scaling = read_scaling(fields, inner, max_positions);
   return rope;
 }
 

@@ -1,5 +1,4 @@
-// Rotary frequencies of a model: plain RoPE and the ways in which Llama and Qwen models stretch it beyond the
-// context they were trained on.
+// Rotary frequencies: plain RoPE, and how Llama and Qwen models stretch it beyond the context they were trained on.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +32,11 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
-/// From config.json, as transformers reads it: rope_scaling of older writers where it says anything, otherwise
-/// rope_parameters; rope_theta from there or else from beside it, 10000 where it is nowhere. The original context is
-/// config.json's own original_max_position_embeddings, else the group's, else `max_positions`. "dynamic" changes
-/// nothing up to `max_positions`, where every context ends. InputError for other kinds, and for what transformers
-/// refuses or warns about: a model whose positions are read wrongly runs and answers nonsense.
+/// From config.json, as transformers reads it: rope_scaling of older writers where it says anything, else
+/// rope_parameters; rope_theta from there, else from beside it, else 10000. The original context is config.json's own
+/// original_max_position_embeddings, else the group's, else `max_positions`. "dynamic" changes nothing up to
+/// `max_positions`, where every context ends. InputError for other kinds, and for what transformers refuses or warns
+/// about: a model whose positions are read wrongly answers nonsense.
 RopeConfig read_rope(const nlohmann::json& config, const std::string& file, std::uint32_t max_positions);
 
 RopeTable make_rope_table(std::uint32_t head_dim, const RopeConfig& rope);

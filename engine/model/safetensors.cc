@@ -17,7 +17,7 @@
 #include "engine/common/interrupt.h"
 #include "engine/common/json.h"
 #include "engine/common/mapped_file.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 
 namespace tandem {
 namespace {
@@ -52,17 +52,29 @@ std::size_t header_end(std::span<const std::byte> all) {
 
 constexpr std::size_t kPiece = std::size_t{8} << 20;  // of a file: copied, hashed, between two looks for ^C
 
-/// Hashes a file's bytes piece by piece. ready(i) is called before piece i, done(its bytes) after it.
+std::uint64_t hash_piece(std::uint64_t hash, std::span<const std::byte> piece) {
+  std::size_t at = 0;
+  for (; at + 8 <= piece.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, piece.data() + at, 8);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  }
+  for (; at < piece.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(piece[at])) * 0x100000001B3ull;
+  return hash;
+}
+
+/// content_hash(); ready(i) is called before piece i, done(its bytes) after it.
 std::uint64_t hash_in_pieces(std::span<const std::byte> all, std::uint64_t seed, const auto& ready, const auto& done) {
-  ContentHash hash(all.size(), seed);
+  std::uint64_t hash = seed ^ all.size();
   for (std::size_t from = 0; from < all.size(); from += kPiece) {
     const std::span<const std::byte> piece = all.subspan(from, std::min(kPiece, all.size() - from));
     ready(from / kPiece);
     stop_if_interrupted();
-    hash.add(piece);
+    hash = hash_piece(hash, piece);
     done(piece);
   }
-  return hash.value();
+  return hash ^ (hash >> 32);
 }
 
 /// A file's bytes in huge pages, so that byte `aligned` begins a cache line.
@@ -75,8 +87,7 @@ class Copy {
         there_((file.bytes().size() + kPiece - 1) / kPiece) {}
   std::shared_ptr<const std::byte> bytes() const { return {memory_, memory_.get() + shift_}; }
 
-  /// Copies and hashes at once: what is there is hashed while the rest comes. `more` is told what is there, by one
-  /// thread at a time.
+  /// Copies and hashes at once. `more` is told what is there, by one thread at a time.
   std::uint64_t fill(std::uint64_t seed, const std::function<void(std::uint64_t)>& more) {
     std::exception_ptr not_copied, not_hashed;
     const auto copy_all = [&] {
@@ -140,30 +151,23 @@ class Copy {
 
 }  // namespace
 
-void ContentHash::add(std::span<const std::byte> part) {
-  std::uint64_t hash = hash_;
-  std::size_t at = 0;
-  for (; at + 8 <= part.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, part.data() + at, 8);
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-    hash ^= hash >> 29;
-  }
-  for (; at < part.size(); ++at) hash = (hash ^ std::to_integer<std::uint64_t>(part[at])) * 0x100000001B3ull;
-  hash_ = hash;
-}
-
 std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
   return hash_in_pieces(
       bytes, seed, [](std::size_t) {}, [](auto) {});
 }
 
+std::uint64_t text_hash(std::string_view text, std::uint64_t seed) {
+  return content_hash(std::as_bytes(std::span(text)), seed);
+}
+std::string hash_digits(std::string_view text, std::uint64_t seed) {
+  return fmt::format("{:016x}", text_hash(text, seed));
+}
+
 void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
-  if (header_bytes > kMaxHeader || header_bytes > all.size() - 8) {
+  if (header_bytes > kMaxHeader || header_bytes > all.size() - 8)
     throw_input_error("{}: the header claims {} bytes, the file has {}.", file, header_bytes, all.size());
-  }
   const std::string where = file + ": the header";
   const Json header = parse_json({reinterpret_cast<const char*>(all.data()) + 8, header_bytes}, where);
   if (!header.is_object()) throw_input_error("{} is not a JSON object.", where);
@@ -182,28 +186,24 @@ void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
     if (element == 0)
       throw_input_error("{}: tensor '{}' has the unknown dtype '{}'.", file, name, info.dtype.substr(0, 20));
     std::vector<std::uint64_t> offsets;
-    if (!read_sizes(entry["shape"], info.shape) || !read_sizes(entry["data_offsets"], offsets) || offsets.size() != 2) {
+    if (!read_sizes(entry["shape"], info.shape) || !read_sizes(entry["data_offsets"], offsets) || offsets.size() != 2)
       throw_input_error("{}: tensor '{}' has a shape or data_offsets that are not lists of whole numbers.", file, name);
-    }
     std::uint64_t bytes = element;
-    for (const std::uint64_t n : info.shape) {
+    for (const std::uint64_t n : info.shape)
       if (__builtin_mul_overflow(bytes, n, &bytes))
         throw_input_error("{}: the shape of tensor '{}' overflows.", file, name);
-    }
-    if (offsets[0] > offsets[1] || offsets[1] > body.size()) {
+    if (offsets[0] > offsets[1] || offsets[1] > body.size())
       throw_input_error("{}: tensor '{}' claims bytes [{}, {}) of {}: the file is cut off or damaged.", file, name,
                         offsets[0], offsets[1], body.size());
-    }
-    if (offsets[1] - offsets[0] != bytes) {
+    if (offsets[1] - offsets[0] != bytes)
       throw_input_error("{}: tensor '{}' has {} bytes where its shape and dtype need {}.", file, name,
                         offsets[1] - offsets[0], bytes);
-    }
     info.bytes = body.subspan(offsets[0], bytes);
     if (bytes > 0) used.emplace_back(offsets[0], offsets[1]);
     if (!tensors_.emplace(name, std::move(info)).second)
       throw_input_error("{}: tensor '{}' is in two files.", file, name);
   }
-  std::sort(used.begin(), used.end());
+  std::ranges::sort(used);
   // The format asks for tensors that cover the bytes without a gap: what is left over is damage, or hidden data.
   std::uint64_t covered = 0;
   for (const auto& [begin, end] : used) {
@@ -226,12 +226,11 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
     bytes += all.size();
   }
   const std::uint64_t room = available_memory();
-  if (place.in == WeightPlace::In::memory && bytes > room) {
+  if (place.in == WeightPlace::In::memory && bytes > room)
     throw_input_error(
         "The weights in {} take {:.1f} GB, and this machine has {:.1f} GB of free memory: let them stay in their files "
         "(--weights map).",
         paths.front().parent_path().string(), double(bytes) * 1e-9, double(room) * 1e-9);
-  }
   files.copied_ = place.in == WeightPlace::In::memory || (place.in == WeightPlace::In::either && bytes <= room / 2);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     std::span<const std::byte> all = mapped[i]->bytes();
@@ -271,21 +270,18 @@ TensorFiles TensorFiles::open_file(const fs::path& file, const WeightPlace& plac
 TensorFiles TensorFiles::open_folder(const fs::path& folder, const WeightPlace& place) {
   const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   if (path_exists(single)) return open_file(single, place);
-  if (!path_exists(index)) {
+  if (!path_exists(index))
     throw_input_error("{} has neither model.safetensors nor model.safetensors.index.json.", folder.string());
-  }
   const Json json = read_json_object(index);
-  if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
+  if (!json.contains("weight_map") || !json["weight_map"].is_object())
     throw_input_error("{}: field 'weight_map' is missing or not an object.", index.string());
-  }
   std::set<fs::path> shards;
   for (const auto& [name, shard] : json["weight_map"].items()) {
     if (!shard.is_string()) throw_input_error("{}: the file of tensor '{}' is not a text.", index.string(), name);
     const std::string text = shard.get<std::string>();
-    if (text.empty() || fs::path(text).filename() != text || text == "..") {
+    if (text.empty() || fs::path(text).filename() != text || text == "..")
       throw_input_error("{}: the file of tensor '{}' is '{}', which is not a plain file name.", index.string(), name,
                         text);
-    }
     shards.insert(folder / text);
   }
   TensorFiles files = open({shards.begin(), shards.end()}, place);

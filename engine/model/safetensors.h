@@ -1,19 +1,29 @@
-// Safetensors files, mapped or copied into memory. Format: u64 length of a JSON header, the header {name: {dtype,
-// shape, data_offsets}}, the tensors' bytes without gaps. Nothing in a file is trusted: every length, shape and offset
-// is checked before use.
+// Safetensors files, mapped or copied into memory: u64 length of a JSON header, the header {name: {dtype, shape,
+// data_offsets}}, the tensors' bytes without gaps. Every length, shape and offset is checked before use.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/model/weight_place.h"
-
 namespace tandem {
+
+/// Where the bytes of a model's weights lie.
+struct WeightPlace {
+  enum class In : std::uint8_t {
+    file,     // mapped: no memory of the process's own, in pages of 4 KiB, read when they are first used
+    memory,   // copied, in huge pages
+    either,   // copied where that takes no more than half of the free memory
+    passing,  // mapped, and let go piece by piece: for the hash alone
+  } in = In::file;
+  /// Called while they are copied, by one thread at a time, with the bytes that are done and all of them.
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+};
 
 struct TensorInfo {
   std::string dtype;  // as stored: "F32", "BF16", ...
@@ -32,8 +42,7 @@ class TensorFiles {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   std::uint64_t hash() const { return hash_; }           // over the files' bytes
   const std::string& source() const { return source_; }  // the file, or the index of the shards; for messages
-  /// Keeps the bytes alive.
-  std::shared_ptr<const void> storage() const { return storage_; }
+  std::shared_ptr<const void> storage() const { return storage_; }  // keeps the bytes alive
   bool copied() const { return copied_; }
 
  private:
@@ -49,18 +58,10 @@ class TensorFiles {
 };
 
 /// 64-bit hash of bytes, eight at a time; for telling files apart, not against an adversary.
-std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = 0xcbf29ce484222325ull);
-
-/// The same of bytes that come one part after the other.
-class ContentHash {
- public:
-  explicit ContentHash(std::size_t all_bytes, std::uint64_t seed = 0xcbf29ce484222325ull) : hash_(seed ^ all_bytes) {}
-  /// Every part but the last is a multiple of 8 bytes.
-  void add(std::span<const std::byte> part);
-  std::uint64_t value() const { return hash_ ^ (hash_ >> 32); }
-
- private:
-  std::uint64_t hash_;
-};
+inline constexpr std::uint64_t kHashSeed = 0xcbf29ce484222325ull;
+std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed = kHashSeed);
+/// The same of text, as a number and in 16 hexadecimal digits.
+std::uint64_t text_hash(std::string_view text, std::uint64_t seed = kHashSeed);
+std::string hash_digits(std::string_view text, std::uint64_t seed = kHashSeed);
 
 }  // namespace tandem

@@ -1,5 +1,3 @@
-#include "engine/model/sentencepiece_json.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
 #include "engine/model/sentencepiece_model.h"
+#include "engine/model/sentencepiece_tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -20,26 +19,23 @@ bool is_byte(const std::string& text) {
 }
 
 std::size_t characters(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-using Merges = std::vector<std::pair<std::string, std::string>>;
 using Ranks = std::unordered_map<std::string, std::size_t>;  // by piece: of the first merge that makes it
 
 /// How often `text` has its first character, where it has no other; 0 elsewhere.
 std::size_t repeats(std::string_view text) {
   std::size_t size = 1;
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
-  for (std::size_t at = size; at < text.size(); at += size) {
+  for (std::size_t at = size; at < text.size(); at += size)
     if (text.substr(at, size) != text.substr(0, size)) return 0;
-  }
   return text.size() / size;
 }
 
-/// What becomes of `count` equal characters, as lengths of pieces: the pair with the least order is joined, the
-/// leftmost of several. `order`: of a pair of lengths, none where it is not joined.
+/// Lengths of the pieces that `count` equal characters become: the leftmost pair with the least order is joined first.
+/// `order`: of two lengths; ~0: not joined.
 template <class Order>
 std::vector<std::size_t> join_run(std::size_t count, const Order& order) {
   std::vector<std::size_t> run(count, 1);
@@ -77,9 +73,8 @@ bool runs_are_alike(const Merges& merges, const std::string& character, std::siz
     return rank == ~std::size_t{0} ? rank : std::min(rank, first);
   };
   constexpr std::size_t kMost = 64;
-  for (std::size_t count = 2; count <= std::min(2 * longest + 1, kMost); ++count) {
+  for (std::size_t count = 2; count <= std::min(2 * longest + 1, kMost); ++count)
     if (join_run(count, by_rank) != join_run(count, by_place)) return false;
-  }
   return true;
 }
 
@@ -106,12 +101,11 @@ Ranks ranks_of(const Merges& merges, const std::string& file) {
       const bool runs = std::all_of(
           in_order.begin() + static_cast<std::ptrdiff_t>(begin), in_order.begin() + static_cast<std::ptrdiff_t>(end),
           [&](const std::string& piece) { return repeats(piece) != 0 && piece.starts_with(character); });
-      if (!runs || !runs_are_alike(merges, character, first)) {
+      if (!runs || !runs_are_alike(merges, character, first))
         throw_input_error(
             "{}: model.merges makes '{}' in two places with other pieces between them, which is supported for "
             "byte-level tokens alone.",
             file, made);
-      }
     }
     for (; begin < end; ++begin) ranks[in_order[begin]] = first;
   }
@@ -138,8 +132,7 @@ void check_complete(const Ranks& ranks, const Merges& merges, const std::unorder
 
 }  // namespace
 
-std::string sentencepiece_of(const Vocabulary& vocabulary,
-                             const std::vector<std::pair<std::string, std::string>>& merges, const std::string& unknown,
+std::string sentencepiece_of(const Vocabulary& vocabulary, const Merges& merges, const std::string& unknown,
                              bool prefix_space, const std::string& file) {
   SentencePieceModel model;
   model.prefix_space = prefix_space;
@@ -172,23 +165,16 @@ std::string sentencepiece_of(const Vocabulary& vocabulary,
   }
   if (bytes != 0 && bytes != 256) throw_input_error("{}: model.vocab has {} of the 256 bytes.", file, bytes);
   model.byte_fallback = bytes != 0;
-  for (const auto& [made, rank] : ranks) {
+  for (const auto& [made, rank] : ranks)
     if (!reachable.contains(made))
       throw_input_error("{}: model.merges makes '{}', which model.vocab does not have.", file, made);
-  }
   check_complete(ranks, merges, reachable, file);
   return serialize_sentencepiece(model);
 }
 
 std::string mark_spaces(std::string_view text) {
   std::string marked;
-  for (const char c : text) {
-    if (c == ' ') {
-      marked += kSpaceMark;
-    } else {
-      marked += c;
-    }
-  }
+  for (const char c : text) c == ' ' ? marked += kSpaceMark : marked += c;
   return marked;
 }
 

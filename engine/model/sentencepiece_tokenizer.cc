@@ -1,6 +1,5 @@
 #include "engine/model/sentencepiece_tokenizer.h"
 
-#include <algorithm>
 #include <mutex>
 #include <sentencepiece_processor.h>
 
@@ -8,41 +7,17 @@
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
 #include "engine/model/sentencepiece_model.h"
-#include "engine/model/text_borders.h"
-#include "engine/model/utf8.h"
 
 namespace tandem {
 namespace {
 
-class SentencePieceTokenizer : public Tokenizer {
+class SentencePieceTokenizer : public AddedTokenizer {
  public:
   SentencePieceTokenizer(SentencePieceSpec spec, std::uint32_t rows)
-      : prefix_(spec.prefix),
-        spaces_are_marked_(spec.normalize != nullptr),
-        added_(std::move(spec.added)),
-        finder_(added_.sought(), spec.normalize, rows, spec.file),
-        bos_(spec.bos),
-        add_bos_(spec.add_bos),
-        hash_(std::move(spec.hash)) {
+      : AddedTokenizer(spec, rows), prefix_(spec.prefix), spaces_are_marked_(spec.normalize != nullptr) {
     if (!processor_.LoadFromSerializedProto(spec.model).ok() || processor_.GetPieceSize() <= 0)
       refuse_sentencepiece(spec.file);
-    vocab_ = added_.vocab_size(static_cast<std::size_t>(processor_.GetPieceSize()), rows);
-    if (add_bos_) check_bos(bos_, rows, spec.file);
-  }
-
-  std::vector<std::int32_t> encode(std::string_view text, bool add_bos, Specials specials) const override {
-    std::vector<std::int32_t> out;
-    if (add_bos && add_bos_) out.push_back(bos_);
-    encode_parts(text, specials == Specials::parsed, kPart, [&out](std::span<const std::int32_t> part) {
-      out.insert(out.end(), part.begin(), part.end());
-      return true;
-    });
-    return out;
-  }
-
-  void encode_parts(std::string_view text, std::size_t part_bytes,
-                    const std::function<bool(std::span<const std::int32_t>)>& take) const override {
-    encode_parts(text, /*with_special=*/false, part_bytes, take);
+    set_size(static_cast<std::size_t>(processor_.GetPieceSize()));
   }
 
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -59,7 +34,6 @@ class SentencePieceTokenizer : public Tokenizer {
       first = false;
     };
     for (const std::int32_t t : tokens) {
-      TANDEM_CHECK(t >= 0, "token {}", t);
       if (is_piece(t)) {
         run.push_back(t);
       } else if (const std::string added = added_text(t); !added.empty()) {
@@ -73,7 +47,6 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::string bytes_of(std::int32_t token, bool first) const override {
-    TANDEM_CHECK(token >= 0, "token {}", token);
     if (!is_piece(token)) return added_text(token);
     const std::string& piece = processor_.IdToPiece(token);
     if (processor_.IsByte(token)) return std::string(1, byte_of(piece));
@@ -84,55 +57,32 @@ class SentencePieceTokenizer : public Tokenizer {
     }
     std::string text;
     for (std::size_t at = 0; at < piece.size();) {
-      const bool space = piece.compare(at, 3, kSpace) == 0;
+      const bool space = piece.compare(at, 3, kSpaceMark) == 0;
       text += space ? ' ' : piece[at];
       at += space ? 3 : 1;
     }
     return text;
   }
 
-  std::int32_t special(std::string_view text) const override { return added_.id_of(text); }
   std::string dropped_bytes() const override { return {}; }  // an unknown character is the unknown token
-  std::uint32_t vocab_size() const override { return vocab_; }
-  std::int32_t bos() const override { return bos_; }
-  std::string hash() const override { return hash_; }
 
  private:
-  static constexpr const char* kSpace = "\xE2\x96\x81";              // U+2581, which stands for a space in pieces
-  static constexpr std::size_t kPart = std::size_t{1} << 20;         // bytes that are encoded at a time, where possible
+  static constexpr std::size_t kUnchecked = std::size_t{1} << 20;    // bytes for which nobody looks at the free memory
   static constexpr std::size_t kLongestPart = std::size_t{4} << 20;  // bytes; the library cannot be interrupted
   static constexpr std::size_t kMemoryOfByte = 256;                  // bytes that the library takes meanwhile
 
-  void encode_parts(std::string_view text, bool with_special, std::size_t part_bytes,
-                    const std::function<bool(std::span<const std::int32_t>)>& take) const {
-    const std::size_t least = std::max<std::size_t>(part_bytes, 1);
-    const bool cuts = text.size() > part_bytes && can_be_cut(processor_.serialized_model_proto());
-    std::vector<std::int32_t> part;
-    std::size_t bytes = 0;  // of text in `part`
-    const auto give = [&](std::size_t more) {
-      bytes += more;
-      if (bytes < least) return true;
-      bytes = 0;
-      const bool go_on = take(part);
-      part.clear();
-      return go_on;
-    };
-    const std::string sound = repair_utf8(text);
-    const bool whole = finder_.cut(
-        sound, with_special,
-        [&](std::string_view stretch, bool at_start) {
-          for (std::size_t begin = 0; begin < stretch.size();) {
-            const std::size_t end =
-                !cuts || stretch.size() - begin <= least ? stretch.size() : text_border(stretch, begin + least);
-            encode_text(begin == 0 ? processor_for(stretch, at_start) : without_prefix(),
-                        stretch.substr(begin, end - begin), part);
-            if (!give(end - begin)) return false;
-            begin = end;
-          }
-          return true;
-        },
-        [&part](const AddedToken& token) { part.push_back(token.id); });
-    if (whole && !part.empty()) take(part);
+  bool encode_stretch(std::string_view stretch, bool at_start, std::size_t part_bytes, std::vector<std::int32_t>& out,
+                      const Done& done) const override {
+    const bool cuts = stretch.size() > part_bytes && can_be_cut(processor_.serialized_model_proto());
+    for (std::size_t begin = 0; begin < stretch.size();) {
+      const std::size_t end =
+          !cuts || stretch.size() - begin <= part_bytes ? stretch.size() : text_border(stretch, begin + part_bytes);
+      encode_text(begin == 0 ? processor_for(stretch, at_start) : without_prefix(), stretch.substr(begin, end - begin),
+                  out);
+      if (!done(end - begin)) return false;
+      begin = end;
+    }
+    return true;
   }
 
   static char byte_of(const std::string& piece) {  // "<0x0A>"
@@ -143,13 +93,12 @@ class SentencePieceTokenizer : public Tokenizer {
                           std::vector<std::int32_t>& out) {
     if (text.empty()) return;
     stop_if_interrupted();
-    if (text.size() > kLongestPart) {
+    if (text.size() > kLongestPart)
       throw_input_error(
           "The text has {} bytes without a place where this tokenizer may cut it, and takes at most {} at a time.",
           text.size(), kLongestPart);
-    }
     const std::size_t needed = text.size() * kMemoryOfByte;
-    if (const std::size_t room = text.size() < kPart ? needed : available_memory(); needed > room)
+    if (const std::size_t room = text.size() < kUnchecked ? needed : available_memory(); needed > room)
       throw_input_error("To encode {} bytes of text takes {} bytes of memory; {} are free.", text.size(), needed, room);
     std::vector<int> ids;
     const auto status = processor.Encode(std::string(text), &ids);
@@ -159,18 +108,13 @@ class SentencePieceTokenizer : public Tokenizer {
 
   /// Whether the model gives the token a text: false for special ones, and for those that were added to it.
   bool is_piece(std::int32_t token) const {
-    const auto added = added_.tokens().find(token);
-    if (added != added_.tokens().end() && added_.is_special(added->second)) return false;
+    const AddedToken* const found = added(token);
+    if (found != nullptr && is_special(*found)) return false;
     return token < processor_.GetPieceSize() && !processor_.IsControl(token);
   }
 
-  std::string added_text(std::int32_t token) const {
-    const auto added = added_.tokens().find(token);
-    return added == added_.tokens().end() || added_.is_special(added->second) ? std::string() : added->second.text;
-  }
-
   const sentencepiece::SentencePieceProcessor& processor_for(std::string_view stretch, bool at_start) const {
-    const bool space = stretch.starts_with(' ') || stretch.starts_with(kSpace);
+    const bool space = stretch.starts_with(' ') || stretch.starts_with(kSpaceMark);
     const bool none = spaces_are_marked_ || (prefix_.first_only && !at_start) || (prefix_.not_before_space && space);
     return none ? without_prefix() : processor_;
   }
@@ -189,12 +133,6 @@ class SentencePieceTokenizer : public Tokenizer {
   mutable std::once_flag bare_once_;
   PrefixRule prefix_;
   bool spaces_are_marked_;
-  AddedVocabulary added_;
-  TokenFinder finder_;
-  std::uint32_t vocab_ = 0;
-  std::int32_t bos_;
-  bool add_bos_;
-  std::string hash_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "engine/model/added_tokens.h"
-#include "engine/model/tokenizer.h"
 
 namespace tandem {
 
@@ -17,16 +16,10 @@ struct PrefixRule {
   bool not_before_space = false;  // none that begins with a space
 };
 
-/// All that decides a tokenizer's ids.
-struct SentencePieceSpec {
-  std::string file;   // for errors
+/// `normalize`, where there is one, puts the spaces in front itself, and marks all of them.
+struct SentencePieceSpec : TokenizerSpec {
   std::string model;  // as serialized for the library
   PrefixRule prefix;
-  TokenFinder::Normalize normalize = nullptr;  // puts the spaces in front itself, and marks all of them
-  AddedVocabulary added;
-  std::int32_t bos = -1;
-  bool add_bos = false;
-  std::string hash;
 };
 
 /// `rows`: of the model's embedding.
@@ -36,5 +29,16 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(SentencePieceSpec spec, 
 SentencePieceSpec read_tokenizer_model(const std::filesystem::path& folder);
 
 [[noreturn]] void refuse_sentencepiece(const std::string& file);
+
+// A model from a tokenizer.json that holds its pieces and their merges:
+
+/// The model, serialized, whose ids are those of `merges`: a piece's score is the rank of its first merge. InputError
+/// naming `file` where no scores do: a merge is missing, or the merges into a piece do not follow each other.
+std::string sentencepiece_of(const Vocabulary& vocabulary, const Merges& merges, const std::string& unknown,
+                             bool prefix_space, const std::string& file);
+
+/// Normalizers of older files: every space becomes the mark, and a text that is not empty gets one in front.
+std::string mark_spaces(std::string_view text);
+std::string mark_spaces_and_prepend(std::string_view text);
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
-// tiktoken files: lines of "base64 rank", where a token's rank is its id and decides which merge comes first. They hold
-// no special tokens; those of Llama 3 follow the ranks, by the names that files beside it list. A folder without any
-// such files, as Meta published, gets those of 3.1.
+// tiktoken files: lines of "base64 rank", where a token's rank is its id and its merge's order. Special tokens follow
+// the ranks, by the names that files beside it list, or those of Llama 3.1 where there are no such files (as Meta
+// published).
 #include <algorithm>
 #include <unordered_map>
 
@@ -20,13 +20,14 @@ std::vector<AddedToken> llama3_specials(std::int32_t first) {
   std::vector<AddedToken> tokens;
   int reserved = 0;
   for (std::int32_t i = 0; i < kLlama3Specials; ++i) {
-    static const std::unordered_map<std::int32_t, const char*> kNames = {
+    static const std::unordered_map<std::int32_t, const char*> kPublished = {
         {0, "<|begin_of_text|>"},   {1, "<|end_of_text|>"},   {4, "<|finetune_right_pad_id|>"},
         {6, "<|start_header_id|>"}, {7, "<|end_header_id|>"}, {8, "<|eom_id|>"},
         {9, "<|eot_id|>"},          {10, "<|python_tag|>"}};
-    const auto name = kNames.find(i);
-    tokens.push_back({name != kNames.end() ? name->second : fmt::format("<|reserved_special_token_{}|>", reserved++),
-                      first + i, true});
+    const auto name = kPublished.find(i);
+    tokens.push_back(
+        {name != kPublished.end() ? name->second : fmt::format("<|reserved_special_token_{}|>", reserved++), first + i,
+         true});
   }
   return tokens;
 }
@@ -68,9 +69,8 @@ bool read_line(std::string_view line, std::string& bytes, std::int32_t& rank) {
 
 std::unordered_map<std::string_view, std::int32_t> ids_of(const std::vector<std::string>& tokens) {
   std::unordered_map<std::string_view, std::int32_t> ids;
-  for (std::size_t id = 0; id < tokens.size(); ++id) {
+  for (std::size_t id = 0; id < tokens.size(); ++id)
     if (!tokens[id].empty()) ids.emplace(tokens[id], static_cast<std::int32_t>(id));
-  }
   return ids;
 }
 
@@ -93,15 +93,10 @@ std::vector<Merge> merges_of(const std::vector<std::string>& tokens) {
 
 /// As transformers has it: what added_tokens_decoder and extra_special_tokens list follows the ranks, with names for
 /// the ids between. A folder without such files, which transformers cannot read, gets the names above.
-/// Returns what the hash does not know of.
-std::vector<AddedToken> add_specials(BpeSpec& spec, const TokenizerSettings& settings) {
+void add_specials(BpeSpec& spec, const TokenizerSettings& settings) {
   const auto first = static_cast<std::int32_t>(spec.tokens.size());
   std::vector<AddedToken> placed = settings.any ? std::vector<AddedToken>() : llama3_specials(first);
-  const auto place = [&placed](const std::string& text) {
-    AddedToken token;
-    token.text = text;
-    placed.push_back(token);
-  };
+  const auto place = [&placed](const std::string& text) { placed.push_back({.text = text}); };
   const std::int32_t end = settings.listed.empty() ? 0 : settings.listed.rbegin()->first + 1;
   for (std::int32_t id = first; id < end; ++id) {
     const auto listed = settings.listed.find(id);
@@ -117,11 +112,6 @@ std::vector<AddedToken> add_specials(BpeSpec& spec, const TokenizerSettings& set
   spec.added.add(placed, known);
   settings.add_to(spec.added, known);
   spec.bos = spec.added.id_of(settings.any ? settings.bos() : placed.front().text);
-  std::vector<AddedToken> unlike;
-  for (const auto& [id, token] : spec.added.tokens()) {
-    if (settings.any) unlike.push_back(token);
-  }
-  return unlike;
 }
 
 }  // namespace
@@ -162,30 +152,27 @@ BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   spec.whole_words = true;
   spec.words = {kLlama3Words};
   TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
-  const std::vector<AddedToken> none;
   settings.name_by_class();
-  if (settings.kind != TokenizerClass::llama && settings.kind != TokenizerClass::backend) {
+  if (settings.kind != TokenizerClass::llama && settings.kind != TokenizerClass::backend)
     throw_input_error(
         "{} is a tiktoken file, which Qwen2Tokenizer and GPT2Tokenizer do not read: see 'tokenizer_class' "
         "in {}, or 'model_type' in config.json.",
         spec.file, settings.file);
-  }
-  if (settings.any && settings.listed.empty() && settings.named.empty() && settings.extra.value_or(none).empty()) {
+  if (settings.any && settings.listed.empty() && settings.named.empty() &&
+      settings.extra.value_or(std::vector<AddedToken>()).empty()) {
     throw_input_error(
         "{} is a tiktoken file, which holds no special tokens, and no file beside it lists any: add them to {} as "
         "added_tokens_decoder.",
         spec.file, settings.file);
   }
-  if (settings.extra_has_objects) {
+  if (settings.extra_has_objects)
     throw_input_error(
         "{}: extra_special_tokens has objects; with a tiktoken file, texts are needed: transformers refuses others.",
         settings.file);
-  }
-  const std::vector<AddedToken> unlike = add_specials(spec, settings);
+  add_specials(spec, settings);
   spec.add_bos = settings.any ? settings.add_bos.value_or(false) && spec.bos >= 0 : true;
-  const std::byte rule{spec.add_bos};
-  spec.hash = fmt::format("{:016x}", content_hash({&rule, 1}, content_hash(std::as_bytes(std::span(text)))));
-  add_to_hash(spec, unlike);
+  spec.hash = hash_digits({spec.add_bos ? "\1" : "\0", 1}, text_hash(text));
+  if (settings.any) add_to_hash(spec, spec.added.list());
   return spec;
 }
 

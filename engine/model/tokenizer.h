@@ -19,28 +19,24 @@ enum class Specials { as_text, parsed };
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// `add_bos`: the text begins a sequence, so bos() comes first where the model's files say so. Invalid UTF-8 becomes
-  /// U+FFFD.
+  /// `add_bos`: the text begins a sequence, so bos() comes first where the files say so. Invalid UTF-8: U+FFFD.
   virtual std::vector<std::int32_t> encode(std::string_view text, bool add_bos,
                                            Specials specials = Specials::as_text) const = 0;
-  /// The ids of encode(text, false), in their order and in parts of at least `part_bytes` bytes of text (the last may
-  /// be shorter), as long as `take` returns true. For long texts of which only the beginning may be needed, and in
-  /// little memory: a part is encoded when it is its turn. Where the files allow no cut with certainty, or the text has
-  /// no place for one, a part is longer.
+  /// The ids of encode(text, false), in parts of at least `part_bytes` bytes of text (the last may be shorter; where a
+  /// text has no place for a certain cut, a part is longer), as long as `take` returns true. Each part is encoded when
+  /// it is its turn: for long texts of which only the beginning may be needed, and in little memory.
   virtual void encode_parts(std::string_view text, std::size_t part_bytes,
                             const std::function<bool(std::span<const std::int32_t>)>& take) const = 0;
-  /// Special tokens give nothing, and so do ids from vocab_size() on, which a model may have rows for that fill up its
-  /// embedding; bytes that are no UTF-8 give U+FFFD.
+  /// Special tokens and ids from vocab_size() on (rows that fill up an embedding) give nothing; invalid UTF-8: U+FFFD.
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
-  /// The bytes that a token adds to a text: possibly a part of a character, nothing for special tokens. `first`:
-  /// nothing comes before it.
+  /// Bytes that a token adds to a text: perhaps part of a character; none for special tokens. `first`: nothing before
+  /// it.
   virtual std::string bytes_of(std::int32_t token, bool first) const = 0;
   virtual std::uint32_t vocab_size() const = 0;
   virtual std::int32_t bos() const = 0;  // -1: none
   /// The id of a special or added token by its text; -1 where there is none.
   virtual std::int32_t special(std::string_view text) const = 0;
-  /// Bytes of UTF-8 that have no token of their own, ascending: encode() leaves them out where no longer token has
-  /// them. Few vocabularies lack any.
+  /// Bytes of UTF-8 without a token, ascending: encode() drops them outside longer tokens. Few vocabularies lack any.
   virtual std::string dropped_bytes() const = 0;
   /// Stable name of everything that decides the ids: the files' bytes and the settings beside them.
   virtual std::string hash() const = 0;
@@ -58,10 +54,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, s
 class StreamingDecoder {
  public:
   explicit StreamingDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  /// The characters that `token` completes.
-  std::string push(std::int32_t token);
-  /// What is left: U+FFFD for a character that was never finished.
-  std::string finish();
+  std::string push(std::int32_t token);  // the characters that `token` completes
+  std::string finish();                  // what is left: U+FFFD for a character that was never finished
 
  private:
   const Tokenizer& tokenizer_;

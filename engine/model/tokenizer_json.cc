@@ -1,15 +1,15 @@
 // tokenizer.json of Hugging Face, as far as byte pair encoding goes: byte-level, or of pieces as SentencePiece's. What
 // is not read and would change ids is refused.
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "engine/common/error.h"
-#include "engine/common/json.h"
 #include "engine/common/read_file.h"
 #include "engine/model/bpe_tokenizer.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
-#include "engine/model/sentencepiece_json.h"
+#include "engine/model/sentencepiece_model.h"
+#include "engine/model/sentencepiece_tokenizer.h"
 #include "engine/model/tokenizer_settings.h"
+#include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"
 
 namespace tandem {
@@ -21,12 +21,9 @@ class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& folder) : folder_(folder), path_(folder / "tokenizer.json") {
     const std::string bytes = read_file(path_, kMostOfTokenizerJson);
-    if (nests_deeper(bytes))
-      throw_input_error("{}: its brackets are nested deeper than {}.", path_.string(), kJsonNesting);
-    json_ = json_or_discarded(bytes);
-    if (!json_.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", path_.string());
+    json_ = json_object_of(bytes, path_);
     spec_.file = path_.string();
-    spec_.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes))));
+    spec_.hash = hash_digits(bytes);
     facts_.byte_level = is_byte_level(bytes);
   }
 
@@ -52,22 +49,26 @@ class TokenizerJson {
     throw_input_error("{}: field '{}' is {}, but {} is needed.", path_.string(), field, json_excerpt(value), wanted);
   }
 
-  static bool absent(const Json& object, const char* name) { return !object.contains(name) || object[name].is_null(); }
-
-  const Json& member(const Json& object, const char* name, const std::string& path, const char* kind,
-                     bool right) const {
-    if (!right) refuse(path, object.contains(name) ? object[name] : Json(), kind);
-    return object[name];
+  /// A member of an object; null where there is none.
+  static const Json& at(const Json& object, const std::string& name) {
+    static const Json kNone;
+    return object.is_object() && object.contains(name) ? object[name] : kNone;
   }
 
   std::string text_of(const Json& object, const char* name, const std::string& path) const {
-    return member(object, name, path, "a text", object.contains(name) && object[name].is_string()).get<std::string>();
+    if (!at(object, name).is_string()) refuse(path, at(object, name), "a text");
+    return object[name].get<std::string>();
   }
 
   bool flag_of(const Json& object, const char* name, const std::string& path, bool otherwise) const {
-    if (absent(object, name)) return otherwise;
-    if (!object[name].is_boolean()) refuse(path, object[name], "true or false");
-    return object[name].get<bool>();
+    const Json& flag = at(object, name);
+    if (!flag.is_null() && !flag.is_boolean()) refuse(path, flag, "true or false");
+    return flag.is_null() ? otherwise : flag.get<bool>();
+  }
+
+  /// The members of a Sequence, which `name` lists; anything else is one part.
+  static Json parts_of(const Json& whole, const char* name) {
+    return at(whole, "type") == "Sequence" && at(whole, name).is_array() ? whole[name] : Json::array({whole});
   }
 
   std::int32_t id_of(const Json& value, const std::string& path) const {
@@ -77,25 +78,23 @@ class TokenizerJson {
   }
 
   void read_model() {
-    if (absent(json_, "model") || !json_["model"].is_object())
-      refuse("model", json_.value("model", Json()), "an object");
-    const Json& model = json_["model"];
-    if (!absent(model, "type") && model["type"] != "BPE") refuse("model.type", model["type"], "\"BPE\"");
+    const Json& model = at(json_, "model");
+    if (!model.is_object()) refuse("model", model, "an object");
+    const Json& type = at(model, "type");
+    if (!type.is_null() && type != "BPE") refuse("model.type", type, "\"BPE\"");
     for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (!absent(model, name) && model[name] != Json("") && model[name] != Json(0))
-        refuse(std::string("model.") + name, model[name], "null");
+      const Json& option = at(model, name);
+      if (!option.is_null() && option != "" && option != 0) refuse(std::string("model.") + name, option, "null");
     }
-    spec_.drop_unknown = absent(model, "unk_token");
+    spec_.drop_unknown = at(model, "unk_token").is_null();
     spec_.whole_words = flag_of(model, "ignore_merges", "model.ignore_merges", false);
-    if (absent(model, "vocab") || !model["vocab"].is_object())
-      refuse("model.vocab", model.value("vocab", Json()), "an object of tokens and ids");
-    if (absent(model, "merges") || !model["merges"].is_array())
-      refuse("model.merges", model.value("merges", Json()), "a list of pairs");
-    vocabulary_.reserve(model["vocab"].size());
-    for (const auto& [text, id] : model["vocab"].items())
-      vocabulary_.emplace_back(text, id_of(id, "model.vocab." + text));
-    merges_.reserve(model["merges"].size());
-    for (const Json& merge : model["merges"]) {
+    const Json &vocab = at(model, "vocab"), &merges = at(model, "merges");
+    if (!vocab.is_object()) refuse("model.vocab", vocab, "an object of tokens and ids");
+    if (!merges.is_array()) refuse("model.merges", merges, "a list of pairs");
+    vocabulary_.reserve(vocab.size());
+    for (const auto& [text, id] : vocab.items()) vocabulary_.emplace_back(text, id_of(id, "model.vocab." + text));
+    merges_.reserve(merges.size());
+    for (const Json& merge : merges) {
       if (merge.is_string()) {  // older files: "a b"
         const std::string& pair = merge.get_ref<const std::string&>();
         const std::size_t space = pair.find(' ');
@@ -112,7 +111,7 @@ class TokenizerJson {
   /// A SentencePiece model in this form: characters and, for those that have no token, bytes.
   bool has_pieces() const {
     return settings_.kind == TokenizerClass::llama ||
-           (settings_.kind == TokenizerClass::backend && json_["model"].value("byte_fallback", Json()) == true);
+           (settings_.kind == TokenizerClass::backend && at(json_["model"], "byte_fallback") == true);
   }
 
   SentencePieceSpec read_pieces() {
@@ -125,31 +124,27 @@ class TokenizerJson {
       settings_.name_by_class();
     } else {
       if (spec_.whole_words) refuse("model.ignore_merges", model["ignore_merges"], "false beside byte_fallback");
-      prefix = absent(json_, "normalizer") ? read_metaspace(pieces) : read_space_marks(pieces);
+      prefix = at(json_, "normalizer").is_null() ? read_metaspace(pieces) : read_space_marks(pieces);
     }
-    const std::string unknown = absent(model, "unk_token") ? "<unk>" : text_of(model, "unk_token", "model.unk_token");
+    const std::string unknown =
+        at(model, "unk_token").is_null() ? "<unk>" : text_of(model, "unk_token", "model.unk_token");
     pieces.model = sentencepiece_of(vocabulary_, merges_, unknown, prefix, spec_.file);
     add_tokens();
     read_post_processor();
-    pieces.file = spec_.file;
-    pieces.added = std::move(spec_.added);
-    pieces.bos = spec_.bos;
-    pieces.add_bos = spec_.add_bos;
-    const std::string all =
-        fmt::format("{}:{:d}{:d}{:d}", spec_.hash, prefix, pieces.prefix.first_only, pieces.prefix.not_before_space);
-    pieces.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(all))));
+    spec_.normalize = pieces.normalize;
+    static_cast<TokenizerSpec&>(pieces) = std::move(spec_);
+    pieces.hash = hash_digits(
+        fmt::format("{}:{:d}{:d}{:d}", pieces.hash, prefix, pieces.prefix.first_only, pieces.prefix.not_before_space));
     return pieces;
   }
 
   /// Whether there are spaces in front at all; `pieces` gets the rule.
   bool read_metaspace(SentencePieceSpec& pieces) const {
-    const Json part = json_.value("pre_tokenizer", Json());
-    if (!part.is_object() || part.value("type", Json()) != "Metaspace")
+    const Json& part = at(json_, "pre_tokenizer");
+    if (at(part, "type") != "Metaspace")
       refuse("pre_tokenizer", part, "a Metaspace beside byte_fallback without a normalizer");
-    if (part.value("replacement", Json()) != kSpaceMark)
-      refuse("pre_tokenizer.replacement", part.value("replacement", Json()), "U+2581");
-    if (flag_of(part, "split", "pre_tokenizer.split", true))
-      refuse("pre_tokenizer.split", part.value("split", Json()), "false");
+    if (at(part, "replacement") != kSpaceMark) refuse("pre_tokenizer.replacement", at(part, "replacement"), "U+2581");
+    if (flag_of(part, "split", "pre_tokenizer.split", true)) refuse("pre_tokenizer.split", at(part, "split"), "false");
     const Json scheme = part.value("prepend_scheme", Json("always"));
     if (scheme != "always" && scheme != "first" && scheme != "never")
       refuse("pre_tokenizer.prepend_scheme", scheme, "\"always\", \"first\" or \"never\"");
@@ -161,12 +156,12 @@ class TokenizerJson {
   bool read_space_marks(SentencePieceSpec& pieces) const {
     const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
     const Json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMark}};
-    const Json &whole = json_["normalizer"], parts = whole.is_object() ? whole.value("normalizers", Json()) : Json();
+    const Json &whole = json_["normalizer"], &parts = at(whole, "normalizers");
     const bool prefix = parts == Json::array({prepend, replace});
     if (!prefix && whole != replace && parts != Json::array({replace}))
       refuse("normalizer", whole,
              "a Replace of spaces by U+2581, alone or behind a Prepend of it, beside byte_fallback");
-    if (!absent(json_, "pre_tokenizer"))
+    if (!at(json_, "pre_tokenizer").is_null())
       refuse("pre_tokenizer", json_["pre_tokenizer"], "null beside such a normalizer");
     pieces.normalize = prefix ? mark_spaces_and_prepend : mark_spaces;
     return prefix;
@@ -176,7 +171,7 @@ class TokenizerJson {
     if (!json_.contains("added_tokens")) return;
     if (!json_["added_tokens"].is_array()) refuse("added_tokens", json_["added_tokens"], "a list of objects");
     for (const Json& token : json_["added_tokens"]) {
-      if (!token.is_object() || absent(token, "id")) refuse("added_tokens", token, "an object with an id");
+      if (!token.is_object() || at(token, "id").is_null()) refuse("added_tokens", token, "an object with an id");
       AddedToken added = read_added_token(nlohmann::ordered_json(token), path_.string() + ": field 'added_tokens'");
       added.id = id_of(token["id"], "added_tokens.id");
       facts_.added.push_back(std::move(added));
@@ -197,21 +192,18 @@ class TokenizerJson {
   }
 
   void read_normalizer() {
-    if (absent(json_, "normalizer")) return;
-    const Json& normalizer = json_["normalizer"];
-    if (!normalizer.is_object() || normalizer.value("type", Json()) != "NFC")
-      refuse("normalizer", normalizer, "null or {\"type\": \"NFC\"}");
-    spec_.composed = true;
+    const Json& normalizer = at(json_, "normalizer");
+    if (normalizer.is_null()) return;
+    if (at(normalizer, "type") != "NFC") refuse("normalizer", normalizer, "null or {\"type\": \"NFC\"}");
+    spec_.normalize = compose_utf8;
   }
 
   void read_words() {
-    if (absent(json_, "pre_tokenizer")) refuse("pre_tokenizer", Json(), "a byte-level one");
-    const Json& whole = json_["pre_tokenizer"];
-    const bool sequence = whole.is_object() && whole.value("type", Json()) == "Sequence" &&
-                          whole.contains("pretokenizers") && whole["pretokenizers"].is_array();
+    const Json& whole = at(json_, "pre_tokenizer");
+    if (whole.is_null()) refuse("pre_tokenizer", whole, "a byte-level one");
     bool byte_level = false;
-    for (const Json& part : sequence ? whole["pretokenizers"] : Json::array({whole})) {
-      const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    for (const Json& part : parts_of(whole, "pretokenizers")) {
+      const Json& type = at(part, "type");
       if (byte_level) refuse("pre_tokenizer", part, "nothing after ByteLevel");
       if (type == "Split") {
         read_split(part);
@@ -221,7 +213,7 @@ class TokenizerJson {
       } else if (type == "ByteLevel") {
         byte_level = true;
         if (flag_of(part, "add_prefix_space", "pre_tokenizer.add_prefix_space", true))
-          refuse("pre_tokenizer.add_prefix_space", part.value("add_prefix_space", Json()), "false");
+          refuse("pre_tokenizer.add_prefix_space", at(part, "add_prefix_space"), "false");
         if (flag_of(part, "use_regex", "pre_tokenizer.use_regex", true)) spec_.words.emplace_back(kGpt2Words);
       } else {
         refuse("pre_tokenizer", part, "a Split, Digits or a ByteLevel");
@@ -232,23 +224,19 @@ class TokenizerJson {
 
   void read_split(const Json& part) {
     if (flag_of(part, "invert", "pre_tokenizer.invert", false)) refuse("pre_tokenizer.invert", part["invert"], "false");
-    if (part.value("behavior", Json()) != "Isolated")
-      refuse("pre_tokenizer.behavior", part.value("behavior", Json()), "\"Isolated\"");
-    const Json pattern = part.value("pattern", Json());
-    if (!pattern.is_object() || !pattern.contains("Regex") || !pattern["Regex"].is_string())
-      refuse("pre_tokenizer.pattern", pattern, "a Regex");
+    if (at(part, "behavior") != "Isolated") refuse("pre_tokenizer.behavior", at(part, "behavior"), "\"Isolated\"");
+    const Json& pattern = at(part, "pattern");
+    if (!at(pattern, "Regex").is_string()) refuse("pre_tokenizer.pattern", pattern, "a Regex");
     spec_.words.push_back(pattern["Regex"].get<std::string>());
   }
 
   /// Only a token before the sequence matters here: what follows it is for texts that end.
   void read_post_processor() {
-    if (absent(json_, "post_processor")) return;
-    const Json& whole = json_["post_processor"];
-    const bool sequence = whole.is_object() && whole.value("type", Json()) == "Sequence" &&
-                          whole.contains("processors") && whole["processors"].is_array();
+    const Json& whole = at(json_, "post_processor");
+    if (whole.is_null()) return;
     bool template_read = false;
-    for (const Json& part : sequence ? whole["processors"] : Json::array({whole})) {
-      const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    for (const Json& part : parts_of(whole, "processors")) {
+      const Json& type = at(part, "type");
       if (type == "ByteLevel") continue;
       if (type != "TemplateProcessing") refuse("post_processor", part, "a ByteLevel or a TemplateProcessing");
       if (std::exchange(template_read, true)) refuse("post_processor", whole, "one TemplateProcessing at most");
@@ -257,7 +245,7 @@ class TokenizerJson {
   }
 
   void read_template(const Json& part) {
-    const Json single = part.value("single", Json());
+    const Json& single = at(part, "single");
     if (!single.is_array() || single.empty()) refuse("post_processor.single", single, "a list");
     for (const Json& step : single) {
       if (!step.is_object()) refuse("post_processor.single", step, "an object");
@@ -265,10 +253,7 @@ class TokenizerJson {
       if (spec_.add_bos) refuse("post_processor.single", single, "one token before the sequence at most");
       if (!step["SpecialToken"].is_object()) refuse("post_processor.single", step, "a SpecialToken with an id");
       const std::string text = text_of(step["SpecialToken"], "id", "post_processor.single.SpecialToken.id");
-      const Json listed = part.value("special_tokens", Json());
-      const Json ids = listed.is_object() && listed.contains(text) && listed[text].is_object()
-                           ? listed[text].value("ids", Json())
-                           : Json();
+      const Json& ids = at(at(at(part, "special_tokens"), text), "ids");
       const std::string where = fmt::format("post_processor.special_tokens.{}.ids", text);
       if (!ids.is_array() || ids.size() != 1) refuse(where, ids, "a list of one token id");
       spec_.bos = id_of(ids[0], where);
@@ -282,7 +267,7 @@ class TokenizerJson {
   TokenizerJsonFacts facts_;
   TokenizerSettings settings_;
   Vocabulary vocabulary_;
-  std::vector<std::pair<std::string, std::string>> merges_;
+  Merges merges_;
   BpeSpec spec_;
 };
 

@@ -6,7 +6,6 @@
 
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
-#include "engine/model/character_map.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/sentencepiece_model.h"
 #include "engine/model/sentencepiece_tokenizer.h"
@@ -27,11 +26,10 @@ class TokenizerModel {
 
   SentencePieceSpec read() {
     SentencePieceModel model = read_sentencepiece_model(spec_.model);
-    if (!model.byte_pairs) {
+    if (!model.byte_pairs)
       throw_input_error(
           "{} is not a SentencePiece model with byte pair encoding, the kind that Llama models have, or it is damaged.",
           spec_.file);
-    }
     std::string hashed = spec_.model;
     apply_class(model);
     if (settings_.kind == TokenizerClass::llama && settings_.add_prefix_space.has_value())
@@ -40,8 +38,7 @@ class TokenizerModel {
     spec_.bos = spec_.added.id_of(settings_.bos());
     spec_.add_bos = settings_.add_bos.value_or(!settings_.any) && spec_.bos >= 0;
     hashed += unlike_the_model(model);
-    const std::byte bos_rule{spec_.add_bos};
-    spec_.hash = fmt::format("{:016x}", content_hash({&bos_rule, 1}, content_hash(std::as_bytes(std::span(hashed)))));
+    spec_.hash = hash_digits({spec_.add_bos ? "\1" : "\0", 1}, text_hash(hashed));
     return std::move(spec_);
   }
 
@@ -57,12 +54,11 @@ class TokenizerModel {
       }
       return;
     }
-    if (settings_.kind != TokenizerClass::llama) {
+    if (settings_.kind != TokenizerClass::llama)
       throw_input_error(
           "{} is a SentencePiece model, which Qwen2Tokenizer and GPT2Tokenizer do not read: write \"tokenizer_class\": "
           "\"LlamaTokenizer\" into {}, which says otherwise or leaves it to the model_type in config.json.",
           spec_.file, settings_.file);
-    }
     spec_.model = as_llama_reads_it(model);
     spec_.prefix = {.first_only = !settings_.legacy.value_or(false), .not_before_space = true};
     settings_.name_by_class();
@@ -88,9 +84,8 @@ class TokenizerModel {
     const bool backend = settings_.kind == TokenizerClass::backend;
     std::map<std::string, std::int32_t> renamed;  // placeholders that the settings give a name
     std::set<std::string> kept;
-    for (std::size_t id = 0; backend && id < model.pieces.size(); ++id) {
+    for (std::size_t id = 0; backend && id < model.pieces.size(); ++id)
       if (!settings_.listed.contains(static_cast<std::int32_t>(id))) kept.insert(model.pieces[id].text);
-    }
     for (auto& [id, token] : settings_.listed) {
       if (!backend) break;
       if (model.prefix_space) token.normalized = false;
@@ -101,10 +96,7 @@ class TokenizerModel {
       for (const SentencePieceModel::Piece& piece : model.pieces) {
         const bool control = piece.type == SentencePieceModel::control;
         if (!control && (backend || piece.type != SentencePieceModel::user_defined)) continue;
-        AddedToken token;
-        token.text = piece.text;
-        token.special = control;
-        extra.push_back(token);
+        extra.push_back({.text = piece.text, .special = control});
       }
     }
     std::unordered_map<std::string_view, std::int32_t> ids;
@@ -124,9 +116,7 @@ class TokenizerModel {
     if (model.prefix_space && (spec_.prefix.first_only || spec_.prefix.not_before_space))
       unlike += fmt::format("prefix:{:d}{:d};", spec_.prefix.first_only, spec_.prefix.not_before_space);
     for (const auto& [id, token] : spec_.added.tokens()) {
-      AddedToken plain;
-      plain.text = token.text;
-      plain.id = id;
+      AddedToken plain{.text = token.text, .id = id};
       const std::uint64_t type = static_cast<std::size_t>(id) < model.pieces.size()
                                      ? model.pieces[static_cast<std::size_t>(id)].type
                                      : SentencePieceModel::normal;

@@ -21,27 +21,20 @@ constexpr const char *kExtra = "extra_special_tokens", *kAdditional = "additiona
 constexpr const char *kType = "__type", *kFromMap = "__from_map";
 
 bool is_standard(const std::string& field) {
-  return std::find(std::begin(kStandard), std::end(kStandard), field) != std::end(kStandard);
+  return std::ranges::find(kStandard, field) != std::end(kStandard);
 }
 
 bool is_token(const OrderedJson& value) {
   return value.is_string() || (value.is_object() && value.value(kType, OrderedJson()) == "AddedToken");
 }
 
-AddedToken special_token(const std::string& text) {
-  AddedToken token;
-  token.text = text;
-  return token;
-}
-
 /// A token named in a field: a text, or an object that says it is a token.
 AddedToken named_token(const OrderedJson& value, const std::string& where) {
-  if (value.is_string()) return special_token(value.get<std::string>());
-  if (!is_token(value)) {
+  if (value.is_string()) return AddedToken{.text = value.get<std::string>()};
+  if (!is_token(value))
     throw_input_error(
         "{} is {}, but a text is needed, or an object with \"__type\": \"AddedToken\": transformers refuses others.",
         where, json_excerpt(value));
-  }
   return read_added_token(value, where);
 }
 
@@ -109,9 +102,8 @@ class Reader {
     } else {
       read_special_tokens_map(folder_ / "special_tokens_map.json");
       read_added_tokens_json(folder_ / "added_tokens.json");
-      if (tokenizer_json_.has_value()) {
+      if (tokenizer_json_.has_value())
         for (const AddedToken& token : tokenizer_json_->added) settings_.listed[token.id] = token;
-      }
     }
     read_names();
     read_extra();
@@ -151,9 +143,8 @@ class Reader {
       fields_.erase(kAdditional);
     }
     OrderedJson specific = OrderedJson::object();
-    for (const auto& [name, value] : fields_.items()) {
+    for (const auto& [name, value] : fields_.items())
       if (!is_standard(name) && name.ends_with("_token") && value.is_string()) specific[name] = value;
-    }
     for (const auto& [name, value] : specific.items()) fields_.erase(name);
     if (fields_.contains(kExtra) && fields_[kExtra].is_object()) {
       specific.update(fields_[kExtra]);
@@ -220,14 +211,13 @@ class Reader {
     };
     std::set<std::string> special;
     for (const char* name : kStandard) special.insert(text_of(fields_.value(name, OrderedJson())));
-    if (fields_.contains(kExtra) && fields_[kExtra].is_array()) {
+    if (fields_.contains(kExtra) && fields_[kExtra].is_array())
       for (const OrderedJson& token : fields_[kExtra]) special.insert(text_of(token));
-    }
     const OrderedJson json = read_ordered(file);  // items() of a temporary would not live long enough
     for (const auto& [text, id] : json.items()) {
       if (!id.is_number_integer() || id < 0 || id >= kMostTokens)
         throw_input_error("{}: token '{}' has no id below {}.", file.string(), text, kMostTokens);
-      AddedToken token = special_token(text);
+      AddedToken token = AddedToken{.text = text};
       token.special = special.contains(text);
       token.normalized = !token.special;
       list(token, id.get<std::int32_t>());
@@ -242,19 +232,16 @@ class Reader {
         continue;
       }
       AddedToken token = named_token(fields_[name], field(name));
-      for (const auto& [id, listed] : settings_.listed) {
+      for (const auto& [id, listed] : settings_.listed)
         if (listed.text == token.text) token = listed;
-      }
       settings_.named.push_back({name, token});
     }
     OrderedJson specific = OrderedJson::object();
-    for (const auto& [name, value] : fields_.items()) {
+    for (const auto& [name, value] : fields_.items())
       if (!is_standard(name) && name.ends_with("_token") && is_token(value)) specific[name] = value;
-    }
     specific.update(specific_tokens());
-    for (const auto& [name, value] : specific.items()) {
+    for (const auto& [name, value] : specific.items())
       settings_.named.push_back({name, named_token(value, field(name))});
-    }
   }
 
   void read_extra() {
@@ -304,14 +291,12 @@ AddedToken read_added_token(const OrderedJson& token, const std::string& where) 
       has_text = true;
       continue;
     }
-    const auto* found =
-        std::find_if(std::begin(flags), std::end(flags), [&](const auto& f) { return f.first == name; });
-    if (found == std::end(flags) || !value.is_boolean()) {
+    const auto* found = std::ranges::find_if(flags, [&](const auto& f) { return f.first == name; });
+    if (found == std::end(flags) || !value.is_boolean())
       throw_input_error(
           "{}: '{}' is {}, but a token has a text as content, and true or false as special, normalized, lstrip, rstrip "
           "and single_word.",
           where, name, json_excerpt(value));
-    }
     added.*(found->second) = value.get<bool>();
     has_normalized = has_normalized || name == "normalized";
   }
@@ -322,36 +307,25 @@ AddedToken read_added_token(const OrderedJson& token, const std::string& where) 
 
 void TokenizerSettings::name_by_default(const std::string& field, const std::string& text) {
   const auto has_field = [&](const Named& name) { return name.field == field; };
-  if (unset.contains(field) || std::any_of(named.begin(), named.end(), has_field)) return;
-  const auto place = [](const std::string& name) {
-    return std::find(std::begin(kStandard), std::end(kStandard), name) - std::begin(kStandard);
-  };
-  const auto behind =
-      std::find_if(named.begin(), named.end(), [&](const Named& name) { return place(name.field) > place(field); });
-  named.insert(behind, {field, special_token(text)});
+  if (unset.contains(field) || std::ranges::any_of(named, has_field)) return;
+  const auto place = [](const std::string& name) { return std::ranges::find(kStandard, name) - std::begin(kStandard); };
+  const auto behind = std::ranges::find_if(named, [&](const Named& name) { return place(name.field) > place(field); });
+  named.insert(behind, {field, AddedToken{.text = text}});
 }
 
 void TokenizerSettings::name_by_class() {
   constexpr const char* kEnd = "<|endoftext|>";
-  const auto name_all = [this](std::initializer_list<std::pair<const char*, const char*>> names) {
-    for (const auto& [field, text] : names) name_by_default(field, text);
-  };
-  switch (kind) {
-    case TokenizerClass::backend:
-      return;
-    case TokenizerClass::llama:
-      return name_all({{"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}});
-    case TokenizerClass::qwen2:
-      return name_all({{"unk_token", kEnd}, {"eos_token", kEnd}, {"pad_token", kEnd}});
-    case TokenizerClass::gpt2:
-      return name_all({{"unk_token", kEnd}, {"bos_token", kEnd}, {"eos_token", kEnd}});
-  }
+  static const std::map<TokenizerClass, std::vector<std::pair<const char*, const char*>>> kOwnNames = {
+      {TokenizerClass::llama, {{"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}}},
+      {TokenizerClass::qwen2, {{"unk_token", kEnd}, {"eos_token", kEnd}, {"pad_token", kEnd}}},
+      {TokenizerClass::gpt2, {{"unk_token", kEnd}, {"bos_token", kEnd}, {"eos_token", kEnd}}}};
+  if (const auto names = kOwnNames.find(kind); names != kOwnNames.end())
+    for (const auto& [field, text] : names->second) name_by_default(field, text);
 }
 
 std::string TokenizerSettings::bos() const {
-  for (const Named& name : named) {
+  for (const Named& name : named)
     if (name.field == "bos_token") return name.token.text;
-  }
   return {};
 }
 
@@ -359,38 +333,28 @@ void TokenizerSettings::add_to(AddedVocabulary& added, const KnownVocabulary& kn
   std::vector<AddedToken> more;
   std::set<std::string> seen;
   for (const auto& [id, token] : added.tokens()) seen.insert(token.text);
-  const auto is_there = [&](const AddedToken& token) {
-    const std::int32_t id = added.id_of(token.text);
-    return id >= 0 && same_but_id(added.tokens().at(id), token);
-  };
   for (const auto& [id, token] : listed) {
-    if (is_there(token)) continue;
+    const std::int32_t there = added.id_of(token.text);
+    if (there >= 0 && same_but_id(added.tokens().at(there), token)) continue;
     more.push_back(token);
+    seen.insert(token.text);
   }
-  for (const AddedToken& token : more) seen.insert(token.text);
-  const std::size_t with_ids = more.size();
-  const auto repeats = [&](const AddedToken& token) {
-    return std::any_of(more.begin() + static_cast<std::ptrdiff_t>(with_ids), more.end(),
-                       [&](const AddedToken& other) { return same_but_id(other, token); });
-  };
-  for (const Named& name : named) {
-    if (!seen.contains(name.token.text) && !repeats(name.token)) more.push_back(name.token);
-  }
-  for (const AddedToken& token : extra.value_or(std::vector<AddedToken>())) {
-    if (!seen.contains(token.text) && !repeats(token)) more.push_back(token);
+  std::vector<AddedToken> others;
+  for (const Named& name : named) others.push_back(name.token);
+  if (extra.has_value()) others.insert(others.end(), extra->begin(), extra->end());
+  const auto with_ids = static_cast<std::ptrdiff_t>(more.size());
+  for (const AddedToken& token : others) {
+    const auto repeats = [&](const AddedToken& other) { return same_but_id(other, token); };
+    if (!seen.contains(token.text) && std::none_of(more.begin() + with_ids, more.end(), repeats)) more.push_back(token);
   }
   for (AddedToken& token : more) {
     const auto names_it = [&](const Named& name) { return name.token.text == token.text; };
-    token.special = token.special || std::any_of(named.begin(), named.end(), names_it);
+    token.special = token.special || std::ranges::any_of(named, names_it);
   }
   added.add(more, known);
   if (kind != TokenizerClass::qwen2) return;
   std::vector<AddedToken> plain;  // that class adds its special tokens once more, without flags
-  plain.reserve(named.size());
-  for (const Named& name : named) plain.push_back(special_token(name.token.text));
-  if (extra.has_value()) {
-    for (const AddedToken& token : *extra) plain.push_back(special_token(token.text));
-  }
+  for (const AddedToken& token : others) plain.push_back({.text = token.text});
   added.add(plain, known);
 }
 

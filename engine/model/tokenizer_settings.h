@@ -1,5 +1,4 @@
-// What the files beside a vocabulary say about its tokenizer: its class and its special tokens, in the places where
-// Hugging Face folders state them. docs/model_folder.md lists the places and which of them counts.
+// What the files beside a vocabulary say about its tokenizer: its class and special tokens (docs/model_folder.md).
 #pragma once
 
 #include <cstddef>
@@ -51,10 +50,8 @@ struct TokenizerSettings {
 
   /// Names a special token where no file does.
   void name_by_default(const std::string& field, const std::string& text);
-  /// The same for those that `kind` has, if any.
-  void name_by_class();
-  /// The text of bos_token; empty where there is none.
-  std::string bos() const;
+  void name_by_class();     // the same for those that `kind` has, if any
+  std::string bos() const;  // the text of bos_token; empty where there is none
   /// Adds what the settings list and name, in transformers' order. An id in `listed` decides the order alone.
   void add_to(AddedVocabulary& added, const KnownVocabulary& known) const;
 };

@@ -16,9 +16,8 @@ constexpr std::size_t kPiece = std::size_t{1} << 20;  // bytes between two looks
 
 std::string compose_piece(std::string_view text) {
   // Below U+0300 everything is composed already: the lead bytes of longer characters are 0xCC and up.
-  if (std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xCC; })) {
+  if (std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0xCC; }))
     return std::string(text);
-  }
   utf8proc_uint8_t* composed = nullptr;
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),

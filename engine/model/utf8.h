@@ -6,8 +6,7 @@
 
 namespace tandem {
 
-/// Every maximal part of an invalid sequence becomes one U+FFFD, as in Python's errors="replace" and Rust's
-/// from_utf8_lossy.
+/// Every maximal part of an invalid sequence becomes one U+FFFD, as in Python's errors="replace".
 std::string repair_utf8(std::string_view text);
 
 /// Bytes before the first that is no valid UTF-8: all of them where it is valid.

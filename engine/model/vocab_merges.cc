@@ -1,11 +1,7 @@
 // vocab.json with merges.txt: byte-level BPE as GPT-2 wrote it. What these files leave open (the expression for words,
 // the normalization) follows from the tokenizer's class.
-#include <nlohmann/json.hpp>
-
-#include "engine/common/error.h"
-#include "engine/common/json.h"
 #include "engine/model/bpe_tokenizer.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tokenizer_settings.h"
 
@@ -13,7 +9,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-using Merges = std::vector<std::pair<std::string, std::string>>;
 
 Merges read_merges(const std::string& text, const std::string& file) {
   Merges merges;
@@ -41,8 +36,7 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   spec.file = file.string();
   const std::string bytes = read_file(file);
   const std::string merges_text = read_file(merges);
-  const Json vocab = json_or_discarded(bytes);
-  if (!vocab.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", spec.file);
+  const Json vocab = json_object_of(bytes, file);
   Vocabulary vocabulary;
   for (const auto& [text, id] : vocab.items()) {
     if (!id.is_number_integer() || id < 0 || id >= kMostTokens)
@@ -53,14 +47,9 @@ BpeSpec read_vocab_merges(const std::filesystem::path& folder) {
   TokenizerSettings settings = read_tokenizer_settings(folder, std::nullopt);
   apply_class(spec, settings);
   const Json config = path_exists(settings.file) ? read_json_object(settings.file) : Json::object();
-  const std::string all = json_text(config);
-  spec.hash = fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes)),
-                                                  content_hash(std::as_bytes(std::span(merges_text)),
-                                                               content_hash(std::as_bytes(std::span(all))))));
+  spec.hash = hash_digits(bytes, text_hash(merges_text, text_hash(json_text(config))));
   settings.add_to(spec.added, known_vocabulary(vocabulary));
-  std::vector<AddedToken> added;
-  for (const auto& [id, token] : spec.added.tokens()) added.push_back(token);
-  if (path_exists(folder / "added_tokens.json")) add_to_hash(spec, added);
+  if (path_exists(folder / "added_tokens.json")) add_to_hash(spec, spec.added.list());
   spec.bos = spec.added.id_of(settings.bos());
   spec.add_bos = settings.add_bos.value_or(false) && spec.bos >= 0;
   return spec;

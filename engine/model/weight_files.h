@@ -1,5 +1,4 @@
-// Notices that the files of a model's weights change while a run reads them: they are mapped, so that whoever writes
-// into them changes what the run computes.
+// Notices that the files of a model's weights, which are mapped, change while a run reads them.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,7 @@ class WeightFiles {
   /// Throws WeightsChanged where a file is another one (device, inode), has another size or is gone. Where only its
   /// times differ, its bytes decide.
   void check();
-  /// Reads all bytes again, too.
-  void check_bytes();
+  void check_bytes();  // reads all bytes again, too
 
  private:
   struct Stamp {

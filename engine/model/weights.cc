@@ -7,45 +7,31 @@
 #include <fmt/format.h>
 #include <set>
 #include <string_view>
-#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/common/in_pieces.h"
 #include "engine/common/interrupt.h"
 #include "engine/common/mapped_file.h"
 #include "engine/kernels/convert.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/weight_slots.h"
 
 namespace tandem {
 namespace {
 
 MatrixView view_of(const TensorInfo& info, const WeightSlot& slot) {
-  MatrixView view;
-  if (info.dtype == "F32") {
-    view.type = DType::f32;
-  } else if (info.dtype == "F16") {
-    view.type = DType::f16;
-  } else if (info.dtype == "BF16") {
-    view.type = DType::bf16;
-  } else {
+  static const std::map<std::string, DType> types = {{"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}};
+  const auto type = types.find(info.dtype);
+  if (type == types.end())
     throw_input_error("{}: tensor '{}' has dtype {}; weights must be F32, F16 or BF16.", info.file, slot.name,
                       info.dtype);
-  }
   const std::vector<std::uint64_t> wanted =
       slot.rows == 0 ? std::vector<std::uint64_t>{slot.cols} : std::vector<std::uint64_t>{slot.rows, slot.cols};
-  if (info.shape != wanted) {
+  if (info.shape != wanted)
     throw_input_error("{}: tensor '{}' has shape [{}] where config.json asks for [{}].", info.file, slot.name,
                       fmt::join(info.shape, ", "), fmt::join(wanted, ", "));
-  }
-  view.data = info.bytes.data();
-  view.rows = std::max(slot.rows, 1u);
-  view.cols = slot.cols;
-  return view;
+  return {info.bytes.data(), type->second, std::max(slot.rows, 1u), slot.cols};
 }
 
-/// A NaN would not stop anything: attention ignores it, and the answers are nonsense with sound latencies. The file is
-/// read once for its hash anyway.
+/// A NaN would not stop anything: attention ignores it, and the answers are nonsense with sound latencies.
 void check_finite(const MatrixView& view, const TensorInfo& info, const std::string& name) {
   // All ones in the exponent and nothing else: one more in its lowest bit carries into the sign's place, in every
   // number of a word at once.
@@ -66,16 +52,12 @@ void check_finite(const MatrixView& view, const TensorInfo& info, const std::str
     std::size_t at = 0;
     for (; at + 8 <= size; at += 8) any |= word_at(at, 8);
     if (at < size) any |= word_at(at, size - at);
-    if (any == 0) return;
-    std::size_t count = 0;
-    for (at = 0; at < size; at += 8)
-      count += static_cast<std::size_t>(std::popcount(word_at(at, std::min<std::size_t>(8, size - at))));
-    bad += count;
+    for (at = 0; any != 0 && at < size; at += 8)
+      bad += static_cast<std::size_t>(std::popcount(word_at(at, std::min<std::size_t>(8, size - at))));
   });
-  if (bad > 0) {
+  if (bad > 0)
     throw_input_error("{}: tensor '{}' has {} elements that are NaN or infinity: the file is damaged.", info.file, name,
                       bad.load());
-  }
 }
 
 struct LoadedStorage {
@@ -83,8 +65,7 @@ struct LoadedStorage {
   std::vector<std::vector<std::byte>> copies;
 };
 
-/// Nothing in the format keeps tensors at multiples of their element size (a header of odd length moves them all), but
-/// kernels read whole elements: a tensor that is off is copied, every other stays where it is.
+/// The format does not align tensors, but kernels read whole elements: a misaligned tensor is copied.
 void align(MatrixView& view, LoadedStorage& storage) {
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.type) == 0) return;
   const auto* bytes = static_cast<const std::byte*>(view.data);
@@ -152,6 +133,38 @@ void check_tied(const TensorFiles& files, const ModelConfig& config, const Matri
 
 }  // namespace
 
+std::vector<WeightSlot> weight_slots(const ModelConfig& c, ModelWeights& w) {
+  const std::uint32_t q = c.q_heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  std::vector<WeightSlot> slots = {{"model.embed_tokens.weight", &w.embedding, c.vocab, c.hidden},
+                                   {"model.norm.weight", &w.final_norm, 0, c.hidden}};
+  if (!c.tied_embeddings) slots.push_back({"lm_head.weight", &w.lm_head, c.vocab, c.hidden});
+  for (std::uint32_t i = 0; i < c.layers; ++i) {
+    const std::string p = fmt::format("model.layers.{}.", i);
+    LayerWeights& l = w.layers[i];
+    for (const WeightSlot& s : std::vector<WeightSlot>{{"input_layernorm", &l.input_norm, 0, c.hidden},
+                                                       {"self_attn.q_proj", &l.q, q, c.hidden},
+                                                       {"self_attn.k_proj", &l.k, kv, c.hidden},
+                                                       {"self_attn.v_proj", &l.v, kv, c.hidden},
+                                                       {"self_attn.o_proj", &l.o, c.hidden, q},
+                                                       {"post_attention_layernorm", &l.post_norm, 0, c.hidden},
+                                                       {"mlp.gate_proj", &l.gate, c.intermediate, c.hidden},
+                                                       {"mlp.up_proj", &l.up, c.intermediate, c.hidden},
+                                                       {"mlp.down_proj", &l.down, c.hidden, c.intermediate}}) {
+      slots.push_back({p + s.name + ".weight", s.view, s.rows, s.cols});
+    }
+    if (c.qkv_bias) {
+      slots.push_back({p + "self_attn.q_proj.bias", &l.q_bias, 0, q, true});
+      slots.push_back({p + "self_attn.k_proj.bias", &l.k_bias, 0, kv, true});
+      slots.push_back({p + "self_attn.v_proj.bias", &l.v_bias, 0, kv, true});
+    }
+    if (c.qk_norm) {
+      slots.push_back({p + "self_attn.q_norm.weight", &l.q_norm, 0, c.head_dim});
+      slots.push_back({p + "self_attn.k_norm.weight", &l.k_norm, 0, c.head_dim});
+    }
+  }
+  return slots;
+}
+
 std::size_t ModelWeights::bytes() const {
   std::size_t sum = embedding.bytes() + final_norm.bytes() + (lm_head.data == embedding.data ? 0 : lm_head.bytes());
   for (const LayerWeights& l : layers) {
@@ -175,10 +188,9 @@ ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig
     stop_if_interrupted();
     const TensorInfo* found = find_tensor(files, slot.name);
     if (found == nullptr && config.tied_embeddings && slot.name == kEmbedding) found = find_tensor(files, kHead);
-    if (found == nullptr) {
+    if (found == nullptr)
       throw_input_error("{}: tensor '{}' is missing; config.json ({} layers) asks for it.", files.source(), slot.name,
                         config.layers);
-    }
     *slot.view = view_of(*found, slot);
     check_finite(*slot.view, *found, slot.name);
     align(*slot.view, *storage);

@@ -4,12 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "engine/kernels/tensor.h"
 #include "engine/model/config.h"
-#include "engine/model/weight_place.h"
+#include "engine/model/safetensors.h"
 
 namespace tandem {
 
@@ -35,13 +34,23 @@ struct ModelWeights {
   std::size_t bytes() const;
 };
 
-/// InputError naming file, tensor, shape or dtype for anything that does not fit the configuration. Tensors that the
-/// architecture does not use are ignored.
+/// A tensor: its name in files, its shape, and where its view goes.
+struct WeightSlot {
+  std::string name;
+  MatrixView* view;
+  std::uint32_t rows, cols;  // rows == 0: a vector of cols
+  bool is_bias = false;      // kept in memory as f32
+};
+
+/// Tensor names of Llama, Qwen2 (which adds biases) and Qwen3 (q_norm and k_norm), and the shapes they must have.
+/// `weights.layers` has its final size.
+std::vector<WeightSlot> weight_slots(const ModelConfig& config, ModelWeights& weights);
+
+/// InputError naming file, tensor, shape or dtype for what does not fit the configuration.
 ModelWeights load_weights(const std::filesystem::path& folder, const ModelConfig& config,
                           const WeightPlace& place = {});
 
-/// Deterministic random weights of a usable scale, for tests and speed runs; InputError where they exceed this
-/// machine's memory.
+/// Deterministic random weights of a usable scale; InputError where they exceed this machine's memory.
 ModelWeights random_weights(const ModelConfig& config, DType type, std::uint64_t seed);
 
 /// Views of the right sizes into address space that cannot be read: for simulating shapes.

@@ -1,11 +1,8 @@
-#include "engine/model/word_expression.h"
-
 #include <algorithm>
 #include <cctype>
-#include <string_view>
-#include <vector>
 
 #include "engine/common/error.h"
+#include "engine/model/word_splitter.h"
 
 namespace tandem {
 namespace {
@@ -111,9 +108,8 @@ class Translation {
     if (static_cast<unsigned char>(text[0]) >= 0x80) refuse("(?i:", "around a character outside ASCII");
     const auto lower = [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); };
     const std::string pair = {lower(text[0]), text.size() > 1 ? lower(text[1]) : '\0'};
-    for (const std::string_view folded : {"ss", "st", "ff", "fi", "fl"}) {
+    for (const std::string_view folded : {"ss", "st", "ff", "fi", "fl"})
       if (pair == folded) refuse("(?i:", fmt::format("around \"{}\", which one character can stand for", folded));
-    }
   }
 
   /// Returns whether the escape stands for many characters.
@@ -153,7 +149,7 @@ class Translation {
     const std::string_view name =
         next(2) == '{' && end != std::string_view::npos ? rest().substr(3, end - 3) : std::string_view();
     const std::string_view part = name.empty() ? rest().substr(0, 2) : rest().substr(0, end + 1);
-    if (std::find(std::begin(kCategories), std::end(kCategories), name) == std::end(kCategories))
+    if (std::ranges::find(kCategories, name) == std::end(kCategories))
       refuse(part, "no general category such as \\p{L} or \\p{Lu}");
     if (ignores_case() && (name == "Lu" || name == "Ll" || name == "Lt")) refuse(part, "in (?i:");
     copy(part.size());
@@ -176,9 +172,8 @@ class Translation {
         copy(1);
         many = false;
       }
-      if (range && next() == '\\') {
+      if (range && next() == '\\')
         if (read_escape(/*in_class=*/true)) refuse("-", "in a class, before an escape for many characters");
-      }
       first = false;
     }
     if (!rest().empty()) copy(1);

@@ -7,7 +7,6 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
-#include "engine/model/word_expression.h"
 
 namespace tandem {
 

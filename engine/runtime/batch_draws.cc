@@ -3,13 +3,9 @@
 #include <map>
 
 namespace tandem {
-namespace {
-
-constexpr std::uint32_t kMoreForLayers = 4;
-
-}  // namespace
 
 void BatchDraws::share(std::span<const std::uint64_t> kinds, std::uint32_t drawn) {
+  constexpr std::uint32_t kMoreForLayers = 4;
   for (const By by : {By::heads, By::layer}) {
     std::vector<std::uint32_t>& as = drawn_as_[static_cast<std::size_t>(by)];
     as.resize(kinds.size());
@@ -34,13 +30,20 @@ std::uint32_t BatchDraws::drawn_as(std::uint32_t request) const {
   return request;
 }
 
+void BatchDraws::for_each_head(const ScorePlace& layer, const auto& work) {
+  pool_.parallel_for(shape_.kv_heads, [&](std::size_t kv_head) {
+    ScorePlace at = layer;
+    at.kv_head = static_cast<std::uint32_t>(kv_head);
+    work(at);
+  });
+}
+
 const std::vector<std::uint32_t>& BatchDraws::chosen_blocks(const ScorePlace& layer, const Choice& choice) {
   return chosen_.get(layer, choice, [&] {
     std::vector<float> scores(std::size_t{shape_.q_heads} * choice.blocks);
-    pool_.parallel_for(shape_.kv_heads, [&](std::size_t kv_head) {
-      ScorePlace at = layer;
-      at.kv_head = static_cast<std::uint32_t>(kv_head);
-      process_.block_scores(at, choice.blocks, scores.data() + kv_head * shape_.group() * choice.blocks);
+    for_each_head(layer, [&](const ScorePlace& at) {
+      process_.block_scores(at, choice.blocks,
+                            scores.data() + std::size_t{at.kv_head} * shape_.group() * choice.blocks);
     });
     std::vector<std::uint32_t> lists(choice.lists(shape_) * (1 + std::size_t{choice.keep}));
     choose_blocks(pool_, shape_, choice, scores.data(), lists.data(), choice.keep);
@@ -61,10 +64,8 @@ const std::vector<float>& BatchDraws::block_scores(const ScorePlace& head, std::
 const std::vector<std::uint32_t>& BatchDraws::salient_tokens(const ScorePlace& layer, Range tokens, double times) {
   return salient_.get(layer, {tokens, times}, [&] {
     std::vector<std::uint32_t> found(shape_.kv_heads);
-    pool_.parallel_for(shape_.kv_heads, [&](std::size_t kv_head) {
-      ScorePlace at = layer;
-      at.kv_head = static_cast<std::uint32_t>(kv_head);
-      found[kv_head] = process_.salient_tokens(at, tokens.begin, tokens.end - tokens.begin, times);
+    for_each_head(layer, [&](const ScorePlace& at) {
+      found[at.kv_head] = process_.salient_tokens(at, tokens.begin, tokens.end - tokens.begin, times);
     });
     return found;
   });

@@ -1,8 +1,7 @@
 // Draws scores for a batch from a workload's score process where no tensors are computed, and chooses blocks by them.
 //
-// Sequences of equal length may share their draws. The rows of a layer ask one after the other, so the answers of a
-// drawn sequence's current layer and step are kept, and later rows get them without a new draw. An answer depends on
-// the question alone: keeping it saves time and changes no figure.
+// Sequences of equal length may share their draws. The answers of a drawn sequence's current layer and step are kept
+// for the rows that ask next, which changes no figure: an answer depends on the question alone.
 #pragma once
 
 #include <array>
@@ -20,8 +19,8 @@ namespace tandem {
 
 class BatchDraws {
  public:
-  /// Who chooses: heads each, or all heads of a layer as one. A layer has one choice of the second kind and dozens of
-  /// the first, so the second kind is drawn for four times as many sequences.
+  /// Who chooses: heads each, or all heads of a layer as one; the latter, one choice instead of dozens, is drawn for
+  /// four times as many sequences.
   enum class By : std::uint8_t { heads, layer };
   static By by(Scope scope) { return scope == Scope::layer ? By::layer : By::heads; }
 
@@ -71,20 +70,8 @@ class BatchDraws {
     };
     std::vector<Sequence> sequences_;
   };
-  struct Head {
-    std::uint32_t kv_head = 0, n = 0;
-    bool operator==(const Head&) const = default;
-  };
-  struct Salient {
-    Range tokens;
-    double times = 0;
-    bool operator==(const Salient&) const = default;
-  };
-  struct Near {
-    std::uint32_t n = 0;
-    double alpha = 0;
-    bool operator==(const Near&) const = default;
-  };
+
+  void for_each_head(const ScorePlace& layer, const auto& work);
 
   ThreadPool& pool_;
   ModelShape shape_;
@@ -92,9 +79,9 @@ class BatchDraws {
   std::array<bool, 2> asked_ = {};                      // by By
   ScoreProcess process_;
   Kept<Choice, std::vector<std::uint32_t>> chosen_;
-  Kept<Head, std::vector<float>> scores_;
-  Kept<Salient, std::vector<std::uint32_t>> salient_;
-  Kept<Near, double> near_;
+  Kept<std::pair<std::uint32_t, std::uint32_t>, std::vector<float>> scores_;  // by KV head and number of blocks
+  Kept<std::pair<Range, double>, std::vector<std::uint32_t>> salient_;        // by tokens and times
+  Kept<std::pair<std::uint32_t, double>, double> near_;                       // by number of tokens and alpha
 };
 
 }  // namespace tandem

@@ -73,11 +73,10 @@ void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::u
                             list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
     std::vector<ScoreRow> logs;
     logs.reserve(std::size_t{heads} * count);
-    for (std::uint32_t head = 0; head < heads; ++head) {
+    for (std::uint32_t head = 0; head < heads; ++head)
       for (std::uint32_t row = 0; row < count; ++row)
         logs.push_back({scores + (std::size_t{row} * heads + head) * columns, first + begin + row + 1,
                         lse + std::size_t{head} * count + row});
-    }
     log_sum_exp_cuda(ctx.pass(logs), static_cast<std::uint32_t>(logs.size()), ctx.stream());
     // The query heads of a group one after another: they add to the same sums. The queries' own tokens have none yet.
     for (std::uint32_t g = 0; g < group; ++g) {

@@ -5,21 +5,6 @@
 
 namespace tandem {
 
-void Conversation::prefill(std::span<const std::int32_t> tokens, std::uint32_t max_new_tokens, Reply& reply) {
-  session_.reset();  // before the prefill, which may need its room
-  const std::unique_ptr<Prefix> prefix = engine_.prefill(tokens);
-  const DecodeRequest request{prefix.get(), max_new_tokens};
-  try {
-    session_ = engine_.open_session(method_, {&request, 1});
-  } catch (...) {
-    engine_.release(*prefix);
-    throw;
-  }
-  reply.prefilled = tokens.size() - 1;
-  reply.prefill_ns = prefix->prefill_ns;
-  engine_.release(*prefix);
-}
-
 Conversation::Reply Conversation::reply(std::span<const std::int32_t> tokens, std::uint32_t max_new_tokens,
                                         const DecodeOptions& options) {
   Reply reply;
@@ -30,7 +15,18 @@ Conversation::Reply Conversation::reply(std::span<const std::int32_t> tokens, st
     reply.prefilled = tokens.size() - said.size();
     reply.prefill_ns = session_->append(0, tokens.subspan(said.size()), max_new_tokens);
   } else {
-    prefill(tokens, max_new_tokens, reply);
+    session_.reset();  // before the prefill, which may need its room
+    const std::unique_ptr<Prefix> prefix = engine_.prefill(tokens);
+    const DecodeRequest request{prefix.get(), max_new_tokens};
+    try {
+      session_ = engine_.open_session(method_, {&request, 1});
+    } catch (...) {
+      engine_.release(*prefix);
+      throw;
+    }
+    reply.prefilled = tokens.size() - 1;
+    reply.prefill_ns = prefix->prefill_ns;
+    engine_.release(*prefix);
   }
   reply.result = session_->decode(options);
   const DecodedSequence& sequence = reply.result.sequences[0];

@@ -23,15 +23,13 @@ class Conversation {
   Conversation(Engine& engine, Method& method) : engine_(engine), method_(method) {}
 
   /// Decodes behind `tokens`, the conversation from its beginning. Where they begin with all that was said so far, the
-  /// session goes on: only what is new is computed, with attention that is exact over the KV the method still has, and
-  /// the replies' KV stays as the method made it. Where they do not (a chat format may rewrite earlier turns, a
-  /// tokenizer may cut a reply's text differently than the model did), the conversation is prefilled anew.
-  /// InputError as in Engine::prefill; after any error the next reply prefills anew.
+  /// session goes on: only what is new is computed, with exact attention over the KV the method still has, and the
+  /// replies' KV stays as the method made it. Otherwise (a chat format may rewrite earlier turns, a tokenizer may cut a
+  /// reply differently than the model did) the conversation is prefilled anew, as it is after any error. InputError as
+  /// in Engine::prefill.
   Reply reply(std::span<const std::int32_t> tokens, std::uint32_t max_new_tokens, const DecodeOptions& options = {});
 
  private:
-  void prefill(std::span<const std::int32_t> tokens, std::uint32_t max_new_tokens, Reply& reply);
-
   Engine& engine_;
   Method& method_;
   std::unique_ptr<DecodeSession> session_;

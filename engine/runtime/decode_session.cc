@@ -61,11 +61,9 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
 DecodeSession::~DecodeSession() {
   device_.drain_after_error();  // bodies in flight still refer to this session
   kv_.all_done();
-  for (const auto* list : {&active_, &waiting_}) {
-    for (const auto& a : *list) {
+  for (const auto* list : {&active_, &waiting_})
+    for (const auto& a : *list)
       if (a != nullptr) kv_.destroy(a->state.id);
-    }
-  }
 }
 
 std::vector<SequenceState*> DecodeSession::batch() {
@@ -83,17 +81,6 @@ void DecodeSession::fixed_time(LaneKind lane, const char* name, Cause cause, std
   op.cost.work = Work::fixed;
   op.cost.fixed_ns = ns;
   device_.submit(device_.lane(lane), std::move(op));
-}
-
-void DecodeSession::policy_time(std::uint32_t layer) {
-  fixed_time(LaneKind::control, kPolicy, Cause::scheduler, layer, engine_.policy_ns);
-}
-
-/// The control thread's own code of a layer, and what a slower framework than this engine adds. The device has nothing
-/// else meanwhile; the framework's time counts as busy, as it does where such a framework is measured.
-void DecodeSession::framework_time(std::uint32_t layer) {
-  fixed_time(LaneKind::control, kEngineCode, Cause::launch, layer, engine_.control_layer_ns);
-  fixed_time(LaneKind::device_compute, kFramework, Cause::none, layer, engine_.layer_ns);
 }
 
 /// The method has looked at what was kept of a prompt: nothing reads it any more.
@@ -166,8 +153,8 @@ void DecodeSession::begin() {
   uploaded_ = forward_.upload_tokens(tokens);
   wait_for(ready, uploaded_);
   for (const Event& asked : ops_.last_asked()) wait_for(ready, asked);
-  // When all that the methods asked for is done, the setup ends: a measuring point on the control lane that nothing
-  // waits for, since every reader below waits for its own inputs.
+  // The setup ends when all that the methods asked for is done: a measuring point on the control lane that nothing
+  // waits for.
   Op done("context ready", Cause::scheduler);
   done.kind = Kind::wait;
   done.cost.work = Work::fixed;
@@ -204,7 +191,10 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
     targets.push_back(
         {kv_.slot(context.batch[row]->id, context.layer, block, Tier::device), positions[row] % kPageTokens});
   }
-  framework_time(context.layer);
+  // The control thread's own code of a layer, and what a slower framework than this engine adds. The device has nothing
+  // else meanwhile; the framework's time counts as busy, as it does where such a framework is measured.
+  fixed_time(LaneKind::control, kEngineCode, Cause::launch, context.layer, engine_.control_layer_ns);
+  fixed_time(LaneKind::device_compute, kFramework, Cause::none, context.layer, engine_.layer_ns);
   const Event query =
       forward_.qkv(Forward::Phase::decode, context.layer, positions, std::move(targets), std::move(recycled));
   for (std::uint32_t row = 0; row < positions.size(); ++row) {
@@ -212,7 +202,7 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
     kv_.set_filled(context.batch[row]->id, context.layer, {block, block + 1}, Tier::device, query);
   }
   attention_.begin_layer(query);
-  policy_time(context.layer);
+  fixed_time(LaneKind::control, kPolicy, Cause::scheduler, context.layer, engine_.policy_ns);
   attention_.run(context, method_.plan_attend(context, ops_));
   const Event last =
       forward_.finish_layer(Forward::Phase::decode, context.layer, static_cast<std::uint32_t>(positions.size()));
@@ -224,13 +214,11 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
 void DecodeSession::step(std::uint32_t step) {
   const auto rows = static_cast<std::uint32_t>(active_.size());
   std::vector<std::int32_t> forced;
-  if (!options_->forced.empty()) {
+  if (!options_->forced.empty())
     for (const auto& a : active_) forced.push_back(options_->forced[a->request].at(step));
-  }
   std::vector<Forward::Draw> draws;  // of the tokens behind those that this step takes in
-  if (!options_->sampling.empty()) {
+  if (!options_->sampling.empty())
     for (const auto& a : active_) draws.push_back({options_->sampling[a->request], a->state.tokens + 1});
-  }
   try {
     device_.begin_segment("decode step");
     attend_layers(step);  // ends this segment and begins others where the device waits for the host
@@ -291,11 +279,10 @@ void DecodeSession::collect(std::uint32_t step) {
       const std::uint64_t lists = std::uint64_t{c.layers} * c.kv_heads;
       all += attended[row].tokens[side];
       out.attended[side] = (all + lists / 2) / lists;
+      out.tasks[side] += attended[row].tasks[side];
     }
-    for (int side = 0; side < 2; ++side) out.tasks[side] += attended[row].tasks[side];
-    if (!options_->forced.empty()) {
+    if (!options_->forced.empty())
       out.log_probabilities.push_back(device_.host_read<double>(forward_.host_log_probability(), {row, row + 1})[row]);
-    }
     out.top.push_back(top[row]);
     const float margin = top[row].best_logit - top[row].second_logit;
     const bool greedy = drawn.empty() || options_->sampling[a->request].temperature == 0;
@@ -305,7 +292,7 @@ void DecodeSession::collect(std::uint32_t step) {
                                : drawn.empty()           ? top[row].best
                                                          : drawn[row];
     const auto among = [token](const std::vector<std::int32_t>& stops) {
-      return std::find(stops.begin(), stops.end(), token) != stops.end();
+      return std::ranges::find(stops, token) != stops.end();
     };
     const bool stop =
         options_->forced.empty() && (among(c.stop_tokens) || (!out.tokens.empty() && among(a->stop_tokens)));
@@ -322,9 +309,8 @@ void DecodeSession::collect(std::uint32_t step) {
   // Sequences that are done give their pages back now. The step has ended, but what the method asked for on the side,
   // a move to the host for example, may still use them.
   // Such a wait may throw: until then every sequence stays where the destructor finds it.
-  if (std::find(goes_on.begin(), goes_on.end(), false) != goes_on.end()) {
+  if (std::ranges::find(goes_on, false) != goes_on.end())
     for (const Event& e : ops_.last_asked()) device_.host_wait(e);
-  }
   std::vector<std::unique_ptr<Active>> still;
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::unique_ptr<Active>& a = active_[row];

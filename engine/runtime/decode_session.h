@@ -33,10 +33,9 @@ class DecodeSession {
   DecodeResult decode(const DecodeOptions& options);
 
   /// The next prompt of a kept sequence, behind what it generated; decode() then goes on with at most `max_new_tokens`.
-  /// Its attention is exact over all KV that the sequence still has. InputError for no tokens, for those outside
-  /// the vocabulary and beyond the model's positions, and on a GPU for methods that keep single tokens
-  /// (Needs::single_tokens): the session is then what it was; after any other error it is over. Returns the virtual or
-  /// real time that it took.
+  /// Attention is exact over all KV that the sequence still has. Returns the virtual or real time that it took.
+  /// InputError for no tokens, tokens outside the vocabulary, too many positions, and on a GPU for methods that keep
+  /// single tokens (Needs::single_tokens): the session is then what it was; after any other error it is over.
   Nanos append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens);
 
  private:
@@ -63,8 +62,6 @@ class DecodeSession {
   void prompt_seen(Active& sequence);
   void count_bytes(const Active& sequence, std::size_t device_more, std::size_t host_more);
   void fixed_time(LaneKind lane, const char* name, Cause cause, std::uint32_t layer, Nanos ns);
-  void policy_time(std::uint32_t layer);
-  void framework_time(std::uint32_t layer);
   void collect(std::uint32_t step);
   void drain();
   std::vector<SequenceState*> batch();
@@ -87,8 +84,8 @@ class DecodeSession {
   bool prepared_ = false;                         // the method has seen the contexts
   Event uploaded_;                                // tokens that the first step takes in
   DecodeResult result_;
-  std::vector<std::array<std::uint64_t, 2>>
-      attended_;  // [request][Side] tokens, summed over layers, KV heads and steps
+  // [request][Side] tokens, summed over layers, KV heads and steps
+  std::vector<std::array<std::uint64_t, 2>> attended_;
 };
 
 }  // namespace tandem

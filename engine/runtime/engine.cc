@@ -1,14 +1,13 @@
 #include "engine/runtime/engine.h"
 
 #include <algorithm>
-#include <string_view>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
 #include "engine/common/mapped_file.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/decode_session.h"
-#include "engine/runtime/forward.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
@@ -22,8 +21,7 @@ KvShape kv_shape(const ModelConfig& c, const EngineOptions& options) {
   return shape;
 }
 
-/// How long the device was at work for a prompt's column sums. It does one thing at a time in a prefill, so that the
-/// rest of the prefill takes as long as one without them.
+/// Device time of a prompt's column sums; the rest of a prefill takes as long as one without them.
 Nanos time_of_sums(const Trace& trace) {
   Nanos time = 0;
   for (const TraceRecord& record : trace.records) {
@@ -53,16 +51,6 @@ Engine::~Engine() {
   }
 }
 
-ModelShape Engine::shape() const {
-  return forward_->shape();
-}
-KvStore& Engine::kv() {
-  return *kv_;
-}
-Device& Engine::device() {
-  return device_;
-}
-
 void Engine::observe(ForwardObserver* observer) {
   device_.drain();
   forward_->observe(observer);
@@ -70,10 +58,9 @@ void Engine::observe(ForwardObserver* observer) {
 
 void Engine::check_prompt(std::span<const std::int32_t> prompt) const {
   if (prompt.empty()) throw_input_error("The prompt is empty: give it at least one token.");
-  if (prompt.size() > model_.config.max_positions) {
+  if (prompt.size() > model_.config.max_positions)
     throw_input_error("The prompt has {} tokens and model '{}' has {} positions (max_position_embeddings): shorten it.",
                       prompt.size(), model_.name, model_.config.max_positions);
-  }
   check_tokens(model_, prompt);
 }
 
@@ -133,10 +120,8 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
     std::vector<Event> after;
     kv_->grow(sequence, rows, after);
     std::vector<std::uint32_t> positions(rows), source(rows);
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      positions[row] = before + first + row;
-      source[row] = row;
-    }
+    std::iota(positions.begin(), positions.end(), before + first);
+    std::iota(source.begin(), source.end(), 0u);
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
     const Event uploaded = forward_->upload_tokens(tokens.subspan(first, rows));
     const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};
@@ -240,19 +225,16 @@ std::vector<float> Engine::prefill_logits(std::span<const std::int32_t> prompt) 
 }
 
 void Engine::check_requests(Method& method, std::span<const DecodeRequest> requests) const {
-  if (requests.empty() || requests.size() > options_.max_batch) {
+  if (requests.empty() || requests.size() > options_.max_batch)
     throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(),
                       options_.max_batch);
-  }
   const Needs needs = method.needs(shape());
-  if (needs.last_queries > options_.keep_queries) {
+  if (needs.last_queries > options_.keep_queries)
     throw_input_error("Method '{}' needs the prompt's last {} queries and this engine keeps {}.", method.spelled_out(),
                       needs.last_queries, options_.keep_queries);
-  }
-  if (needs.column_sums && !options_.column_sums) {
+  if (needs.column_sums && !options_.column_sums)
     throw_input_error("Method '{}' needs the prompt's attention column sums, which this engine does not keep.",
                       method.spelled_out());
-  }
   for (const DecodeRequest& request : requests) {
     check_positions(model_, request.prefix->prompt.size(), request.max_new_tokens);
     if (request.max_new_tokens == 0) throw_input_error("A request asks for 0 new tokens; ask for one at least.");

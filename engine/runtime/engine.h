@@ -35,8 +35,7 @@ struct EngineOptions {
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
   Nanos control_layer_ns = 0;         // the same of the control thread
-  // That scores of single tokens take on a GPU: 128 MB, and not a multiple of the context. Where all rows have more,
-  // some rows come after the others.
+  // For scores of single tokens on a GPU: 128 MB. Where all rows have more, some come after the others.
   std::size_t score_floats = std::size_t{32} << 20;
   // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
   // implementations of such models do; a decode step multiplies f32 with the weights as they are.
@@ -121,30 +120,28 @@ class Engine {
   Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptions options);
   ~Engine();
 
-  ModelShape shape() const;
-  KvStore& kv();
-  Device& device();
+  ModelShape shape() const { return forward_->shape(); }
+  KvStore& kv() { return *kv_; }
+  Device& device() { return device_; }
 
-  /// Shows queries, keys and values of everything that is computed from here on to `observer`; nullptr ends it. Results
-  /// do not change. The observer must outlive its use.
+  /// Shows queries, keys and values of what is computed from here on to `observer`, which must outlive it; nullptr ends
+  /// it.
   void observe(ForwardObserver* observer);
 
   /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
-  /// Makes the prompt longer and prefills only what the prefix does not hold yet: the next turn of
-  /// a conversation, after what was generated. Generated tokens' keys and values are computed anew, by full attention,
-  /// so that every method continues from the same context. Errors as in prefill; the prefix is then what it was before.
+  /// Makes the prompt longer (the next turn) and prefills what the prefix does not hold yet. Generated tokens are
+  /// computed anew by full attention, so that every method goes on from the same context. Errors as in prefill; the
+  /// prefix is then as before.
   void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
 
-  /// Writes all that a prefilled prompt holds, its trace aside, into a file (prefix_file.cc), which it replaces in one
-  /// step. Not on a GPU, as load() is not. `identity`: what a prefill depends on beside the prompt. RunError where the
-  /// file cannot be written.
+  /// Writes all that a prefilled prompt holds, except its trace, into a file (prefix_file.cc), replaced in one step.
+  /// Not on a GPU. `identity`: what a prefill depends on beside the prompt. RunError where it cannot be written.
   void save(const Prefix& prefix, const std::filesystem::path& file, std::string_view identity);
-  /// What save() wrote, bit by bit, with the times of that prefill; nullptr where the file is not there or not whole,
-  /// is of another identity or prompt, or has other queries kept (keep_queries) or no sums where they are needed
-  /// (column_sums). Sums that are not needed are left out, and their time with them: it is the prefix of a prefill
-  /// without them. Errors as in prefill.
+  /// What save() wrote, bit by bit, with the times of that prefill, without sums (and their time) that are not needed.
+  /// nullptr where the file is missing, not whole, of another identity or prompt, keeps other queries (keep_queries),
+  /// or lacks sums that are needed (column_sums). Errors as in prefill.
   std::unique_ptr<Prefix> load(std::span<const std::int32_t> prompt, const std::filesystem::path& file,
                                std::string_view identity);
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <optional>
 #include <random>
-#include <string>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 
@@ -148,10 +148,11 @@ std::optional<Parts> read_parts(Reader& in, std::string_view identity, std::span
   if (std::memcmp(h.magic, Header().magic, sizeof h.magic) != 0 || h.identity_bytes != identity.size() ||
       h.tokens != prompt.size())
     return std::nullopt;
-  const char* whose = in.next(identity.size());
-  if (whose == nullptr || std::memcmp(whose, identity.data(), identity.size()) != 0) return std::nullopt;
-  const char* tokens = in.next(prompt.size_bytes());
-  if (tokens == nullptr || std::memcmp(tokens, prompt.data(), prompt.size_bytes()) != 0) return std::nullopt;
+  const auto same = [&](const void* data, std::size_t bytes) {
+    const char* there = in.next(bytes);
+    return there != nullptr && std::memcmp(there, data, bytes) == 0;
+  };
+  if (!same(identity.data(), identity.size()) || !same(prompt.data(), prompt.size_bytes())) return std::nullopt;
   // Sizes that no file has would wrap around.
   for (const std::uint64_t bytes : {h.kv_bytes, h.query_bytes, h.sum_bytes})
     if (bytes > in.bytes()) return std::nullopt;
@@ -176,26 +177,44 @@ bool read_contents(Reader& in, std::uint32_t layers, Parts& parts) {
   return parts.queries != nullptr && parts.sums != nullptr && in.ends_with_hash();
 }
 
-Op copy_op(const char* name) {
-  Op op(name, Cause::transfer);
+/// Waits for a copy between a buffer of the device and host memory, which is read where it is constant (a load) and
+/// written otherwise (a save): whole, or `slots` of them as the store keeps them. `op` says what it waits for.
+template <class Byte>
+void copy(Device& device, const DeviceBuffer& buffer, Byte* host, std::size_t bytes, Op op = {},
+          std::span<const std::uint32_t> slots = {}) {
+  constexpr bool kLoads = std::is_const_v<Byte>;
+  op.name = kLoads ? "load prefix" : "save prefix";
   op.kind = Kind::copy;
-  return op;
+  op.cause = Cause::transfer;
+  (kLoads ? op.cost.h2d : op.cost.d2h) = bytes;
+  if (op.access.empty()) op.access = {kLoads ? buffer.writes() : buffer.reads()};
+  op.body = [&](BodyContext& ctx) {
+    char* const data = kLoads ? ctx.write<char>(buffer) : const_cast<char*>(ctx.read<char>(buffer));
+    const auto piece = [&](std::size_t at, std::size_t host_at, std::size_t n) {
+      if constexpr (kLoads)
+        std::memcpy(data + at, host + host_at, n);
+      else
+        std::memcpy(host + host_at, data + at, n);
+    };
+    if (slots.empty()) return piece(0, 0, bytes);
+    const std::size_t slot_bytes = bytes / slots.size();
+    for (std::size_t i = 0; i < slots.size(); ++i) piece(slots[i] * slot_bytes, i * slot_bytes, slot_bytes);
+  };
+  device.host_wait(device.submit(device.lane(kLoads ? LaneKind::h2d : LaneKind::d2h), std::move(op)));
 }
 
-void read_buffer(Device& device, const DeviceBuffer& from, std::vector<char>& out) {
-  Op op = copy_op("save prefix");
-  op.cost.d2h = out.size();
-  op.access = {from.reads()};
-  op.body = [&from, &out](BodyContext& ctx) { std::memcpy(out.data(), ctx.read<char>(from), out.size()); };
-  device.host_wait(device.submit(device.lane(LaneKind::d2h), std::move(op)));
-}
-
-void write_buffer(Device& device, const DeviceBuffer& to, const char* from, std::size_t bytes) {
-  Op op = copy_op("load prefix");
-  op.cost.h2d = bytes;
-  op.access = {to.writes()};
-  op.body = [&to, from, bytes](BodyContext& ctx) { std::memcpy(ctx.write<char>(to), from, bytes); };
-  device.host_wait(device.submit(device.lane(LaneKind::h2d), std::move(op)));
+/// The same of a layer's pages, `host` [block][slot's bytes].
+template <class Byte>
+void copy_pages(Device& device, const KvStore& kv, SequenceId sequence, std::uint32_t layer, Range blocks, Byte* host,
+                std::vector<Event> after = {}) {
+  std::vector<std::uint32_t> slots;
+  kv.append_slots(sequence, layer, blocks, Tier::device, slots);
+  Op op;
+  op.cost.pieces = static_cast<std::uint32_t>(slots.size());
+  op.after = std::move(after);
+  kv.append_access(sequence, layer, blocks, Tier::device, Range{0, kv.shape().kv_heads}, std::is_const_v<Byte>,
+                   op.access);
+  copy(device, kv.device_buffer(), host, slots.size() * kv.shape().slot_bytes(), std::move(op), slots);
 }
 
 }  // namespace
@@ -220,22 +239,13 @@ void Engine::save(const Prefix& prefix, const fs::path& file, std::string_view i
   try {
     std::vector<char> layer_pages(blocks.end * slot_bytes);
     for (std::uint32_t layer = 0; layer < s.layers && !layer_pages.empty(); ++layer) {
-      Op op = copy_op("save prefix");
-      const std::vector<std::uint32_t> slots = kv_->declare_reads(op, prefix.sequence, layer, blocks, Tier::device);
-      op.cost.d2h = layer_pages.size();
-      op.cost.pieces = static_cast<std::uint32_t>(slots.size());
-      op.body = [&](BodyContext& ctx) {
-        const char* pages = ctx.read<char>(kv_->device_buffer());
-        for (std::size_t i = 0; i < slots.size(); ++i)
-          std::memcpy(layer_pages.data() + i * slot_bytes, pages + slots[i] * slot_bytes, slot_bytes);
-      };
-      device_.host_wait(device_.submit(device_.lane(LaneKind::d2h), std::move(op)));
+      copy_pages(device_, *kv_, prefix.sequence, layer, blocks, layer_pages.data());
       out.write(layer_pages.data(), layer_pages.size());
     }
     for (const auto& [buffer, bytes] :
          {std::pair{&prefix.queries.values, header.query_bytes}, std::pair{&prefix.sums.values, header.sum_bytes}}) {
       std::vector<char> values(bytes);
-      if (bytes > 0) read_buffer(device_, *buffer, values);
+      if (bytes > 0) copy(device_, *buffer, values.data(), bytes);
       out.write(values.data(), values.size());
     }
     device_.drain();
@@ -279,23 +289,11 @@ std::unique_ptr<Prefix> Engine::load(std::span<const std::int32_t> prompt, const
       kv_->grow(prefix->sequence, std::min(options_.prefill_chunk, tokens - first), after);
     for (std::uint32_t layer = 0; layer < s.layers && tokens > 0; ++layer) {
       if (options_.interrupted && options_.interrupted()) throw Interrupted();
-      std::vector<std::uint32_t> slots;
-      kv_->append_slots(prefix->sequence, layer, blocks, Tier::device, slots);
-      const char* from = parts->kv + std::size_t{layer} * slots.size() * slot_bytes;
-      Op op = copy_op("load prefix");
-      op.cost.h2d = slots.size() * slot_bytes;
-      op.cost.pieces = static_cast<std::uint32_t>(slots.size());
-      kv_->append_access(prefix->sequence, layer, blocks, Tier::device, Range{0, s.kv_heads}, true, op.access);
-      op.after = after;
-      op.body = [&, from](BodyContext& ctx) {
-        char* pages = ctx.write<char>(kv_->device_buffer());
-        for (std::size_t i = 0; i < slots.size(); ++i)
-          std::memcpy(pages + slots[i] * slot_bytes, from + i * slot_bytes, slot_bytes);
-      };
-      device_.host_wait(device_.submit(device_.lane(LaneKind::h2d), std::move(op)));
+      const char* from = parts->kv + std::size_t{layer} * blocks.end * slot_bytes;
+      copy_pages(device_, *kv_, prefix->sequence, layer, blocks, from, after);
     }
-    if (query_bytes > 0) write_buffer(device_, prefix->queries.values, parts->queries, query_bytes);
-    if (sum_bytes > 0) write_buffer(device_, prefix->sums.values, parts->sums, sum_bytes);
+    if (query_bytes > 0) copy(device_, prefix->queries.values, parts->queries, query_bytes);
+    if (sum_bytes > 0) copy(device_, prefix->sums.values, parts->sums, sum_bytes);
     device_.drain();
   } catch (...) {
     device_.drain_after_error();

@@ -1,6 +1,6 @@
 // The synthetic score process of a workload: which blocks and tokens heads would choose where no tensor is computed
-// (SimOptions::shapes_only). Top-k, thresholds and everything behind them run as always. What it draws is the same for
-// the same workload and place, whatever was drawn before, with one instruction set and mathematical library.
+// (SimOptions::shapes_only). The same workload and place give the same draws, with one instruction set and mathematical
+// library.
 #pragma once
 
 #include <cstdint>

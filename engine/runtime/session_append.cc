@@ -28,9 +28,8 @@ Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::sp
     stop_if_interrupted();  // a chunk of a large model takes long
     std::vector<KvTarget> targets;
     targets.reserve(rows);
-    for (const std::uint32_t position : positions) {
+    for (const std::uint32_t position : positions)
       targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
-    }
     const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
                                      layer == 0 ? recycled : std::vector<Event>{}, keep);
     attention.run(layer, first, rows, query);
@@ -48,10 +47,9 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
   PromptQueries queries;  // of the new prompt; a prefix keeps its own
   queries.kept = engine_.keep_queries;
   const ModelShape shape = forward_.shape();
-  if (queries.kept > 0) {
+  if (queries.kept > 0)
     queries.values = device_.allocate_device(
         std::size_t{shape.layers} * queries.kept * shape.q_heads * shape.head_dim * sizeof(float), "prompt queries");
-  }
   Event last;
   try {
     for (std::uint32_t done = 0; done < total; done += engine_.prefill_chunk) {
@@ -84,18 +82,16 @@ Nanos DecodeSession::drain_behind(const std::vector<Event>& work) {
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
   TANDEM_CHECK(finished_ == Finished::keep && prepared_ && request < waiting_.size() && waiting_[request] != nullptr,
                "request {} is not a kept sequence between two decodes", request);
-  if (more.empty()) {
+  if (more.empty())
     throw_input_error("The new prompt of request {} is empty; without one, decode again to go on with it.", request);
-  }
   Active& a = *waiting_[request];
   std::vector<std::int32_t> tokens = {a.next};
   tokens.insert(tokens.end(), more.begin(), more.end());
-  if (device_.launches() && method_.needs(forward_.shape()).single_tokens) {
+  if (device_.launches() && method_.needs(forward_.shape()).single_tokens)
     throw_input_error(
         "'{}' keeps tokens one by one, and behind these a further prompt is not computed with --device cuda yet: "
         "--device sim and emu do that.",
         method_.spelled_out());
-  }
   check_tokens(model_, more);
   check_positions(model_, a.state.tokens + tokens.size(), max_new_tokens);
   if (max_new_tokens == 0) throw_input_error("A new prompt asks for 0 new tokens; ask for one at least.");

@@ -20,7 +20,7 @@ double normal_quantile(double p) {
 void check_names(const nlohmann::json& object, const std::vector<std::string>& known, const std::string& where) {
   if (!object.is_object()) throw_input_error("{} is {}; it must be an object.", where, json_excerpt(object));
   for (const auto& field : object.items())
-    if (std::find(known.begin(), known.end(), field.key()) == known.end())
+    if (std::ranges::find(known, field.key()) == known.end())
       throw_input_error("{} has '{}', which no workload has.{} There are {}.", where, field.key(),
                         did_you_mean(field.key(), known), join_names(known));
 }
@@ -74,15 +74,19 @@ Workload parse_workload(const std::string& text, const std::string& file) {
       for (const nlohmann::json& h : layer) {
         const std::string where = fmt::format("{}: layers[{}][{}]", file, workload.layers.size(), heads.size());
         check_names(h, {"concentration", "group", "step", "turnover"}, where);
-        const auto number = [&](const char* field) {
+        const auto number = [&](const char* field, double most) {
           if (!h.contains(field)) throw_input_error("{} has no '{}'.", where, field);
           if (!h.at(field).is_number())
             throw_input_error("{}.{} is {}; it must be a number.", where, field, json_excerpt(h.at(field)));
-          return h.at(field).get<double>();
+          const auto value = h.at(field).get<double>();
+          if (!(value >= 0 && value <= most))
+            throw_input_error("{}.{} is {}; it must lie between 0 and {}.", where, field, value, most);
+          return value;
         };
-        heads.push_back({number("concentration"), number("group"), number("step"),
-                         h.contains("turnover") ? number("turnover") : 0});
+        heads.push_back({number("concentration", 100), number("group", 1), number("step", 1),
+                         h.contains("turnover") ? number("turnover", 1e6) : 0});
       }
+      if (heads.empty()) throw_input_error("{}: layers[{}] has no heads.", file, workload.layers.size());
       workload.layers.push_back(std::move(heads));
     }
   } catch (const nlohmann::json::exception& error) {
@@ -91,21 +95,6 @@ Workload parse_workload(const std::string& text, const std::string& file) {
                       what.substr(std::min(what.find("] ") + 2, what.size())));
   }
   if (workload.layers.empty()) throw_input_error("{}: 'layers' is empty: a workload has at least one.", file);
-  for (std::size_t l = 0; l < workload.layers.size(); ++l) {
-    if (workload.layers[l].empty()) throw_input_error("{}: layers[{}] has no heads.", file, l);
-    for (std::size_t h = 0; h < workload.layers[l].size(); ++h) {
-      const HeadWorkload& head = workload.layers[l][h];
-      const auto check = [&](const char* field, double value, double most) {
-        if (!(value >= 0 && value <= most))
-          throw_input_error("{}: layers[{}][{}].{} is {}; it must lie between 0 and {}.", file, l, h, field, value,
-                            most);
-      };
-      check("concentration", head.concentration, 100);
-      check("group", head.group, 1);
-      check("step", head.step, 1);
-      check("turnover", head.turnover, 1e6);
-    }
-  }
   return workload;
 }
 

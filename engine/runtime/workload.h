@@ -1,11 +1,11 @@
 // A workload profile: figures of how heads choose blocks and tokens, from which score_process.h draws scores where no
 // tensor is computed.
 //
-// A head's score of an item is normal, in part shared with the other heads of its group and in part with its own score
-// one step earlier; the part that lasts turns into another one over `turnover` steps, evenly: so what a head chose is
-// worth less from step to step. A token's mean attention weight is log-normal with mean 1 / n: exp(s z - s^2 / 2) / n,
-// where z is the part of its score that stays and s the head's concentration. So the share of tokens above the mean
-// weight is Phi(-s / 2). What it leaves out: sinks, and that neighbours in the text tend to be chosen together.
+// A head's score of an item is normal, correlated with those of the other heads of its group and with its own one step
+// earlier; the part that lasts turns evenly into another one over `turnover` steps, so that an old choice loses its
+// worth. A token's mean attention weight is log-normal with mean 1 / n: exp(s z - s^2 / 2) / n, where z is the lasting
+// part of its score and s the head's concentration; so the share of tokens above the mean weight is Phi(-s / 2). Not
+// modelled: sinks, and that neighbours in the text tend to be chosen together.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,7 @@ struct Workload {
   const HeadWorkload& at(const ModelShape& shape, std::uint32_t layer, std::uint32_t q_head) const;
 };
 
-/// A workload's file, or a target.json of `tandem compare --as`, which has one. InputError naming file, field and value
-/// for text that is neither.
+/// A workload's file, or a target.json of `tandem compare --as`. InputError naming file, field and value otherwise.
 Workload parse_workload(const std::string& text, const std::string& file);
 std::string workload_to_json(const Workload& workload);
 

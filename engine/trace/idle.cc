@@ -61,7 +61,7 @@ std::vector<Busy> device_pieces(const Trace& trace) {
       cursor = i < first.size() ? std::max(cursor, first[i].end) : beside.end;
     }
   }
-  std::sort(pieces.begin(), pieces.end(), [](const Busy& a, const Busy& b) { return a.begin < b.begin; });
+  std::ranges::sort(pieces, [](const Busy& a, const Busy& b) { return a.begin < b.begin; });
   return pieces;
 }
 
@@ -98,33 +98,21 @@ CauseTimes attribute(const Trace& trace, Nanos begin, Nanos end, std::int64_t ne
   return times;
 }
 
+IdleTimes idle_for(const CauseTimes& times) {
+  return {0, std::accumulate(times.begin(), times.end(), Nanos{0}), times};
+}
+
+/// Times of a step, or of several, and of its layers.
 class StepBuilder {
  public:
-  explicit StepBuilder(const StepMark& mark) {
-    step_.step = mark.step;
-    step_.begin = mark.begin;
-    step_.end = mark.end;
-    step_.window = mark.end - mark.begin;
-  }
-  void busy(std::uint32_t layer, Nanos time) {
-    step_.busy += time;
-    layers_[layer].busy += time;
-  }
-  void idle(std::uint32_t layer, const CauseTimes& times) {
+  void add(std::uint32_t layer, const IdleTimes& times) {
+    step_.add(times);
     LayerIdle& entry = layers_[layer];
-    for (std::size_t c = 0; c < times.size(); ++c) {
-      step_.idle += times[c];
-      step_.by_cause[c] += times[c];
-      entry.idle += times[c];
-      entry.by_cause[c] += times[c];
-    }
+    entry.layer = layer;
+    entry.add(times);
   }
-
   StepIdle finish() {
-    for (auto& [layer, entry] : layers_) {
-      entry.layer = layer;
-      step_.layers.push_back(entry);
-    }
+    for (const auto& [layer, entry] : layers_) step_.layers.push_back(entry);
     return std::move(step_);
   }
 
@@ -134,49 +122,34 @@ class StepBuilder {
 };
 
 void check_step(const StepIdle& step) {
-  const auto sum = [](const CauseTimes& times) { return std::accumulate(times.begin(), times.end(), Nanos{0}); };
   TANDEM_CHECK(step.busy + step.idle == step.window, "step {}: busy {} + idle {} is not the window {}", step.step,
                step.busy, step.idle, step.window);
-  TANDEM_CHECK(sum(step.by_cause) == step.idle, "step {}: causes sum to {}, idle is {}", step.step, sum(step.by_cause),
-               step.idle);
-  Nanos busy = 0, idle = 0;
-  CauseTimes causes{};
+  const Nanos causes = idle_for(step.by_cause).idle;
+  TANDEM_CHECK(causes == step.idle, "step {}: causes sum to {}, idle is {}", step.step, causes, step.idle);
+  IdleTimes sum;
   for (const LayerIdle& layer : step.layers) {
-    TANDEM_CHECK(sum(layer.by_cause) == layer.idle, "step {}, layer {}: causes do not sum to idle", step.step,
+    TANDEM_CHECK(idle_for(layer.by_cause).idle == layer.idle, "step {}, layer {}: causes do not sum to idle", step.step,
                  layer.layer);
-    busy += layer.busy;
-    idle += layer.idle;
-    for (std::size_t c = 0; c < causes.size(); ++c) causes[c] += layer.by_cause[c];
+    sum.add(layer);
   }
-  TANDEM_CHECK(busy == step.busy && idle == step.idle && causes == step.by_cause,
-               "step {}: layers do not sum to the step", step.step);
-}
-
-void add_to_sum(StepIdle& sum, std::map<std::uint32_t, LayerIdle>& layers, const StepIdle& step) {
-  sum.window += step.window;
-  sum.busy += step.busy;
-  sum.idle += step.idle;
-  for (std::size_t c = 0; c < sum.by_cause.size(); ++c) sum.by_cause[c] += step.by_cause[c];
-  for (const LayerIdle& layer : step.layers) {
-    LayerIdle& entry = layers[layer.layer];
-    entry.layer = layer.layer;
-    entry.busy += layer.busy;
-    entry.idle += layer.idle;
-    for (std::size_t c = 0; c < entry.by_cause.size(); ++c) entry.by_cause[c] += layer.by_cause[c];
-  }
-  sum.cost.add(step.cost);
+  TANDEM_CHECK(sum == step, "step {}: layers do not sum to the step", step.step);
 }
 
 // Its sums over steps, from these.
 void sum_up(IdleReport& report) {
-  std::map<std::uint32_t, LayerIdle> layers;
-  CostTotals sum = report.outside;
-  report.decode = {};
+  StepBuilder decode;
+  Nanos window = 0;
+  CostTotals sum = report.outside, decoded;
   for (const StepIdle& step : report.steps) {
     sum.add(step.cost);
-    if (step.step != Device::kSetupStep) add_to_sum(report.decode, layers, step);
+    if (step.step == Device::kSetupStep) continue;
+    window += step.window;
+    decoded.add(step.cost);
+    for (const LayerIdle& layer : step.layers) decode.add(layer.layer, layer);
   }
-  for (const auto& [layer, entry] : layers) report.decode.layers.push_back(entry);
+  report.decode = decode.finish();
+  report.decode.window = window;
+  report.decode.cost = decoded;
   check_step(report.decode);
   TANDEM_CHECK(sum == report.total, "the costs of the windows do not sum to the costs of the records");
 }
@@ -198,6 +171,12 @@ void check_trace(const Trace& trace) {
 }
 
 }  // namespace
+
+void IdleTimes::add(const IdleTimes& other) {
+  busy += other.busy;
+  idle += other.idle;
+  for (std::size_t c = 0; c < by_cause.size(); ++c) by_cause[c] += other.by_cause[c];
+}
 
 void CostTotals::add(const Cost& cost, LaneKind lane) {
   const bool other = lane == LaneKind::peer_compute;
@@ -229,24 +208,28 @@ IdleReport account_idle(const Trace& trace) {
   IdleReport report;
   std::size_t first = 0;
   for (const StepMark& mark : trace.steps) {
-    StepBuilder builder(mark);
+    StepBuilder builder;
     Nanos cursor = mark.begin;
     while (first < pieces.size() && pieces[first].end <= mark.begin) ++first;
     for (std::size_t i = first; i < pieces.size() && pieces[i].begin < mark.end; ++i) {
       const std::uint32_t layer = record_at(trace, pieces[i].record).layer;
       if (pieces[i].begin > cursor) {
-        builder.idle(layer, attribute(trace, cursor, pieces[i].begin, pieces[i].record, true));
+        builder.add(layer, idle_for(attribute(trace, cursor, pieces[i].begin, pieces[i].record, true)));
         cursor = pieces[i].begin;
       }
       const Nanos end = std::min(pieces[i].end, mark.end);
-      builder.busy(layer, end - cursor);
+      builder.add(layer, {end - cursor, 0, {}});
       cursor = end;
     }
     if (cursor < mark.end) {
       const std::uint32_t layer = mark.closed_by < 0 ? Op::kNoLayer : record_at(trace, mark.closed_by).layer;
-      builder.idle(layer, attribute(trace, cursor, mark.end, mark.closed_by, false));
+      builder.add(layer, idle_for(attribute(trace, cursor, mark.end, mark.closed_by, false)));
     }
-    report.steps.push_back(builder.finish());
+    StepIdle& step = report.steps.emplace_back(builder.finish());
+    step.step = mark.step;
+    step.begin = mark.begin;
+    step.end = mark.end;
+    step.window = mark.end - mark.begin;
   }
 
   for (const TraceRecord& record : trace.records) {

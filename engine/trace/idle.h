@@ -1,11 +1,11 @@
-// Where the device's time went: busy, and idle with a cause, per step window and layer. All in integer nanoseconds; the
+// Where the device's time went: busy, and idle with a cause, per step window and layer, in integer nanoseconds. The
 // sums are checked on every run.
 //
-// Busy is the measure of the union of compute intervals on the device's inference lanes and side streams, clipped to
-// the window; copies by device kernels, waits, and what another device computes are never busy. What is left are gaps.
-// The operation that ends a gap was held up by whatever arrived last before it, that by what arrived last before
-// itself, and so on: this critical path is walked backwards to the beginning of the gap, and every piece of the gap
-// goes to the cause of the record that covers it.
+// Busy is the union of compute intervals on the device's inference lanes and side streams, clipped to the window;
+// copies by device kernels, waits, and another device's work are never busy. The rest are gaps. What arrived last
+// before the operation that ends a gap held it up, what arrived last before that held that up, and so on: this critical
+// path is walked backwards to the gap's beginning, and every piece of the gap gets the cause of the record that covers
+// it.
 #pragma once
 
 #include <array>
@@ -29,18 +29,21 @@ struct CostTotals {
   bool operator==(const CostTotals&) const = default;
 };
 
-struct LayerIdle {
-  // Busy: the operation's, where several compute an inference lane's; idle: of the operation that ends the gap.
-  std::uint32_t layer = Op::kNoLayer;
+struct IdleTimes {
   Nanos busy = 0, idle = 0;
-  CauseTimes by_cause{};
+  CauseTimes by_cause{};  // sums to idle
+  void add(const IdleTimes& other);
+  bool operator==(const IdleTimes&) const = default;
 };
 
-struct StepIdle {
+struct LayerIdle : IdleTimes {
+  // Busy: the operation's, where several compute an inference lane's; idle: of the operation that ends the gap.
+  std::uint32_t layer = Op::kNoLayer;
+};
+
+struct StepIdle : IdleTimes {
   std::uint32_t step = 0;
-  Nanos begin = 0, end = 0;
-  Nanos window = 0, busy = 0, idle = 0;  // busy + idle == window
-  CauseTimes by_cause{};                 // sums to idle
+  Nanos begin = 0, end = 0, window = 0;  // window == busy + idle
   std::vector<LayerIdle> layers;         // ascending, kNoLayer last; sums to busy, idle and by_cause
   CostTotals cost;                       // of the records that start in [begin, end)
 };

@@ -36,10 +36,9 @@ class Writer {
 
  private:
   void check() const {
-    if (!file_) {
+    if (!file_)
       throw_run_error("The trace {} cannot be written: {}. Check that the folder exists and has room.", path_.string(),
                       errno != 0 ? std::strerror(errno) : "unknown error");
-    }
   }
   std::filesystem::path path_;
   std::ofstream file_;

@@ -7,9 +7,9 @@
 
 namespace tandem {
 
-/// Writes the trace as Chrome trace JSON: one track per lane and one for step windows, arrows along critical edges that
-/// cross lanes, arguments layer, cause, bytes and FLOPs. Times are microseconds with three decimals, so no nanosecond
-/// is lost. Written as a stream. RunError when the file cannot be written.
+/// Writes the trace as Chrome trace JSON: a track per lane and one for step windows, arrows along critical edges
+/// between lanes, arguments layer, cause, bytes and FLOPs; microseconds with three decimals. RunError when the file
+/// cannot be written.
 void write_perfetto(const Trace& trace, const std::filesystem::path& path);
 
 }  // namespace tandem

@@ -62,10 +62,6 @@ struct Shard {
   std::string hash;
 };
 
-std::string hash_of(std::string_view bytes) {
-  return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(bytes.data(), bytes.size()))));
-}
-
 struct Ledger {
   std::vector<Program> programs;  // all that made shards; the first began
   Json plan;
@@ -261,7 +257,7 @@ void fill(Writer& out, Ledger& ledger, Engine& engine, ThreadPool& pool, const C
     total += source.list[i].length;
     if (known != ledger.shards.end()) {
       const bool there = path_exists(out.path(file));
-      if (there && hash_of(read_file(out.path(file), kMostOfData)) == known->second.hash) {
+      if (there && hash_digits(read_file(out.path(file), kMostOfData)) == known->second.hash) {
         done += source.list[i].length;
         continue;
       }
@@ -282,7 +278,7 @@ void fill(Writer& out, Ledger& ledger, Engine& engine, ThreadPool& pool, const C
     const FluxionSamples samples = collect_samples(engine, pool, file, tokens, i, options);
     const std::string bytes = samples.bytes();
     if (source.check_weights) source.check_weights(/*all_bytes=*/false);
-    out.add(ledger, file, bytes, {static_cast<std::uint32_t>(tokens.size()), samples.rows, hash_of(bytes)},
+    out.add(ledger, file, bytes, {static_cast<std::uint32_t>(tokens.size()), samples.rows, hash_digits(bytes)},
             {source.tandem_version, source.git_commit});
   }
   if (progress) progress(done, total, "");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -20,11 +19,6 @@ namespace tandem::eval {
 namespace {
 
 constexpr std::uint32_t kSteps = 3;  // the first is not in the mean
-
-std::string hash_of(const HardwareProfile& hardware) {
-  const std::string content = profile_to_json(hardware);
-  return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(content.data(), content.size()))));
-}
 
 /// The spec as a simulated shape can run it. An unknown method stays as it is: its row says why it is refused.
 std::string for_shapes(const std::string& spec) {
@@ -76,7 +70,8 @@ Prediction predict_steps(const GateShape& shape, const std::vector<PredictedMeth
   options.steps = kSteps;
   options.checked = false;  // compare --as, simulate and the tests look for races
   options.interrupted = interrupted;
-  return {simulate_target(model, hardware, parse_workload(read_file(file), file), options), hash_of(hardware)};
+  return {simulate_target(model, hardware, parse_workload(read_file(file), file), options),
+          hash_digits(profile_to_json(hardware))};
 }
 
 std::string prediction_json(const Prediction& prediction) {

@@ -5,8 +5,8 @@
 #include <random>
 #include <span>
 
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
-#include "engine/common/process_memory.h"
 #include "engine/kernels/isa.h"
 #include "engine/runtime/limits.h"
 #include "eval/report/statistics.h"

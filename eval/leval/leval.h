@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/chat_writer.h"
+#include "engine/model/chat.h"
 #include "engine/model/model.h"
 #include "eval/report/schema.h"
 #include "eval/run/benchmark.h"

@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 #include "eval/ruler/random.h"
 #include "eval/run/documents.h"
 #include "eval/run/unread_files.h"

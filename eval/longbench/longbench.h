@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/chat_writer.h"
+#include "engine/model/chat.h"
 #include "engine/model/model.h"
 #include "eval/longbench/files.h"
 #include "eval/report/schema.h"

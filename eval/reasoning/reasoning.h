@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/kernels/sampling.h"
-#include "engine/model/chat_writer.h"
+#include "engine/model/chat.h"
 #include "engine/model/model.h"
 #include "eval/reasoning/files.h"
 #include "eval/report/schema.h"

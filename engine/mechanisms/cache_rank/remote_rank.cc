@@ -68,13 +68,12 @@ class Server {
     const std::uint32_t dim = model_.shape.dim;
     const std::size_t at = row.first_page * model_.slot_bytes(), end = row.end_page * model_.slot_bytes();
     layer.queries = std::min(layer.queries + row.queries, row.rule.room());
-    if (layer.pages.size() != at || layer.queries < row.known) {
+    if (layer.pages.size() != at || layer.queries < row.known)
       throw_run_error(
           "A message goes on from page {} and {} queries of a sequence of which {} pages and {} queries are here: two "
           "decodes share one link, or a message was lost.",
           row.first_page, row.known - std::min(row.known, row.queries), layer.pages.size() / model_.slot_bytes(),
           layer.queries - std::min(layer.queries, row.queries));
-    }
     layer.window.resize(row.rule.room() * model_.width());
     std::vector<float> query(model_.width());
     for (std::uint32_t i = 0; i < row.queries; ++i) {

@@ -25,9 +25,7 @@ struct RankModel {
 
   std::size_t width() const { return std::size_t{q_heads} * shape.dim; }
   std::size_t vector_bytes() const { return shape.dim * size_of(shape.kv); }
-  std::size_t slot_bytes() const {
-    return 2 * std::size_t{kv_heads} * page_tokens * vector_bytes();
-  }  // a page, all heads
+  std::size_t slot_bytes() const { return 2 * std::size_t{kv_heads} * page_tokens * vector_bytes(); }  // all heads
 };
 
 /// One sequence of a message, for the message's layers.
@@ -40,12 +38,11 @@ struct RemoteRow {
   std::uint32_t keep = 0;                      // tokens that a KV head gets
 };
 
-/// The near end: writes messages and reads answers. One thread sends at a time, another may receive meanwhile; a link
-/// has one of these at a time.
+/// The near end: writes messages and reads answers, one per link. One thread sends at a time, another may receive.
 class RemoteRank {
  public:
-  /// Greets the rank, which forgets all that it was told before. From now on both ends have `patience` with each other;
-  /// 0: for ever. Between two messages the rank waits for ever.
+  /// Greets the rank, which forgets all it knew. Both ends have `patience` with each other, 0: for ever; between
+  /// messages the rank waits for ever.
   RemoteRank(std::shared_ptr<Communicator> link, const RankModel& model, std::chrono::milliseconds patience);
   ~RemoteRank();
   RemoteRank(const RemoteRank&) = delete;
@@ -68,8 +65,8 @@ class RemoteRank {
   std::vector<std::uint32_t> forgotten_;  // and not told yet
 };
 
-/// The far end: serves until the near end says goodbye or is gone. What goes wrong here becomes an answer; where that
-/// cannot be given either, it is what this returns, else nothing. `pool` chooses the tokens.
+/// The far end: serves until the near end says goodbye or is gone. What goes wrong becomes an answer, or where none can
+/// be given, what this returns. `pool` chooses the tokens.
 std::string serve_cache_rank(Communicator& link, ThreadPool& pool);
 /// Says goodbye to it; nothing where it is gone already.
 void dismiss_cache_rank(Communicator& link);

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "engine/common/cgroup.h"
 #include "engine/common/error.h"
-#include "engine/common/process_memory.h"
 #include "tests/files.h"
 
 namespace tandem {

@@ -1,8 +1,7 @@
-#include "engine/common/process_memory.h"
-
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "engine/common/cgroup.h"
 #include "tests/files.h"
 
 namespace tandem {

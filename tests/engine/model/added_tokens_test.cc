@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "engine/common/json.h"
-#include "engine/model/json_file.h"
+#include "engine/model/json_fields.h"
 #include "engine/model/tokenizer.h"
 #include "tests/engine/model/model_folder.h"
 

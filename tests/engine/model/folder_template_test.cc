@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/model/chat_writer.h"
+#include "engine/model/chat.h"
 #include "engine/model/tokenizer.h"
 #include "tests/engine/common/own_home.h"
 #include "tests/engine/model/model_folder.h"

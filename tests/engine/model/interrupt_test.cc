@@ -12,7 +12,7 @@
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
-#include "engine/model/sentencepiece_json.h"
+#include "engine/model/sentencepiece_tokenizer.h"
 #include "engine/model/tokenizer.h"
 #include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"

@@ -1,10 +1,9 @@
 // tokenizer.json with pieces and merges: the ids are those of the merges, applied one by one.
-#include "engine/model/sentencepiece_json.h"
-
 #include <algorithm>
 #include <map>
 #include <random>
 
+#include "engine/model/sentencepiece_tokenizer.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -13,7 +12,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Ids = std::vector<std::int32_t>;
-using Merges = std::vector<std::pair<std::string, std::string>>;
 
 struct Pieces {
   Vocabulary vocabulary;

@@ -4,7 +4,7 @@
 
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
-#include "engine/model/text_borders.h"
+#include "engine/model/sentencepiece_model.h"
 #include "engine/model/tokenizer.h"
 #include "tests/engine/model/model_folder.h"
 

@@ -6,7 +6,7 @@
 
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
-#include "engine/model/character_map.h"
+#include "engine/model/sentencepiece_model.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {

@@ -1,6 +1,5 @@
 #include "engine/model/word_splitter.h"
 
-#include "engine/model/word_expression.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
