@@ -112,6 +112,9 @@ struct Packed : KvTokens {
   };
   std::optional<Masks> masks = {};
   std::vector<Access> access = {};  // that reading it takes
+
+  const Count* counter() const { return count ? &*count : nullptr; }
+  const Named* names() const { return named ? &*named : nullptr; }
 };
 
 using KvSource = std::variant<Ranges, Blocks, Tokens, Packed>;

@@ -7,7 +7,7 @@
 //   the pages of a block of one KV head of several              a piece each: the other heads lie between
 //   the keys of such a page alone, or K or V of one token       a piece each: InfiniGen's fetch=token
 // Runs join in the order in which they are added. One transfer counts by hand, in the same units: InfiniGen's of what
-// it speculated (EngineOps::fetch_speculated), where pages join within a block and never across two. Where only shapes
+// it speculated (PartialKeyIndexes::fetch), where pages join within a block and never across two. Where only shapes
 // are simulated its choice is as many blocks as the method would take, the first ones, and all of them would join.
 #pragma once
 

@@ -24,6 +24,12 @@ class PerSequence {
     TANDEM_CHECK(found != objects_.end(), "{} {} does not exist", T::kName, id);
     return found->second;
   }
+  /// LogicError where it is another sequence's.
+  T& of(SequenceId sequence, std::uint32_t id) {
+    T& object = get(id);
+    TANDEM_CHECK(object.sequence == sequence, "{} {} is another sequence's", T::kName, id);
+    return object;
+  }
   const T& get(std::uint32_t id) const { return const_cast<PerSequence*>(this)->get(id); }
   void destroy_of(SequenceId sequence) {
     std::erase_if(objects_, [sequence](const auto& entry) { return entry.second.sequence == sequence; });

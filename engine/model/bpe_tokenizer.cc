@@ -14,7 +14,7 @@ namespace {
 class BpeTokenizer : public AddedTokenizer {
  public:
   BpeTokenizer(BpeSpec spec, std::uint32_t rows)
-      : AddedTokenizer(spec, rows),
+      : AddedTokenizer(static_cast<const TokenizerSpec&>(spec), rows),
         pairs_(std::move(spec.tokens), spec.merges, spec.whole_words, spec.drop_unknown, spec.file),
         splitter_(spec.words, spec.file) {
     set_size(pairs_.tokens().size());

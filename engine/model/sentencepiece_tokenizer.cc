@@ -13,8 +13,10 @@ namespace {
 
 class SentencePieceTokenizer : public AddedTokenizer {
  public:
-  SentencePieceTokenizer(SentencePieceSpec spec, std::uint32_t rows)
-      : AddedTokenizer(spec, rows), prefix_(spec.prefix), spaces_are_marked_(spec.normalize != nullptr) {
+  SentencePieceTokenizer(const SentencePieceSpec& spec, std::uint32_t rows)
+      : AddedTokenizer(static_cast<const TokenizerSpec&>(spec), rows),
+        prefix_(spec.prefix),
+        spaces_are_marked_(spec.normalize != nullptr) {
     if (!processor_.LoadFromSerializedProto(spec.model).ok() || processor_.GetPieceSize() <= 0)
       refuse_sentencepiece(spec.file);
     set_size(static_cast<std::size_t>(processor_.GetPieceSize()));

@@ -84,7 +84,8 @@ class TokenizerJson {
     if (!type.is_null() && type != "BPE") refuse("model.type", type, "\"BPE\"");
     for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json& option = at(model, name);
-      if (!option.is_null() && option != "" && option != 0) refuse(std::string("model.") + name, option, "null");
+      if (!option.is_null() && option.dump() != R"("")" && option != 0)
+        refuse(std::string("model.") + name, option, "null");
     }
     spec_.drop_unknown = at(model, "unk_token").is_null();
     spec_.whole_words = flag_of(model, "ignore_merges", "model.ignore_merges", false);

@@ -340,6 +340,7 @@ void TokenizerSettings::add_to(AddedVocabulary& added, const KnownVocabulary& kn
     seen.insert(token.text);
   }
   std::vector<AddedToken> others;
+  others.reserve(named.size());
   for (const Named& name : named) others.push_back(name.token);
   if (extra.has_value()) others.insert(others.end(), extra->begin(), extra->end());
   const auto with_ids = static_cast<std::ptrdiff_t>(more.size());
@@ -354,6 +355,7 @@ void TokenizerSettings::add_to(AddedVocabulary& added, const KnownVocabulary& kn
   added.add(more, known);
   if (kind != TokenizerClass::qwen2) return;
   std::vector<AddedToken> plain;  // that class adds its special tokens once more, without flags
+  plain.reserve(others.size());
   for (const AddedToken& token : others) plain.push_back({.text = token.text});
   added.add(plain, known);
 }

@@ -125,7 +125,7 @@ void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& 
 }
 
 void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
-  check_plan(context, plan, stores_);
+  check_plan(context, plan);
   std::vector<const AttendItem*> on_device;
   std::vector<std::vector<const AttendItem*>> on_host(context.batch.size());
   for (const AttendItem& item : plan.items) {

@@ -105,6 +105,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const ModelShape& shape = context.shape;
   TANDEM_CHECK(item.kv_heads.begin == 0 && item.kv_heads.end >= shape.kv_heads,
                "packed tokens are attended by all heads");
+  TANDEM_CHECK(!packed.masks, "masks of packed tokens are read on the host");
   if (packed.tokens == 0) return;
   wait_for(op.after, packed.ready);
   work.note_reader(packed.memory);

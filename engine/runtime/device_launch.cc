@@ -87,10 +87,9 @@ class DecodeAttention::DeviceLaunch {
         ResidentPages& list = blocks[at];
         list.pages_per_block = packed.block_runs;
         list.residents = most[p->row] / packed.block_runs;
-        if (packed.named) {
-          const Packed::Named& named = *packed.named;
-          list.table = ctx_.read<std::uint32_t>(named.table) + named.table_offset + head * named.table_stride;
-          list.chosen = ctx_.read<std::uint32_t>(named.chosen) + named.chosen_offset + head * named.chosen_stride;
+        if (const Packed::Named* named = packed.names()) {
+          list.table = ctx_.read<std::uint32_t>(named->table) + named->table_offset + head * named->table_stride;
+          list.chosen = ctx_.read<std::uint32_t>(named->chosen) + named->chosen_offset + head * named->chosen_stride;
         }
         most_[at] = most[p->row];
       }
@@ -122,9 +121,8 @@ class DecodeAttention::DeviceLaunch {
       scored |= p->scored;
       for (std::uint32_t head = 0; head < shape_.kv_heads; ++head) {
         const std::size_t list = std::size_t{p->row} * shape_.kv_heads + head;
-        if (packed.count) {
-          const Packed::Count& count = *packed.count;
-          tokens[list] = {count.unit, count.values.read<std::uint32_t>(ctx_) + count.offset + head * count.stride};
+        if (const Packed::Count* count = packed.counter()) {
+          tokens[list] = {count->unit, count->values.read<std::uint32_t>(ctx_) + count->offset + head * count->stride};
         } else {
           tokens[list] = {packed.tokens};
         }

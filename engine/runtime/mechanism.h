@@ -40,6 +40,8 @@ struct EngineParts {
   std::vector<Event> last_asked = {};  // by lane: when these are done, all that was asked for is
   Event last_reader = {};              // after it no operation reads dropped pages
 
+  /// Submits an operation that may outlive the step. What the step's attention waits for anyway needs device.submit()
+  /// only.
   Event ask(LaneKind lane, Op op) { return asked(device.submit(device.lane(lane), std::move(op))); }
   Event asked(Event event);
   /// LogicError where none were kept (Needs::last_queries).

@@ -90,7 +90,8 @@ class Ops {
   /// it when nothing later in the step scores the layer's blocks: the newest block, with the token that is being
   /// computed, is attended by the plan itself.
   virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
-  /// Gives up device pages that lie wholly inside `tokens`, for good.
+  /// Evicts the device pages of all layers that lie wholly inside `tokens`, for good. Inside a step: after its last
+  /// layer.
   virtual void drop(SequenceState& sequence, Range tokens) = 0;
   /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have

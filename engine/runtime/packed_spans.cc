@@ -11,8 +11,8 @@ namespace {
 /// Blocks that lie there, and whether the choice has the one in a place.
 class NamedBlocks {
  public:
-  NamedBlocks(const BodyContext& ctx, const Packed& packed, std::uint32_t kv_head) : set_(packed.named->numbers) {
-    const Packed::Named& named = *packed.named;
+  NamedBlocks(const BodyContext& ctx, const Packed& packed, const Packed::Named& named, std::uint32_t kv_head)
+      : set_(named.numbers) {
     const std::uint32_t* chosen =
         ctx.read<std::uint32_t>(named.chosen) + named.chosen_offset + kv_head * named.chosen_stride;
     set_.add({chosen + 1, chosen[0]});
@@ -33,16 +33,16 @@ class NamedBlocks {
 }  // namespace
 
 std::uint32_t packed_tokens(const BodyContext& ctx, const Packed& packed, std::uint32_t kv_head) {
-  if (packed.count) {
-    const Packed::Count& count = *packed.count;
-    return count.values.read<std::uint32_t>(ctx)[count.offset + kv_head * count.stride] * count.unit;
-  }
-  if (packed.named) return NamedBlocks(ctx, packed, kv_head).count() * packed.block_runs * packed.memory.run_tokens;
+  if (const Packed::Count* count = packed.counter())
+    return count->values.read<std::uint32_t>(ctx)[count->offset + kv_head * count->stride] * count->unit;
+  if (const Packed::Named* named = packed.names())
+    return NamedBlocks(ctx, packed, *named, kv_head).count() * packed.block_runs * packed.memory.run_tokens;
   return packed.tokens;
 }
 
 std::uint64_t packed_tokens_of_row(const BodyContext& ctx, const Packed& packed, std::uint32_t kv_heads) {
-  if (packed.named && packed.named->chosen_stride == 0)  // all heads have the same
+  if (const Packed::Named* named = packed.names();
+      named != nullptr && named->chosen_stride == 0)  // all heads have the same
     return std::uint64_t{kv_heads} * packed_tokens(ctx, packed, 0);
   std::uint64_t sum = 0;
   for (std::uint32_t g = 0; g < kv_heads; ++g) sum += packed_tokens(ctx, packed, g);
@@ -55,7 +55,7 @@ void append_packed_spans(const BodyContext& ctx, const Packed& packed, std::size
   const char* const kv = memory.kv.read<char>(ctx);
   const std::size_t v_after_k = memory.run_tokens * vector_bytes;
   std::optional<NamedBlocks> named;
-  if (packed.named) named.emplace(ctx, packed, kv_head);
+  if (const Packed::Named* by = packed.names()) named.emplace(ctx, packed, *by, kv_head);
   const std::uint32_t tokens = named ? packed.tokens : packed_tokens(ctx, packed, kv_head);
   const std::uint32_t* const masks =
       packed.masks && own_only

@@ -61,7 +61,8 @@ struct AttendItem {
   // union.
   bool own_only = true;
   // On the device, of all KV heads: the weights go there. Of Ranges that are the row's only item, adjacent tokens that
-  // reach to the row's end; of packed tokens beside nothing but the step's own token, whose weights go along.
+  // reach to the row's end; of packed tokens
+  // that do not lie in pages, beside nothing but the step's own token, whose weights go along.
   std::optional<WeightsTo> weights = {};
 };
 

@@ -22,8 +22,8 @@ struct Row {
 
 class PlanCheck {
  public:
-  PlanCheck(const LayerContext& context, const AttendPlan& plan, const SequenceStores& stores)
-      : context_(context), plan_(plan), stores_(stores), rows_(context.batch.size()) {}
+  PlanCheck(const LayerContext& context, const AttendPlan& plan)
+      : context_(context), plan_(plan), rows_(context.batch.size()) {}
 
   void run() {
     for (const AttendItem& item : plan_.items) check_item(item);
@@ -58,7 +58,9 @@ class PlanCheck {
     TANDEM_CHECK(!kv.sequence || *kv.sequence == context_.batch[item.row]->id,
                  "row {} attends tokens of another sequence", item.row);
     if (item.weights) {
-      const bool packed = std::holds_alternative<Packed>(item.kv);
+      const auto* own = std::get_if<Packed>(&item.kv);
+      const bool packed = own != nullptr;
+      TANDEM_CHECK(own == nullptr || own->memory.run_tokens != kPageTokens, "packed tokens in pages leave no weights");
       TANDEM_CHECK(kv.side == Side::device && (packed || std::holds_alternative<Ranges>(item.kv)),
                    "only attention to fixed or packed tokens on the device leaves its weights");
       rows_[item.row].keeps_packed_weights |= packed;
@@ -66,14 +68,13 @@ class PlanCheck {
     check_positions(item, kv.positions);
     if (const auto* chosen = std::get_if<Blocks>(&item.kv)) rows_[item.row].choices.push_back(chosen);
     if (const auto* packed = std::get_if<Packed>(&item.kv); packed != nullptr && packed->named) {
-      TANDEM_CHECK(plan_.ready && std::find(plan_.ready->rows.begin(), plan_.ready->rows.end(), item.row) !=
-                                      plan_.ready->rows.end(),
+      TANDEM_CHECK(on_host_too(item.row),
                    "chosen residents are attended where the host attends to the rest of the choice");
     }
   }
 
   static const KvTokens& common(const KvSource& kv) {
-    return std::visit([](const KvTokens& tokens) -> const KvTokens& { return tokens; }, kv);
+    return *std::visit([](const KvTokens& tokens) { return &tokens; }, kv);
   }
 
   void check_positions(const AttendItem& item, const std::vector<Range>& positions) {
@@ -91,13 +92,17 @@ class PlanCheck {
     check_disjoint(item, before);
   }
 
+  bool on_host_too(std::uint32_t row) const {
+    return plan_.ready && std::ranges::find(plan_.ready->rows, row) != plan_.ready->rows.end();
+  }
+
   /// Beside packed tokens whose weights are kept there is the step's own token alone.
   void check_kept_weights(std::uint32_t row) const {
     if (!rows_[row].keeps_packed_weights) return;
     const std::vector<Piece>& pieces = rows_[row].pieces;
-    TANDEM_CHECK(
-        rows_[row].items == 2 && pieces.size() == 1 && pieces[0].tokens.begin + 1 == context_.batch[row]->tokens,
-        "row {} attends more than packed tokens, whose weights are kept, and the step's own", row);
+    TANDEM_CHECK(!on_host_too(row) && rows_[row].items == 2 && pieces.size() == 1 &&
+                     pieces[0].tokens.begin + 1 == context_.batch[row]->tokens,
+                 "row {} attends more than packed tokens, whose weights are kept, and the step's own", row);
   }
 
   /// No token twice for a head; the pieces from `before` on are the item's.
@@ -134,14 +139,13 @@ class PlanCheck {
 
   const LayerContext& context_;
   const AttendPlan& plan_;
-  const SequenceStores& stores_;
   std::vector<Row> rows_;
 };
 
 }  // namespace
 
-void check_plan(const LayerContext& context, const AttendPlan& plan, const SequenceStores& stores) {
-  PlanCheck(context, plan, stores).run();
+void check_plan(const LayerContext& context, const AttendPlan& plan) {
+  PlanCheck(context, plan).run();
 }
 
 }  // namespace tandem

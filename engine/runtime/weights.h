@@ -28,7 +28,8 @@ class WeightsTaker {
   virtual ~WeightsTaker() = default;
   /// Tokens that get weights at most.
   virtual std::uint32_t most_tokens(std::uint32_t id) const = 0;
-  /// After the layer's attention. `scores`: before the softmax, whose sums are in `lse` [rows][Hq].
+  /// After the device's part of the layer's attention: weights are of a softmax over what the device attended.
+  /// `scores`: before the softmax, whose sums are in `lse` [rows][Hq].
   virtual void take_weights(const LayerContext& context, std::span<const EmittedWeights> rows,
                             const DeviceBuffer& scores, const DeviceBuffer& lse) = 0;
 };

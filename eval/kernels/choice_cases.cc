@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <iterator>
 
+#include "engine/kernels/attention_weights.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/topk.h"
 #include "engine/mechanisms/residency/kernels/residency.h"
@@ -147,7 +148,9 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
   KernelCase one;
   one.kernel = "reduce_scores";
   one.shape = fmt::format("{} rows of {} lists of {} heads of {}, {}, {}", rows, lists, heads, group, most,
-                          reduce == Reduce::max ? "max" : "mean");
+                          reduce == Reduce::max    ? "max"
+                          : reduce == Reduce::mean ? "mean"
+                                                   : "softmax mean");
   one.bytes = 4.0 * lists * (rows * most - rows * (rows - 1) / 2.0) * (1.0 * heads * group + 1.0);
   one.tolerance = 1e-5;
   one.threaded = true;
@@ -157,7 +160,11 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
     for (std::uint32_t row = 0; row < rows; ++row) {
       const std::uint32_t n = most - row;
       scores.push_back(case_normals(std::size_t{lists} * heads * group * n, 1 + row, 3));
-      work.push_back({memory.input(scores.back()), memory.output<float>(std::size_t{lists} * n), n});
+      std::vector<float> sums;
+      for (std::size_t i = 0; i < std::size_t{lists} * heads * group; ++i)
+        sums.push_back(log_sum_exp(scores.back().data() + i * n, n));
+      work.push_back(
+          {memory.input(scores.back()), memory.output<float>(std::size_t{lists} * n), n, memory.input(sums)});
     }
     const ScoreReduction* const at = memory.input(work);
     PreparedCase prepared;
@@ -187,13 +194,17 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
         for (std::size_t i = 0; i < lists * n; ++i) {
           double& own = expected.emplace_back(0);
           for (std::uint32_t head = 0; head < heads; ++head) {
-            double best = -INFINITY, sum = 0;
+            double best = -INFINITY, sum = 0, weights = 0;
             for (std::uint32_t g = 0; g < group; ++g) {
               const double score = double{scores[row][i / n * per_list + (std::size_t{head} * group + g) * n + i % n]};
               best = std::max(best, score);
               sum += score;
+              double all = 0;
+              for (std::size_t other = 0; reduce == Reduce::softmax_mean && other < n; ++other)
+                all += std::exp(double{scores[row][i / n * per_list + (std::size_t{head} * group + g) * n + other]});
+              weights += std::exp(score) / all / group;
             }
-            own += reduce == Reduce::max ? best : sum / group;
+            own += reduce == Reduce::max ? best : reduce == Reduce::mean ? sum / group : std::log(weights);
           }
         }
       }
@@ -261,7 +272,7 @@ void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases) {
     take(residents_case(1, 5, 5, 1, swap));  // all are resident
     take(residents_case(2, 900, 300, 1, swap));
   }
-  for (const Reduce reduce : {Reduce::max, Reduce::mean}) {
+  for (const Reduce reduce : {Reduce::max, Reduce::mean, Reduce::softmax_mean}) {
     take(reduce_scores_case(1, 1, 2, 4, 70, reduce));
     take(reduce_scores_case(3, 2, 1, 1, 300, reduce));
   }

@@ -41,7 +41,8 @@ struct FreeKvOptions {
   std::uint32_t slots() const { return (budget - whole(sinks) - whole(window)) / block; }
   /// No more than a context of `tokens` has blocks for.
   std::uint32_t slots(std::uint32_t tokens) const {
-    return std::min(slots(), std::max(tokens - std::min(whole(sinks), tokens), block) / block);
+    const std::uint32_t near = whole(sinks) + whole(window);
+    return std::min(slots(), std::max(tokens - std::min(near, tokens), block) / block);
   }
   Reduce reduction() const {
     return reduce == "max" ? Reduce::max : reduce == "mean" ? Reduce::mean : Reduce::softmax_mean;
@@ -51,6 +52,7 @@ struct FreeKvOptions {
 struct FreeKvState {
   ResidentRef residents;
   DriftRef drift;
+  std::uint32_t slots = 0;  // that both have room for
 };
 
 /// FreeKV: a step attends blocks that the step before has chosen, and brings its own choice to the device meanwhile; KV
@@ -79,7 +81,7 @@ class FreeKv : public Method {
                                                                        .window = options_.whole(options_.window),
                                                                        .first_layer = options_.dense_layers,
                                                                        .reduce = options_.reduction()});
-    sequence.method = FreeKvState{residents, ops.use<QueryDrift>().open(sequence, slots)};
+    sequence.method = FreeKvState{residents, ops.use<QueryDrift>().open(sequence, slots), slots};
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
@@ -132,7 +134,8 @@ class FreeKv : public Method {
     if (options_.dense_layers >= ops.shape().layers) return;
     const std::uint32_t slots = options_.slots(sequence.max_tokens);
     ops.use<Residency>().extend(sequence, state(sequence).residents, slots);
-    ops.use<QueryDrift>().renew(sequence, state(sequence).drift, slots);
+    if (slots != state(sequence).slots) ops.use<QueryDrift>().renew(sequence, state(sequence).drift, slots);
+    state(sequence).slots = slots;
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {
@@ -140,9 +143,11 @@ class FreeKv : public Method {
     const std::uint32_t slots = options_.slots(sequence.max_tokens);
     ops.use<Residency>().renew(sequence, state(sequence).residents, slots);
     ops.use<QueryDrift>().renew(sequence, state(sequence).drift, slots);
+    state(sequence).slots = slots;
   }
 
  private:
+  static FreeKvState& state(SequenceState& sequence) { return std::any_cast<FreeKvState&>(sequence.method); }
   static const FreeKvState& state(const SequenceState& sequence) {
     return std::any_cast<const FreeKvState&>(sequence.method);
   }

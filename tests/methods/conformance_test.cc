@@ -36,6 +36,8 @@ std::vector<std::string> all_methods() {
   names.emplace_back("infinigen:budget=64,fetch=token,alpha=1,dense_layers=0");
   names.emplace_back("infinigen:budget=0.5,partial=0.5,dense_layers=1");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3");
+  names.emplace_back("freekv:budget=128,block=16,sinks=16,window=32,tau=0.5");
+  names.emplace_back("freekv:budget=112,block=16,sinks=0,window=16,tau=0.3,reduce=mean,dense_layers=0");
   names.emplace_back("scoutattention:budget=128,block=32,sinks=0,recall=1,scope=kv_head,device_scope=selected");
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3,ahead=none");

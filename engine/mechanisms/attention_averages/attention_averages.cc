@@ -225,7 +225,7 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
   };
   std::vector<Row> emitted;
   emitted.reserve(rows.size());
-  for (const EmittedWeights& row : rows) emitted.push_back({row, &kept_.get(row.id)});
+  for (const EmittedWeights& row : rows) emitted.push_back({row, &kept_.of(context.batch[row.row]->id, row.id)});
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
   Op op("update averages", Cause::none, layer);

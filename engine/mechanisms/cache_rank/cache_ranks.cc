@@ -1,4 +1,4 @@
-// The parts of Ops that keep a cache rank (AsyncSpade section 4.1): a sequence's rank, its latest queries, and what
+// Keeps a cache rank (AsyncSpade section 4.1): a sequence's rank, its latest queries, and what
 // each selection comes to. places.cc carries the selections out.
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-// The part of Ops that brings what a speculation chose from host memory to where it is attended (InfiniGen).
+// Brings what a speculation chose from host memory to where it is attended (InfiniGen).
 #include <algorithm>
 #include <cstring>
 

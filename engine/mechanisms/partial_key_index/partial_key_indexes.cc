@@ -1,5 +1,5 @@
-// The parts of Ops that know what a speculated query would look at (InfiniGen): the partial index and the choice from
-// its scores. What is chosen is fetched in fetch.cc.
+// The partial index, and the choice from its scores of what a predicted query will look at (InfiniGen). fetch.cc brings
+// what is chosen.
 #include "engine/mechanisms/partial_key_index/partial_key_indexes.h"
 
 #include <algorithm>

@@ -10,38 +10,42 @@
 namespace tandem {
 namespace {
 
-/// Of all KV heads and steps where only shapes are simulated, as drawn: the share that is urgent. Assumed for large
-/// models, whose queries the paper finds alike; a model of 5.4 M parameters has 0.77 (methods/freekv/README.md).
+/// Share of urgent heads, drawn where only shapes are simulated. Assumed for large models, whose queries the paper
+/// finds alike; a model of 5.4 M parameters has 0.77 (methods/freekv/README.md).
 constexpr double kDrawnUrgent = 0.1;
-constexpr float kAlways = 2;  // no cosine is as large
 
 struct Row {
   std::uint32_t row = 0, request = 0, layer = 0, step = 0;
-  ResidentSet set;  // as it is now
-  PreviousQueries previous;
+  std::size_t lists = 0, list = 0;  // of the layer's first KV head, and from one to the next, in u32
+  DeviceBuffer missing;
+  DeviceBuffer queries, now, later;  // PreviousQueries
   float least = 0;
+  bool first = false;
 
   HeadDrift head(const BodyContext& ctx, const DeviceBuffer& query, const ModelShape& shape, std::uint32_t g) const {
     const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
     const std::size_t of_group = std::size_t{g} * shape.group() * shape.head_dim;
-    const std::size_t list = set.choice_offset(layer, g);
-    return {
-        ctx.read<float>(query) + row * width + of_group, ctx.write<float>(previous.queries) + layer * width + of_group,
-        ctx.read<std::uint32_t>(set.missing) + list,     ctx.write<std::uint32_t>(previous.now) + list,
-        ctx.write<std::uint32_t>(previous.later) + list, least};
+    const std::size_t at = lists + g * list;
+    return {ctx.read<float>(query) + row * width + of_group,
+            ctx.write<float>(queries) + layer * width + of_group,
+            ctx.read<std::uint32_t>(missing) + at,
+            ctx.write<std::uint32_t>(now) + at,
+            ctx.write<std::uint32_t>(later) + at,
+            least,
+            first ? 1u : 0u};
   }
 };
 
-/// Where no queries are.
-void draw_parts(BodyContext& ctx, const Row& row, std::uint32_t kv_heads) {
+/// Parts lists where no queries exist.
+void draw_parts(BodyContext& ctx, const Row& row, const ScorePlace& place, std::uint32_t kv_heads) {
   for (std::uint32_t g = 0; g < kv_heads; ++g) {
-    const std::size_t list = row.set.choice_offset(row.layer, g);
-    const auto* missing = ctx.read<std::uint32_t>(row.set.missing) + list;
-    auto* now = ctx.write<std::uint32_t>(row.previous.now) + list;
-    auto* later = ctx.write<std::uint32_t>(row.previous.later) + list;
-    const std::uint64_t place =
-        (std::uint64_t{row.request} << 40) + (std::uint64_t{row.step} << 20) + row.layer * 256 + g;
-    const bool urgent = row.least == kAlways || double(mix64(place) >> 11) * 0x1p-53 < kDrawnUrgent;
+    const std::size_t at = row.lists + g * row.list;
+    const auto* missing = ctx.read<std::uint32_t>(row.missing) + at;
+    auto* now = ctx.write<std::uint32_t>(row.now) + at;
+    auto* later = ctx.write<std::uint32_t>(row.later) + at;
+    const std::uint64_t drawn =
+        mix64((std::uint64_t{place.sequence} << 40) + (std::uint64_t{place.step} << 20) + place.layer * 256 + g);
+    const bool urgent = row.first || double(drawn >> 11) * 0x1p-53 < kDrawnUrgent;
     std::copy_n(missing, 1 + missing[0], urgent ? now : later);
     (urgent ? later : now)[0] = 0;
   }
@@ -90,8 +94,9 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
     const ResidentSet& set = ops_.use<Residency>().get(split.sets[i]);
     TANDEM_CHECK(set.per_head && set.slots == previous.slots, "drift of a set of {} slots in room for {}", set.slots,
                  previous.slots);
-    rows.push_back({row, context.batch[row]->request, layer, context.step, set, previous,
-                    previous.known[layer] ? least : kAlways});
+    rows.push_back({row, context.batch[row]->request, layer, context.step, set.choice_offset(layer, 0),
+                    1 + std::size_t{set.slots}, set.missing, previous.queries, previous.now, previous.later, least,
+                    !previous.known[layer]});
     previous.known[layer] = true;
     // Queries and those of before in, these out; what is missing in, two lists out.
     op.cost.hbm += std::uint64_t{3} * shape.q_heads * shape.head_dim * sizeof(float) + 3 * set.choice_bytes();
@@ -111,10 +116,10 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
                        ctx.stream());
   };
   op.has_cost_only_part = true;
-  op.body = [shape, values, rows](BodyContext& ctx) {
+  op.body = [shape, values, rows, draws = draws_](BodyContext& ctx) {
     for (const Row& row : rows) {
       if (!ctx.computes()) {
-        draw_parts(ctx, row, shape.kv_heads);
+        draw_parts(ctx, row, draws->place(row.request, row.layer, row.step, BatchDraws::By::heads), shape.kv_heads);
         continue;
       }
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g)

@@ -210,6 +210,7 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
     op.cost.pieces += set.slots * set.lists * set.pages_per_block();
     wait_for(op.after, set.read[layer]);
     wait_for(op.after, split.ready);
+    kv_.append_filled(sequence.id, layer, pages, Tier::host, op.after);
     gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
     work.push_back(std::move(missing));
   }

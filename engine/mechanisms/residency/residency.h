@@ -50,15 +50,15 @@ class Residency : public MechanismOf<ResidentSet> {
   /// is free. From the next step on it can be chosen.
   void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer);
   /// Chooses each row's best blocks of the query's layer by their digests, as many as are resident at a time, and says
-  /// which are not resident. `sets` by row. Waits for that layer's recalls; from here to the end of the layer's
-  /// attention the residents stay as they are.
+  /// which are not resident. `sets` by row. Waits for that layer's recalls; from here on the residents
+  /// stay as they are until a recall.
   SplitRef split(const LayerContext& context, const QueryRef& query, std::span<const ResidentRef> sets);
   /// Starts attention of the split's query over its missing blocks on the host; goes into the plan of the query's
   /// layer. Nothing where no row can miss a block.
   std::optional<HostPart> host_partial(const LayerContext& context, const SplitRef& split);
-  /// After a layer's attention: brings what its choice missed to the device, in place of residents that it did not
-  /// name, while the step goes on. `rows`: that are due. Returns when they are there; invalid where nothing is
-  /// recalled.
+  /// After a layer's attention, or before one that waits for it: brings what the choice missed to the device, in place
+  /// of residents that it did not name, while the step goes on. `rows`: that are due. Returns when they are there;
+  /// invalid where nothing is recalled.
   Event recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows);
   const ResidentSet& get(ResidentRef set) const { return kept_.get(set.id); }
   /// The residents of a layer, for its plan. `chosen_only`: those that the latest choice names; all of them where no

@@ -176,7 +176,7 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
   std::vector<Row> rows;
   rows.reserve(emitted.size());
   for (const EmittedWeights& e : emitted) {
-    SurvivorSet& set = kept_.get(e.id);
+    SurvivorSet& set = kept_.of(context.batch[e.row]->id, e.id);
     TANDEM_CHECK(set.latest == latest, "the rows of a batch compete alike");
     const SequenceState& sequence = *context.batch[e.row];
     const std::uint32_t position = sequence.tokens - 1, held = set.held[layer];

@@ -158,7 +158,7 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
              std::vector<Event> host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
-  // On a GPU (task_launch.cc):
+  // On a GPU (launch.cc):
   void launch_estimate(LaunchContext& ctx, std::vector<HeadView> views, const HeadEstimate& heads,
                        const Room& room) const;
   /// What it costs without the tokens that it chooses, and what each of them costs.

@@ -21,7 +21,7 @@ float mean_cosine(const float* a, const float* b, std::uint32_t group, std::uint
 }
 
 void part_by_drift(const HeadDrift& head, std::uint32_t group, std::uint32_t dim) {
-  const bool urgent = mean_cosine(head.query, head.previous, group, dim) < head.least;
+  const bool urgent = head.first != 0 || !(mean_cosine(head.query, head.previous, group, dim) >= head.least);
   std::copy_n(head.missing, 1 + head.missing[0], urgent ? head.now : head.later);
   (urgent ? head.later : head.now)[0] = 0;
   std::copy_n(head.query, std::size_t{group} * dim, head.previous);

@@ -1,5 +1,6 @@
 // How far queries have moved since the step before, and whose missing blocks that makes urgent (FreeKV, arXiv
-// 2505.13109, section 3). Exact on every device but for the cosines, which are sums of floats.
+// 2505.13109, section 3). Cosines are sums of floats, which devices
+// round differently; all else is exact.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,15 @@
 
 namespace tandem {
 
-/// Of one KV head. Lists of blocks are a count, then numbers in ascending order.
+/// Input and output for one KV head. Lists of blocks are a count, then numbers in ascending order.
 struct HeadDrift {
-  const float* query = nullptr;                    // [group][D]
-  float* previous = nullptr;                       // [group][D], becomes the query
-  const std::uint32_t* missing = nullptr;          // [1 + its count]
-  std::uint32_t *now = nullptr, *later = nullptr;  // [1 + missing[0]] each: one gets what is missing, the other nothing
-  float least = 0;  // the mean over the group of cos(query, previous) below which it is now; above 1: always
+  const float* query = nullptr;            // [group][D]
+  float* previous = nullptr;               // [group][D], becomes the query; not read where `first`
+  const std::uint32_t* missing = nullptr;  // [1 + its count]
+  std::uint32_t* now = nullptr;            // [1 + missing[0]] what is missing, if the head is urgent; else nothing
+  std::uint32_t* later = nullptr;          // the other way round
+  float least = 0;                         // a head is urgent unless the mean cosine over its group is at least this
+  std::uint32_t first = 0;                 // 1: no query came before, and the head is urgent
 };
 
 /// Mean cosine of a group's queries to those of before. A query of nothing but zeros is like none.

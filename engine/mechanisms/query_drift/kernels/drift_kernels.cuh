@@ -8,12 +8,12 @@ namespace tandem::gpu {
 
 constexpr unsigned kDriftThreads = 128;
 
-__global__ void __launch_bounds__(kDriftThreads)
+inline __global__ void __launch_bounds__(kDriftThreads)
     part_by_drift_kernel(const __grid_constant__ LaunchArray<HeadDrift> heads, std::uint32_t group, std::uint32_t dim) {
   TANDEM_SHARED(float, scratch, kWarp);
   const HeadDrift head = heads[blockIdx.x];
-  float mean = 0.0f;
-  for (std::uint32_t g = 0; g < group; ++g) {
+  float sum = 0.0f;
+  for (std::uint32_t g = 0; head.first == 0 && g < group; ++g) {
     float ab = 0.0f, aa = 0.0f, bb = 0.0f;
     for (std::uint32_t d = threadIdx.x; d < dim; d += kDriftThreads) {
       const float a = head.query[std::size_t{g} * dim + d], b = head.previous[std::size_t{g} * dim + d];
@@ -22,16 +22,11 @@ __global__ void __launch_bounds__(kDriftThreads)
       bb = fmaf(b, b, bb);
     }
     ab = block_sum(ab, scratch);
-    __syncthreads();
     aa = block_sum(aa, scratch);
-    __syncthreads();
     bb = block_sum(bb, scratch);
-    __syncthreads();
-    if (aa > 0.0f && bb > 0.0f) mean += ab / sqrtf(aa * bb);
+    if (aa > 0.0f && bb > 0.0f) sum += ab / sqrtf(aa * bb);
   }
-  if (threadIdx.x == 0) scratch[0] = mean / static_cast<float>(group);  // the sums are the first warp's
-  __syncthreads();
-  const bool urgent = scratch[0] < head.least;
+  const bool urgent = head.first != 0 || !(sum / static_cast<float>(group) >= head.least);
   std::uint32_t* const to = urgent ? head.now : head.later;
   const std::uint32_t count = head.missing[0];
   for (std::uint32_t i = threadIdx.x; i <= count; i += kDriftThreads) to[i] = head.missing[i];
