@@ -143,8 +143,8 @@ void refuse_sentencepiece(const std::string& file) {
   throw_input_error("{} is not a SentencePiece model (other kinds are not supported yet), or it is damaged.", file);
 }
 
-std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(SentencePieceSpec spec, std::uint32_t rows) {
-  return std::make_unique<SentencePieceTokenizer>(std::move(spec), rows);
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const SentencePieceSpec& spec, std::uint32_t rows) {
+  return std::make_unique<SentencePieceTokenizer>(spec, rows);
 }
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ struct SentencePieceSpec : TokenizerSpec {
 };
 
 /// `rows`: of the model's embedding.
-std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(SentencePieceSpec spec, std::uint32_t rows);
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const SentencePieceSpec& spec, std::uint32_t rows);
 
 /// tokenizer.model of `folder` with what the files beside it say; InputError for anything damaged or not supported.
 SentencePieceSpec read_tokenizer_model(const std::filesystem::path& folder);

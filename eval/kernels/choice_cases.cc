@@ -160,9 +160,8 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
     for (std::uint32_t row = 0; row < rows; ++row) {
       const std::uint32_t n = most - row;
       scores.push_back(case_normals(std::size_t{lists} * heads * group * n, 1 + row, 3));
-      std::vector<float> sums;
-      for (std::size_t i = 0; i < std::size_t{lists} * heads * group; ++i)
-        sums.push_back(log_sum_exp(scores.back().data() + i * n, n));
+      std::vector<float> sums(std::size_t{lists} * heads * group);
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = log_sum_exp(scores.back().data() + i * n, n);
       work.push_back(
           {memory.input(scores.back()), memory.output<float>(std::size_t{lists} * n), n, memory.input(sums)});
     }

@@ -44,7 +44,7 @@ std::unique_ptr<Tokenizer> load(const Pieces& pieces) {
   SentencePieceSpec spec;
   spec.file = "tokenizer.json";
   spec.model = sentencepiece_of(pieces.vocabulary, pieces.merges, "<unk>", /*prefix_space=*/false, spec.file);
-  return make_sentencepiece_tokenizer(std::move(spec), ~0u);
+  return make_sentencepiece_tokenizer(spec, ~0u);
 }
 
 std::string refusal(const Pieces& pieces) {
