@@ -51,6 +51,8 @@ struct KvMemory {
   std::uint32_t run_tokens = 0;
   Event* reader = nullptr;  // where attention leaves the operation that read it last; null: nobody asks
 
+  /// Runs are pages of the store's layout; else all tokens of a KV head are one run.
+  bool in_pages() const { return run_bytes != 0; }
   std::size_t k_offset(std::uint32_t kv_head, std::uint32_t run) const {
     return offset + kv_head * head_bytes + run * run_bytes;
   }

@@ -42,7 +42,7 @@ struct DecodeAttention::DevicePacked {
   Packed packed;
   bool scored = false;  // something is made of its weights
 
-  bool in_pages() const { return packed.memory.run_tokens == kPageTokens; }
+  bool in_pages() const { return packed.memory.in_pages(); }
 };
 
 struct DecodeAttention::DeviceRow {

@@ -60,7 +60,7 @@ class PlanCheck {
     if (item.weights) {
       const auto* own = std::get_if<Packed>(&item.kv);
       const bool packed = own != nullptr;
-      TANDEM_CHECK(own == nullptr || own->memory.run_tokens != kPageTokens, "packed tokens in pages leave no weights");
+      TANDEM_CHECK(own == nullptr || !own->memory.in_pages(), "packed tokens in pages leave no weights");
       TANDEM_CHECK(kv.side == Side::device && (packed || std::holds_alternative<Ranges>(item.kv)),
                    "only attention to fixed or packed tokens on the device leaves its weights");
       rows_[item.row].keeps_packed_weights |= packed;

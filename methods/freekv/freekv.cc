@@ -23,8 +23,12 @@ struct FreeKvOptions {
         "tokens that a KV head attends, whole blocks, rounded down: sinks, window and the best others; the newest, "
         "partly filled block is on top");
     set.number_of("block", block, {16, 32, 64, 128}, "tokens that are chosen together");
-    set.tokens("sinks", sinks, "first tokens that never leave the device, rounded up to whole blocks");
-    set.tokens("window", window, "most recent tokens that stay on the device, rounded up to whole blocks");
+    set.tokens(
+        "sinks", sinks,
+        "first tokens that never leave the device, rounded up to whole blocks, and a quarter of the budget at most");
+    set.tokens(
+        "window", window,
+        "most recent tokens that stay on the device, rounded up to whole blocks, and a quarter of the budget at most");
     set.ratio(
         "tau", tau, 0, 1,
         "a KV head whose queries' mean cosine to those of the step before is below it attends this step's choice; "
@@ -38,10 +42,13 @@ struct FreeKvOptions {
     return set;
   }
   std::uint32_t whole(std::uint32_t tokens) const { return (tokens + block - 1) / block * block; }
-  std::uint32_t slots() const { return (budget - whole(sinks) - whole(window)) / block; }
+  std::uint32_t most_near() const { return whole(budget / 4); }
+  std::uint32_t sink_tokens() const { return std::min(whole(sinks), most_near()); }
+  std::uint32_t window_tokens() const { return std::min(whole(window), most_near()); }
+  std::uint32_t slots() const { return (budget - sink_tokens() - window_tokens()) / block; }
   /// No more than a context of `tokens` has blocks for.
   std::uint32_t slots(std::uint32_t tokens) const {
-    const std::uint32_t near = whole(sinks) + whole(window);
+    const std::uint32_t near = sink_tokens() + window_tokens();
     return std::min(slots(), std::max(tokens - std::min(near, tokens), block) / block);
   }
   Reduce reduction() const {
@@ -73,12 +80,12 @@ class FreeKv : public Method {
   void context_ready(SequenceState& sequence, Ops& ops) override {
     if (options_.dense_layers >= ops.shape().layers) return;
     const std::uint32_t slots = options_.slots(sequence.max_tokens);
-    const ResidentRef residents = ops.use<Residency>().keep(sequence, {.sinks = options_.whole(options_.sinks),
+    const ResidentRef residents = ops.use<Residency>().keep(sequence, {.sinks = options_.sink_tokens(),
                                                                        .block = options_.block,
                                                                        .slots = slots,
                                                                        .per_kv_head = true,
                                                                        .digests = digest_kind_of(options_.digest),
-                                                                       .window = options_.whole(options_.window),
+                                                                       .window = options_.window_tokens(),
                                                                        .first_layer = options_.dense_layers,
                                                                        .reduce = options_.reduction()});
     sequence.method = FreeKvState{residents, ops.use<QueryDrift>().open(sequence, slots), slots};
@@ -103,7 +110,7 @@ class FreeKv : public Method {
     const Event there = ops.use<Residency>().recall(context, parted.now, split.rows);
     later_ = std::move(parted.later);
     for (const SequenceState* sequence : context.batch) {
-      const std::uint32_t window = window_begin(*sequence), sinks = options_.whole(options_.sinks);
+      const std::uint32_t window = window_begin(*sequence), sinks = options_.sink_tokens();
       Ranges near;
       if (window <= sinks) {
         near.positions = {{0, sequence->tokens}};
@@ -124,8 +131,8 @@ class FreeKv : public Method {
     if (context.layer < options_.dense_layers) return;
     if (!later_.rows.empty()) ops.use<Residency>().recall(context, later_, later_.rows);
     for (SequenceState* sequence : context.batch) {
-      const std::uint32_t left = sequence->tokens - std::min(options_.whole(options_.window), sequence->tokens);
-      if (left % options_.block == 0 && left > options_.whole(options_.sinks))
+      const std::uint32_t left = sequence->tokens - std::min(options_.window_tokens(), sequence->tokens);
+      if (left % options_.block == 0 && left > options_.sink_tokens())
         ops.use<Residency>().block_filled(*sequence, state(*sequence).residents, context.layer);
     }
   }
@@ -153,7 +160,7 @@ class FreeKv : public Method {
   }
   /// First token behind the blocks that can be chosen, in a step: the step's own token is behind it.
   std::uint32_t window_begin(const SequenceState& sequence) const {
-    const std::uint32_t before = sequence.tokens - 1, window = options_.whole(options_.window);
+    const std::uint32_t before = sequence.tokens - 1, window = options_.window_tokens();
     return (before - std::min(window, before)) / options_.block * options_.block;
   }
 
@@ -162,11 +169,11 @@ class FreeKv : public Method {
 };
 
 void check(const FreeKvOptions& options) {
-  const std::uint32_t least = options.whole(options.sinks) + options.whole(options.window) + options.block;
+  const std::uint32_t least = options.sink_tokens() + options.window_tokens() + options.block;
   if (options.budget < least) {
     throw_input_error(
         "Option 'budget' of method 'freekv' is {} tokens: the sinks ({}), the window ({}) and one block of {} need {}.",
-        options.budget, options.whole(options.sinks), options.whole(options.window), options.block, least);
+        options.budget, options.sink_tokens(), options.window_tokens(), options.block, least);
   }
 }
 
@@ -178,21 +185,21 @@ MethodInfo freekv_info() {
   info.summary = "blocks chosen by the previous step's query, fetched while it ran; corrected where queries move";
   info.description =
       "All blocks between the sinks and the window are in host memory; sinks, window, digests and, per KV head, the "
-      "blocks "
-      "that were chosen last are on the device. Each step chooses by its true query. A KV head whose queries are like "
-      "those of the step before (mean cosine at least `tau`) attends what that step has chosen, and its own choice "
-      "comes "
-      "to the device while the step goes on; any other head, and every head in a sequence's first step, waits for its "
-      "own. "
-      "The first `dense_layers` keep all KV on the device. Budget: tokens per KV head in the other layers; sinks and "
-      "window count inside it. New tokens: on the device until they leave the window by whole blocks; then in host "
-      "memory, "
-      "and resident once they are chosen. A new prompt in a session chooses the residents anew by its last prefilled "
-      "query.";
+      "blocks that were chosen last are on the device. Each step chooses by its true query. A KV head whose queries "
+      "are "
+      "like those of the step before (mean cosine at least `tau`) attends what that step has chosen, and its own "
+      "choice "
+      "comes to the device while the step goes on; any other head, and every head in a sequence's first step, waits "
+      "for "
+      "its own. The first `dense_layers` keep all KV on the device. Budget: tokens per KV head in the other layers; "
+      "sinks "
+      "and window count inside it. New tokens: on the device until they leave the window by whole blocks; then in host "
+      "memory, and resident once they are chosen. A new prompt in a session chooses the residents anew by its last "
+      "prefilled query.";
   info.source = "FreeKV (Liu et al., arXiv 2505.13109) and its code (rooikeee/FreeKV 074f14d)";
   info.budget = "tokens-per-kv-head";
-  info.budget_options = {{.option = "budget", .step = kPageTokens}};
-  info.at_short_contexts = "budget=512,sinks=64,window=64";
+  info.budget_options = {{.option = "budget", .step = 32, .least = 128}};
+  info.at_short_contexts = "budget=512";
   FreeKvOptions defaults;
   info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {

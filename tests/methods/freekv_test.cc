@@ -287,10 +287,10 @@ TEST(FreeKv, WaitsOnlyWhereQueriesMove) {
 
 TEST(FreeKv, ABudgetHoldsABlockBesideSinksAndWindow) {
   try {
-    make_method("freekv:budget=1024");
+    make_method("freekv:budget=64");
     FAIL();
   } catch (const InputError& e) {
-    EXPECT_THAT(e.what(), ::testing::HasSubstr("the sinks (512), the window (512) and one block of 32 need 1056"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("the sinks (32), the window (32) and one block of 32 need 96"));
   }
 }
 
