@@ -88,6 +88,7 @@ TEST_F(CompareTarget, ALongTargetHasThePublishedBudgetsAndTheChunkThatIsGiven) {
   EXPECT_EQ(other, (std::map<std::string, std::string>{{"quest", "quest:budget=512"},
                                                        {"tova", "tova:budget=512"},
                                                        {"scoutattention", "scoutattention:budget=512"},
+                                                       {"freekv", "freekv:budget=512"},
                                                        {"fluxion:heads=published", "fluxion:heads=embedded"},
                                                        {"asyncspade", "asyncspade:budget=512"}}));
   EXPECT_THAT(bytes("a", "report.md"),
