@@ -39,7 +39,7 @@ struct ProcessMemory {
   std::size_t resident = 0, peak = 0;  // bytes in memory now, and the most so far; mapped files included
 };
 
-/// Of this process; zeros where the system does not tell. `status` is the file that it tells it in.
+/// Memory use of this process, read from `status`; zeros if the system does not report it.
 ProcessMemory process_memory(const std::string& status = "/proc/self/status");
 
 }  // namespace tandem

@@ -6,9 +6,9 @@
 // streams by a word in pinned memory that they write. Operations of the control lane run inside submit(). Every kernel
 // is its own launch: segments have no effect but their nesting is checked.
 //
-// Of a bag each host lane takes tasks as one operation. The control thread takes them for the stream, one behind the
-// one that runs, until none is left for it; the events that it returns cover what the host still has under way. An
-// error that it throws ends only its own taking.
+// Each host lane takes tasks of a bag inside one operation. The control thread takes tasks for the stream, one ahead of
+// the running one, until none is left; the returned events cover the host's unfinished tasks. An error in the control
+// thread stops only its own taking.
 //
 // Trace records have the shape of `emu`'s. Times of device lanes are those of marks in the streams around all that an
 // operation puts there, to some tenths of a microsecond; gaps between its kernels count as its own, and so does

@@ -36,7 +36,7 @@ struct KvPages {
   std::uint32_t kv_heads = 0, dim = 0;
   const RowPages* of_rows = nullptr;  // [rows]; decode attention and scores of single tokens only
 
-  /// Of K or V of a token or a page, for one KV head.
+  /// Bytes of K (or V) of one KV head: of a token, and of a page.
   TANDEM_ON_BOTH std::size_t row_bytes() const { return dim * size_of(type); }
   TANDEM_ON_BOTH std::size_t page_bytes() const { return kListPageTokens * row_bytes(); }
   /// The key of the token at `position`, which lies in the page at `slot`; its value lies page_bytes() behind.

@@ -113,7 +113,7 @@ void top_k(const float* scores, std::uint32_t n, std::uint32_t k, std::uint32_t*
 
 namespace {
 
-/// Of one KV head.
+/// Adds one KV head's softmax_mean scores to `out`.
 void add_softmax_mean(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, float* out /*[n]*/) {
   std::vector<float> sums(group);
   for (std::uint32_t g = 0; g < group; ++g) sums[g] = log_sum_exp(scores + std::size_t{g} * n, n);

@@ -1,5 +1,5 @@
-// What attention reads: the four kinds of tokens that a plan can name (runtime/plan.h). Attention knows no others, so
-// whoever keeps KV in memory of its own describes it as one of them.
+// Sources of attention: the four kinds of tokens that a plan can name (runtime/plan.h). A mechanism that keeps KV in
+// its own memory describes it as one of them.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace tandem {
 
-/// Where something is attended: where it lies.
+/// KV is attended on the side where it lies.
 using Side = Tier;
 
-/// What every kind tells.
+/// Fields that all four kinds have.
 struct KvTokens {
   std::optional<SequenceId> sequence = {};  // whose they are; empty: the row's own
   Side side = Side::device;
-  // Sorted, disjoint ranges of positions that they are among; none where bodies alone know.
+  // Sorted, disjoint ranges that contain their positions; empty if only operation bodies know these.
   std::vector<Range> positions = {};
   Event ready = {};  // when they are there
 };
@@ -35,6 +35,12 @@ struct Ranges : KvTokens {
   explicit Ranges(std::vector<Range> tokens, Side on = Side::device) {
     positions = std::move(tokens);
     side = on;
+  }
+  /// All `tokens` of a row except those in `gap`, which may be empty.
+  static Ranges around(Range gap, std::uint32_t tokens) {
+    if (gap.begin >= gap.end) return {{0, tokens}};
+    if (gap.begin == 0) return {{gap.end, tokens}};
+    return {{0, gap.begin}, {gap.end, tokens}};
   }
   std::uint32_t count() const {
     std::uint32_t sum = 0;
@@ -49,7 +55,7 @@ struct KvMemory {
   std::size_t offset = 0;                     // in bytes, of the first run of the first KV head; from there
   std::size_t head_bytes = 0, run_bytes = 0;  // to the next KV head, and to the next run of one
   std::uint32_t run_tokens = 0;
-  Event* reader = nullptr;  // where attention leaves the operation that read it last; null: nobody asks
+  Event* reader = nullptr;  // attention stores the last operation that read it here, unless null
 
   /// Runs are pages of the store's layout; else all tokens of a KV head are one run.
   bool in_pages() const { return run_bytes != 0; }
@@ -85,35 +91,35 @@ struct Tokens : KvTokens {
   std::uint32_t tokens = 0;  // of a KV head, at most
 };
 
-/// Tokens in memory of their own, as many for each KV head as `tokens` says, or fewer where bodies alone know.
+/// Tokens in separate memory: `tokens` for each KV head, or fewer if `count` or `named` says so when the body runs.
 struct Packed : KvTokens {
   KvMemory memory = {};
   std::uint32_t tokens = 0;
-  /// Of a KV head: values[offset + kv_head * stride] times `unit` tokens.
+  /// A KV head has values[offset + kv_head * stride] * unit tokens.
   struct Count {
     TierBuffer values;                   // u32
     std::size_t offset = 0, stride = 0;  // in u32
     std::uint32_t unit = 1;
   };
   std::optional<Count> count = {};
-  /// Or those blocks of `block_runs` runs whose number a choice has, of a KV head or of all of them.
+  /// A KV head has those blocks, of `block_runs` runs each, whose numbers `chosen` contains.
   struct Named {
-    DeviceBuffer table;                              // u32: the number of the block that lies in a place
+    DeviceBuffer table;                              // u32: block number by place
     DeviceBuffer chosen;                             // u32: a count, then numbers in ascending order
     std::size_t table_offset = 0, table_stride = 0;  // in u32; strides from one KV head to the next
     std::size_t chosen_offset = 0, chosen_stride = 0;
-    std::uint32_t numbers = 0;  // that there are
+    std::uint32_t numbers = 0;  // block numbers are below this
   };
   std::optional<Named> named = {};
   std::uint32_t block_runs = 1;
-  bool counted = false;  // what is attended is counted on the device
-  /// On the host: which query heads of the group attend a token.
+  bool counted = false;  // a GPU kernel counts the attended tokens
+  /// Bit mask per token of the query heads that attend it; host memory only.
   struct Masks {
     TierBuffer values;                   // u32, [kv_head][stride]
     std::size_t offset = 0, stride = 0;  // in u32
   };
   std::optional<Masks> masks = {};
-  std::vector<Access> access = {};  // that reading it takes
+  std::vector<Access> access = {};  // reads that attention declares
 
   const Count* counter() const { return count ? &*count : nullptr; }
   const Named* names() const { return named ? &*named : nullptr; }

@@ -1,4 +1,4 @@
-// What goes to host memory along with pages, in one operation (Ops::move_to_host).
+// Data that moves to host memory in the same operation as pages (Ops::move_to_host).
 #pragma once
 
 #include <cstdint>

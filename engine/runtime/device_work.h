@@ -40,7 +40,7 @@ struct DecodeAttention::DeviceTokens {
 struct DecodeAttention::DevicePacked {
   std::uint32_t row = 0;
   Packed packed;
-  bool scored = false;  // something is made of its weights
+  bool scored = false;  // its weights go to a mechanism
 
   bool in_pages() const { return packed.memory.in_pages(); }
 };
@@ -62,7 +62,7 @@ struct DecodeAttention::DeviceWork {
   std::vector<DeviceBlocks> blocks;
   std::vector<DeviceTokens> tokens;
   std::vector<DevicePacked> packed;
-  std::vector<Event*> readers;  // where those who keep what is read note this attention
+  std::vector<Event*> readers;  // KvMemory::reader of all sources
   std::vector<Access> own;      // what is touched whatever was chosen
   Cost cost;                    // of that
   bool settles = false;         // what is attended is known to the body only

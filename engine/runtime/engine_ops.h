@@ -43,7 +43,7 @@ class EngineOps : public Ops {
     parts_.queries.erase(sequence);
     parts_.sums.erase(sequence);
   }
-  /// Of all mechanisms: a sequence is over; what they keep of it.
+  /// Mechanism::forget, bytes_of and peer_bytes_of, over all mechanisms.
   void forget(SequenceId sequence);
   std::size_t bytes_of(SequenceId sequence, Tier tier) const;
   std::size_t peer_bytes_of(SequenceId sequence) const;

@@ -1,5 +1,5 @@
-// What finishes a layer's attention once the device has attended to the plan's items, instead of a merge with the
-// host's part (AttendPlan::finisher).
+// Interface that finishes a layer's attention after the device's part, in place of the merge with the host's part
+// (AttendPlan::finisher).
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class AttentionFinisher {
     DeviceBuffer landed_part, landed_lse;  // results of the host
     HostBuffer device_attended;            // [row] u64
   };
-  /// Where attention over AttendPlan::apart goes.
+  /// Receives attention over AttendPlan::apart.
   virtual const PartialBuffers& apart(std::uint32_t i) = 0;
   /// After all parts of the device's own attention: into the layer's attention. Ends the open segment and begins
   /// another.
   virtual void finish(const LayerContext& context, const Room& room, Event query_on_host) = 0;
 
-  /// What each side took of a row since the last call.
+  /// Tasks per side and row since the last call.
   struct Taken {
     std::uint64_t by[2] = {0, 0};            // tasks, by Side
     std::vector<std::uint64_t> host_tokens;  // that the host attended, by layer; summed over KV heads

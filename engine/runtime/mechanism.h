@@ -1,5 +1,5 @@
-// What methods are made of beside attention: a mechanism keeps something of sequences and carries out what methods ask
-// of it on the device's lanes. Each is one folder of engine/mechanisms; Ops::use<M>() has the run's one.
+// Building blocks of methods beside attention. A mechanism keeps state per sequence and submits operations that methods
+// ask for. Each is one folder of engine/mechanisms; Ops::use<M>() returns the session's instance.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace tandem {
 
 class Communicator;
 
-/// What a session's mechanisms work with. The session owns it.
+/// Engine parts that a session's mechanisms use. The session owns them.
 struct EngineParts {
   Forward& forward;
   Device& device;
@@ -34,14 +34,13 @@ struct EngineParts {
   std::shared_ptr<Communicator> peer;  // EngineOptions::peer and peer_patience
   std::chrono::milliseconds peer_patience;
   Ops& ops;
-  // Of prompts that methods have not had their look at yet.
+  // Kept of prompts until their method has seen them.
   std::unordered_map<SequenceId, PromptQueries> queries = {};
   std::unordered_map<SequenceId, PromptSums> sums = {};
   std::vector<Event> last_asked = {};  // by lane: when these are done, all that was asked for is
   Event last_reader = {};              // after it no operation reads dropped pages
 
-  /// Submits an operation that may outlive the step. What the step's attention waits for anyway needs device.submit()
-  /// only.
+  /// Submits an operation that may outlive the step; others can use device.submit().
   Event ask(LaneKind lane, Op op) { return asked(device.submit(device.lane(lane), std::move(op))); }
   Event asked(Event event);
   /// LogicError where none were kept (Needs::last_queries).
@@ -66,7 +65,7 @@ class Mechanism {
 
   /// The sequence is over.
   virtual void forget(SequenceId) {}
-  /// What it keeps of a sequence beside the KV store.
+  /// Bytes kept of a sequence beside the KV store.
   virtual std::size_t bytes_of(SequenceId, Tier) const { return 0; }
   virtual std::size_t peer_bytes_of(SequenceId) const { return 0; }
 
@@ -84,7 +83,7 @@ class Mechanism {
   Ops& ops_;
 };
 
-/// One that keeps a T of each sequence, or several, by id.
+/// Mechanism with any number of T per sequence, by id.
 template <class T>
 class MechanismOf : public Mechanism {
  public:

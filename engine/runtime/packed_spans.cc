@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-/// Blocks that lie there, and whether the choice has the one in a place.
+/// Membership of the block in each place in the choice.
 class NamedBlocks {
  public:
   NamedBlocks(const BodyContext& ctx, const Packed& packed, const Packed::Named& named, std::uint32_t kv_head)

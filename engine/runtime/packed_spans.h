@@ -1,4 +1,4 @@
-// What packed tokens come to, inside bodies that declared their accesses.
+// Counts and spans of packed tokens, for bodies that declared their accesses.
 #pragma once
 
 #include <cstddef>

@@ -96,7 +96,7 @@ class PlanCheck {
     return plan_.ready && std::ranges::find(plan_.ready->rows, row) != plan_.ready->rows.end();
   }
 
-  /// Beside packed tokens whose weights are kept there is the step's own token alone.
+  /// Packed tokens with weights allow only the step's own token beside them.
   void check_kept_weights(std::uint32_t row) const {
     if (!rows_[row].keeps_packed_weights) return;
     const std::vector<Piece>& pieces = rows_[row].pieces;

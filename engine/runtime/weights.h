@@ -1,4 +1,4 @@
-// Where attention leaves weights for mechanisms that keep something of them.
+// Attention weights that mechanisms ask for.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct LayerContext;
 /// store's own token comes first on a CPU; on a GPU all rows' own pages, [rows][Hq][16], come before all packed ones.
 struct EmittedWeights {
   std::uint32_t row = 0;
-  std::uint32_t id = 0;  // what they are for (WeightsTo)
+  std::uint32_t id = 0;  // WeightsTo::id
   Range tokens;
   std::size_t offset = 0, stride = 0;
 };

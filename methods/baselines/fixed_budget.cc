@@ -25,11 +25,7 @@ std::vector<BudgetOption> budget_options_of_fixed() {
 }
 
 Ranges HostRegion::near(const SequenceState& sequence) const {
-  if (empty()) return {{{0, sequence.tokens}}};
-  Ranges out;
-  if (tokens.begin > 0) out.positions.push_back({0, tokens.begin});
-  out.positions.push_back({tokens.end, sequence.tokens});
-  return out;
+  return Ranges::around(tokens, sequence.tokens);
 }
 
 HostRegion place_host_region(SequenceState& sequence, const FixedBudgetOptions& options, Side side, Ops& ops) {

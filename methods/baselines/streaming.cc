@@ -31,16 +31,9 @@ class Streaming : public Method {
   AttendPlan plan_attend(const LayerContext& context, Ops&) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
-      Ranges tokens;
       const std::uint32_t sinks = std::min(options_.sinks, sequence->tokens);
       const std::uint32_t window = window_begin(sequence->tokens);
-      if (window <= sinks) {
-        tokens.positions = {{0, sequence->tokens}};
-      } else {
-        if (sinks > 0) tokens.positions.push_back({0, sinks});
-        tokens.positions.push_back({window, sequence->tokens});
-      }
-      plan.items.push_back({.row = sequence->row, .kv = std::move(tokens)});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges::around({sinks, window}, sequence->tokens)});
     }
     return plan;
   }

@@ -111,14 +111,7 @@ class FreeKv : public Method {
     later_ = std::move(parted.later);
     for (const SequenceState* sequence : context.batch) {
       const std::uint32_t window = window_begin(*sequence), sinks = options_.sink_tokens();
-      Ranges near;
-      if (window <= sinks) {
-        near.positions = {{0, sequence->tokens}};
-      } else {
-        if (sinks > 0) near.positions.push_back({0, sinks});
-        near.positions.push_back({window, sequence->tokens});
-      }
-      plan.items.push_back({.row = sequence->row, .kv = std::move(near)});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges::around({sinks, window}, sequence->tokens)});
       if (window <= sinks) continue;
       Packed residents = ops.use<Residency>().kv(state(*sequence).residents, context.layer, false);
       residents.ready = there;

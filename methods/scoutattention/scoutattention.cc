@@ -112,14 +112,7 @@ class Scout : public Method {
     plan.ready = now_.partial;
     for (const SequenceState* sequence : context.batch) {
       const std::uint32_t newest = newest_begin(*sequence), sinks = options_.sink_tokens();
-      Ranges near;
-      if (newest <= sinks) {
-        near.positions = {{0, sequence->tokens}};
-      } else {
-        if (sinks > 0) near.positions.push_back({0, sinks});
-        near.positions.push_back({newest, sequence->tokens});
-      }
-      plan.items.push_back({.row = sequence->row, .kv = std::move(near)});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges::around({sinks, newest}, sequence->tokens)});
       if (newest <= sinks) continue;
       const bool chosen_only = options_.device_scope == "selected" && now_.partial.has_value();
       plan.items.push_back({.row = sequence->row,

@@ -21,7 +21,7 @@ TANDEM_NOT_BUILT(cuda_wait);
 TANDEM_NOT_BUILT(cuda_failed);
 TANDEM_NOT_BUILT(cuda_seconds);
 
-// Nothing was allocated, and no object exists: the constructors throw.
+// These are never called, since the constructors throw.
 void cuda_release(CudaPlace, void*, std::size_t) noexcept {}
 OwnedStream::OwnedStream() {
   not_built();

@@ -28,8 +28,8 @@ class AttentionAverages : public MechanismOf<AttentionAverage>, public WeightsTa
   /// For all layers and query heads of a window of at most `window_tokens`, without any values yet. `share`: of a
   /// step's weight in the average, which becomes (1 - share) average + share weight.
   AverageRef make(SequenceState& sequence, std::uint32_t window_tokens, float share);
-  /// Room for averages of a window of `window_tokens` and of max_tokens on the host. What is known of the window stays.
-  /// Nothing may be using them: between decodes only.
+  /// Grows the averages to a window of `window_tokens`, and to max_tokens on the host; the window's values stay. Only
+  /// between decodes.
   void extend(SequenceState& sequence, AverageRef average, std::uint32_t window_tokens);
   /// After a prompt: the averages of all tokens on the device become the mean weight that a token had under the
   /// prompt's last queries, each over its own past, whatever was known before. Tokens before the window have it from

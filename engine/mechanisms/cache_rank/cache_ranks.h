@@ -1,5 +1,5 @@
-// Who chooses, while one step runs, the tokens that the next one attends (AsyncSpade section 4.1): a cache rank of each
-// sequence, on a side stream of the device, on the host, or on a peer.
+// Selection of the next step's tokens while a step runs (AsyncSpade section 4.1). Each sequence has a cache rank: on a
+// side stream of the device, on the host, or on a peer.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// What a request for a selection ahead comes to on its cache rank: shared by what plans it (cache_ranks.cc) and what
-// carries it out (places.cc).
+// One row of a selection ahead, shared by its planning (cache_ranks.cc) and its execution (places.cc).
 #pragma once
 
 #include <cstdint>

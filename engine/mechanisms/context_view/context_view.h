@@ -18,8 +18,8 @@ struct ContextView {
 
 struct ContextRequest {
   Cost cost;  // of a layer, beside reading it
-  /// What it writes belongs to later HeadEstimates of the sequence. Not called where only shapes are simulated; empty:
-  /// nobody looks, and reading costs what it does.
+  /// Writes what later HeadEstimates of the sequence read. Not called where only shapes are simulated. May be empty:
+  /// only the cost of reading counts then.
   std::function<void(const ContextView&)> read;
 };
 

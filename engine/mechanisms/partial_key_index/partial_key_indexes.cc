@@ -104,7 +104,7 @@ void PartialKeyIndexes::skew_layer(const SequenceState& sequence, const PartialK
   const std::size_t square = std::size_t{dim} * dim;
   const auto grams_of = [layer, model, queries, tokens, observed, square](
                             const BodyContext& ctx, const std::uint32_t* pages, double* of_keys, double* of_queries) {
-    // Of a prompt that is shorter than what is kept, the first ones.
+    // A prompt shorter than the kept queries fills the first entries only.
     const std::size_t width = std::size_t{model.q_heads} * model.head_dim;
     const float* kept = ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * width;
     std::vector<SkewGrams> grams(model.kv_heads);

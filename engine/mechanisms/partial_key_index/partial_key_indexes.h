@@ -39,9 +39,9 @@ struct SpeculateRequest {
 class PartialKeyIndexes : public MechanismOf<PartialKeyIndex> {
  public:
   using MechanismOf::MechanismOf;
-  /// Of a prefilled sequence: a skewing per KV head from the prompt's keys and its kept queries (Needs::last_queries),
-  /// an index of the first columns of every skewed key on the device; all whole blocks of 32 tokens of all layers, with
-  /// an index or without, go to host memory.
+  /// Indexes a prefilled sequence: makes a skewing per KV head from the prompt's keys and its kept queries
+  /// (Needs::last_queries), and keeps the first columns of every skewed key on the device. Moves all whole blocks of 32
+  /// tokens of all layers to host memory.
   KeyIndexRef index_keys(SequenceState& sequence, const KeyIndexRequest& request);
   /// The same for what a new prompt added; the skewing stays.
   void renew(SequenceState& sequence, KeyIndexRef index, std::uint32_t most);

@@ -1,5 +1,5 @@
-// A row of a speculation and of its fetch: shared by what plans them (partial_key_indexes.cc, fetch.cc) and
-// their launches on a GPU (launch.cc).
+// A row of a speculation and of its fetch, shared by bodies (partial_key_indexes.cc, fetch.cc) and GPU launches
+// (launch.cc).
 #pragma once
 
 #include "engine/mechanisms/partial_key_index/partial_key_indexes.h"

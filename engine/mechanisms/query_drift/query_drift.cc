@@ -80,10 +80,7 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
   const DeviceBuffer values = attention_.predicted_queries().values(query);
   PartedSplit parted{split, split};
   if (split.rows.empty()) return parted;
-  Op op;
-  op.name = "part by drift";
-  op.cause = Cause::selection;
-  op.layer = layer;
+  Op op("part by drift", Cause::selection, layer);
   op.after = {query.ready};
   wait_for(op.after, split.ready);
   std::vector<Row> rows;
@@ -98,7 +95,7 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
                     1 + std::size_t{set.slots}, set.missing, previous.queries, previous.now, previous.later, least,
                     !previous.known[layer]});
     previous.known[layer] = true;
-    // Queries and those of before in, these out; what is missing in, two lists out.
+    // Reads both steps' queries and the missing list; writes queries and two lists.
     op.cost.hbm += std::uint64_t{3} * shape.q_heads * shape.head_dim * sizeof(float) + 3 * set.choice_bytes();
     op.cost.flops += std::uint64_t{6} * shape.q_heads * shape.head_dim;
     op.access.insert(op.access.end(), {values.reads(row, row + 1), previous.queries.writes(layer, layer + 1),

@@ -1,5 +1,5 @@
-// Which KV heads' queries have moved so far since the step before that blocks chosen then will not do (FreeKV, arXiv
-// 2505.13109): what a choice misses, parted into what must be there now and what can come while the step goes on.
+// Drift of queries since the previous step (FreeKV, arXiv 2505.13109). Splits the missing blocks of a choice: heads
+// whose queries have moved far need theirs now, the others get theirs while the step goes on.
 //   queries:    [layer][Hq][D] f32, of the step before
 //   now, later: [layer][KV head][1 + slots] u32: a count, then candidates in ascending order
 #pragma once
@@ -17,7 +17,7 @@ struct PreviousQueries {
   SequenceId sequence = 0;
   std::uint32_t slots = 0;  // that `now` and `later` have room for
   DeviceBuffer queries, now, later;
-  std::vector<bool> known;  // [layer] there was a step before
+  std::vector<bool> known;  // [layer] `queries` holds a step's
 
   std::size_t bytes(Tier tier) const {
     return tier == Tier::device ? queries.bytes() + now.bytes() + later.bytes() : 0;
@@ -28,7 +28,7 @@ struct DriftRef {
   std::uint32_t id = 0;
 };
 
-/// What a split misses, of heads that must have it now and of the others.
+/// A split's missing blocks: of urgent heads, and of the others.
 struct PartedSplit {
   SplitRef now, later;
 };
@@ -38,7 +38,7 @@ class QueryDrift : public MechanismOf<PreviousQueries> {
   using MechanismOf::MechanismOf;
   /// No queries yet. For sets in which each KV head chooses, with at most `slots` slots.
   DriftRef open(SequenceState& sequence, std::uint32_t slots);
-  /// The same between decodes: the next step is a first one again.
+  /// Forgets the queries, between decodes.
   void renew(SequenceState& sequence, DriftRef drift, std::uint32_t slots);
   /// In plan_attend. `split`: by this layer's true query; `drifts`: by row. A head is urgent where the mean over its
   /// group of the cosine of its queries to those of the step before is below `least`, and in a sequence's first step.

@@ -38,9 +38,9 @@ struct ResidentRequest {
 class Residency : public MechanismOf<ResidentSet> {
  public:
   using MechanismOf::MechanismOf;
-  /// Of a prefilled sequence: moves all filled blocks behind the sinks to host memory, with digests on the device, and
-  /// keeps those resident that the prompt's last query scores best (Needs::last_queries). The sinks and the newest
-  /// block stay in the KV store's device tier.
+  /// Moves all filled blocks of a prefilled sequence behind the sinks to host memory, builds digests on the device, and
+  /// keeps those blocks resident that the prompt's last query scores best (Needs::last_queries). The sinks and the
+  /// newest block stay in the KV store's device tier.
   ResidentRef keep(SequenceState& sequence, const ResidentRequest& request);
   /// The same after a new prompt, by its last query, for the blocks that it filled and all before, in so many slots.
   void renew(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
@@ -67,7 +67,7 @@ class Residency : public MechanismOf<ResidentSet> {
 
  private:
   struct Missing;  // what one row attends on the host
-  /// What a layer has under way; layer l + 2 begins after layer l is merged.
+  /// Buffers of a layer in flight; layer l + 2 begins after layer l is merged.
   struct Half {
     HostBuffer query;      // [row][Hq][D], predicted
     HostBuffer part, lse;  // [row][Hq][D], [row][Hq]

@@ -25,14 +25,14 @@ class SalientTokens : public MechanismOf<TokenSet> {
   using MechanismOf::MechanismOf;
   /// An empty set with room for the sequence's max_tokens.
   TokenSetRef make(SequenceState& sequence);
-  /// Room for max_tokens, where there is less; what is in the set stays. Nothing may be using it: between decodes only.
+  /// Grows the set to max_tokens and keeps its tokens. Only between decodes.
   void extend(SequenceState& sequence, TokenSetRef set);
-  /// Empties the set and gives it room for max_tokens. Nothing may be using it: between decodes only.
+  /// Empties the set and gives it room for max_tokens. Only between decodes.
   void renew(SequenceState& sequence, TokenSetRef set);
   /// Adds those of request.tokens, which are on the host with their averages, that are salient for a query head of the
   /// group. Runs on the host's threads.
   void keep(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request);
-  /// What the set has of a layer, for its plan.
+  /// The set's tokens of a layer, for its plan.
   Packed kv(TokenSetRef set, std::uint32_t layer) const;
 };
 

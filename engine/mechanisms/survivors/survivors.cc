@@ -130,7 +130,7 @@ void Survivors::compete(BodyContext& ctx, const Competition& work) const {
   });
 }
 
-/// Of one KV head, without the slots; by the masses that are there.
+/// Kernel arguments for one KV head, without slots, by the stored masses.
 HeavyCompetition Survivors::competition(const BodyContext& ctx, const Competition& work, std::uint32_t kv_head) const {
   const SurvivorSet &old = work.old, &to = work.to;
   HeavyCompetition one;

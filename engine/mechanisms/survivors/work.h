@@ -1,4 +1,4 @@
-// What keeping heavy hitters comes to: shared by the bodies (survivors.cc) and the launches on a GPU (launch.cc).
+// Arguments of the survivors' operations, shared by bodies (survivors.cc) and GPU launches (launch.cc).
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Survivors::Row {
   std::uint32_t row = 0, held = 0, position = 0, slot = 0;
   std::size_t offset = 0;  // of its scores, for the body
 
-  /// Of one KV head, without scores. `lse` [rows][Hq].
+  /// Kernel arguments for one KV head, without scores. `lse`: [rows][Hq].
   HeavyStep step(const BodyContext& ctx, std::uint32_t layer, std::uint32_t kv_head, std::uint32_t group,
                  const float* lse) const {
     const std::size_t list = set.list(layer, kv_head);
