@@ -7,12 +7,13 @@
 #include <numeric>
 #include <ostream>
 #include <set>
+#include <utility>
 
 #include "engine/common/error.h"
-#include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/methods/slow_turns.h"
 
 namespace tandem::testing {
 namespace {
@@ -217,40 +218,15 @@ TEST_P(FreeKvRules, EqualTheSlowModel) {
   const FreeKvRule rule = GetParam();
   Bench bench(tiny_model(true, 3));
   SlowFreeKv slow(bench.model, rule);
-  const auto method = make_method(rule.spec());
-  const std::vector<std::int32_t> prompt = random_prompt(rule.prompt, rule.prompt);
-  const auto prefix = bench.engine.prefill(prompt);
-  const DecodeRequest request{prefix.get(), rule.steps};
-  const auto session = bench.engine.open_session(*method, {&request, 1});
-  bench.engine.release(*prefix);
-  for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.prefill(prompt[t]);
-  slow.place();
-  std::int32_t next = prompt.back();
-  for (const std::uint32_t turn : {0u, 21u}) {  // a new prompt chooses the residents anew
-    if (turn > 0) {
-      const std::vector<std::int32_t> more = random_prompt(turn, turn);
-      session->append(0, more, rule.steps);
-      slow.prefill(next);
-      for (std::size_t t = 0; t + 1 < more.size(); ++t) slow.prefill(more[t]);
-      slow.place();
-      next = more.back();
-    }
-    std::vector<std::vector<float>> logits;
-    const DecodeResult result = session->decode({.logits = &logits});
-    std::uint64_t on_device = 0;
-    for (std::size_t n = 0; n < logits.size(); ++n) {
-      const SlowModel::Vector expected = slow.step(next);
-      on_device += slow.on_device;
-      double worst = 0;
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
-      ASSERT_LT(worst, 3e-4) << "step " << n << " after a turn of " << turn;
-      next = result.sequences[0].tokens[n];
-    }
-    EXPECT_EQ(result.sequences[0].tokens.size(), rule.steps);
-    EXPECT_EQ(result.sequences[0].attended[0], (on_device + 3) / 6);  // the mean over 3 layers and 2 KV heads
-    EXPECT_EQ(result.sequences[0].attended[1], 0u);
-  }
+  std::uint64_t on_device = 0;
+  expect_slow_turns(
+      bench, slow, rule.spec(), rule.prompt, rule.steps, [&] { on_device += slow.on_device; },
+      [&](const DecodeResult& result) {
+        const std::uint64_t all = std::exchange(on_device, 0);
+        EXPECT_EQ(result.sequences[0].attended[0], (all + 3) / 6);  // the mean over 3 layers and 2 KV heads
+        EXPECT_EQ(result.sequences[0].attended[1], 0u);
+      });
+  if (HasFatalFailure()) return;
   EXPECT_GT(slow.urgent, 0u);
   EXPECT_EQ(slow.patient > 0 && slow.stale > 0, rule.tau < 1);
   ASSERT_GT(slow.closest, 1e-6) << "float and double may decide differently here: take another prompt";

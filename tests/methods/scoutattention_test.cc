@@ -5,14 +5,15 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <utility>
 
 #include "engine/common/error.h"
-#include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "methods/scoutattention/recall_intervals.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/methods/slow_scout.h"
+#include "tests/methods/slow_turns.h"
 
 namespace tandem::testing {
 namespace {
@@ -40,41 +41,18 @@ TEST_P(ScoutRules, EqualTheSlowModel) {
   const ScoutRule rule = GetParam();
   Bench bench(tiny_model(true, 3));
   SlowScout slow(bench.model, rule);
-  const auto method = make_method(rule.spec());
-  std::vector<std::int32_t> prompt = random_prompt(rule.prompt, rule.prompt);
-  const auto prefix = bench.engine.prefill(prompt);
-  const DecodeRequest request{prefix.get(), rule.steps};
-  const auto session = bench.engine.open_session(*method, {&request, 1});
-  bench.engine.release(*prefix);
-  for (std::size_t t = 0; t + 1 < prompt.size(); ++t) slow.prefill(prompt[t]);
-  slow.place();
-  std::int32_t next = prompt.back();
-  for (const std::uint32_t turn : {0u, 21u}) {  // a new prompt chooses the residents anew
-    if (turn > 0) {
-      const std::vector<std::int32_t> more = random_prompt(turn, turn);
-      session->append(0, more, rule.steps);
-      slow.prefill(next);
-      for (std::size_t t = 0; t + 1 < more.size(); ++t) slow.prefill(more[t]);
-      slow.place();
-      next = more.back();
-    }
-    std::vector<std::vector<float>> logits;
-    const DecodeResult result = session->decode({.logits = &logits});
-    std::uint64_t on_host = 0, on_device = 0;
-    for (std::size_t n = 0; n < logits.size(); ++n) {
-      const SlowModel::Vector expected = slow.step(next);
-      on_host += slow.on_host;
-      on_device += slow.on_device;
-      double worst = 0;
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        worst = std::max(worst, std::abs(expected[i] - double(logits[n][i])));
-      ASSERT_LT(worst, 3e-4) << "step " << n << " after a turn of " << turn;
-      next = result.sequences[0].tokens[n];
-    }
-    EXPECT_EQ(result.sequences[0].tokens.size(), rule.steps);
-    EXPECT_EQ(result.sequences[0].attended[1], (on_host + 3) / 6);  // the mean over 3 layers and 2 KV heads
-    EXPECT_EQ(result.sequences[0].attended[0], (on_device + 3) / 6);
-  }
+  std::uint64_t on_host = 0, on_device = 0;
+  expect_slow_turns(
+      bench, slow, rule.spec(), rule.prompt, rule.steps,
+      [&] {
+        on_host += slow.on_host;
+        on_device += slow.on_device;
+      },
+      [&](const DecodeResult& result) {  // the mean over 3 layers and 2 KV heads
+        EXPECT_EQ(result.sequences[0].attended[1], (std::exchange(on_host, 0) + 3) / 6);
+        EXPECT_EQ(result.sequences[0].attended[0], (std::exchange(on_device, 0) + 3) / 6);
+      });
+  if (HasFatalFailure()) return;
   EXPECT_GT(slow.missed, 0u);
   EXPECT_EQ(slow.recalled > 0, rule.recall > 0);
   ASSERT_GT(slow.closest, 1e-6) << "float and double may choose differently here: take another prompt";
