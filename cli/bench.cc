@@ -8,13 +8,13 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/runtime/limits.h"
 #include "eval/latency/latency.h"
 #include "eval/report/line_file.h"
+#include "eval/run/option_values.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -79,7 +79,7 @@ using Measure = eval::Latency (*)(const eval::LatencyOptions&, const Model&, Dev
 
 void bench(const BenchArguments& arguments, const char* length_option, Measure measure) {
   eval::LatencyOptions options;
-  options.context = parse_one_length(arguments.context, length_option);
+  options.context = eval::parse_one_length(arguments.context, length_option);
   if (!arguments.methods.empty())
     options.methods = split_method_list(fmt::format("{}", fmt::join(arguments.methods, ",")));
   options.batch = arguments.batch;

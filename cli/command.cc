@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "cli/parse.h"
 #include "engine/common/error.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::cli {
 namespace {
@@ -29,7 +29,7 @@ template <class Number>
 Option whole_number(CLI::Option* option) {
   option->transform(
       [name = option->get_name()](const std::string& value) {
-        return std::to_string(parse_count(value, name, 0, std::numeric_limits<Number>::max()));
+        return std::to_string(eval::parse_count(value, name, 0, std::numeric_limits<Number>::max()));
       },
       "");
   return Option(option);
@@ -39,7 +39,7 @@ Option whole_number(CLI::Option* option) {
 Option real_number(CLI::Option* option) {
   option->transform(
       [name = option->get_name()](const std::string& value) {
-        parse_real(value, name);
+        eval::parse_real(value, name);
         return value;
       },
       "");

@@ -30,10 +30,7 @@ void add_reproduce(Command app);
 void add_simulate(Command app);
 void add_validate(Command app);
 
-void add_leval(Command eval);      // of eval
-void add_longbench(Command eval);  // of eval
-void add_needle(Command eval);     // of eval
-void add_reasoning(Command eval);  // of eval
+void add_ruler(Command eval);  // of eval: compare by its other name
 
 /// What a paper publishes as statistics of models and not as times: ScoutAttention's "table1" and "fig6", by `tandem
 /// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes `out` where it is not empty: the

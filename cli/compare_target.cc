@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cli/interrupt.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/workload.h"
 #include "engine/common/error.h"
+#include "eval/run/option_values.h"
 #include "eval/target/record.h"
 #include "methods/registry.h"
 
@@ -25,7 +25,7 @@ std::vector<std::string> specs_at_target(const std::vector<std::string>& compare
 }  // namespace
 
 std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
-                                      const eval::CompareOptions& options) {
+                                      const std::vector<std::string>& methods, std::uint32_t batch) {
   if (arguments.as.empty()) {
     if (arguments.shaped)
       throw_input_error("--context and --workload belong to --as, the shape that is predicted: give it too.");
@@ -33,12 +33,12 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   }
   if (session.device != "sim")
     throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
-  const std::uint32_t context = parse_one_length(arguments.context, "--context");
+  const std::uint32_t context = eval::parse_one_length(arguments.context, "--context");
   TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}, {}};
-  plan.options.methods = specs_at_target(options.methods, context);
-  plan.options.compared = options.methods;
+  plan.options.methods = specs_at_target(methods, context);
+  plan.options.compared = methods;
   if (session.prefill_chunk) plan.options.prefill_chunk = chunk_of(session);
-  plan.options.batch = options.batch;
+  plan.options.batch = batch;
   plan.options.context = context;
   plan.options.steps = kSteps;
   plan.options.threads = session.threads;
@@ -50,12 +50,13 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   return plan;
 }
 
-void choose_prompts(TargetPlan& plan, const eval::CompareOptions& options, const Model& model) {
+void choose_prompts(TargetPlan& plan, const eval::Dataset& dataset, const Model& model) {
   if (plan.workload) return;
-  const std::uint32_t length = *std::max_element(options.lengths.begin(), options.lengths.end());
-  for (const std::string& task : options.tasks) {
+  const std::vector<std::uint32_t> lengths = dataset.lengths();
+  const std::uint32_t length = *std::max_element(lengths.begin(), lengths.end());
+  for (const std::string& task : dataset.tasks()) {
     eval::HeadPrompt& prompt = plan.prompts.emplace_back();
-    eval::BenchmarkSample sample = eval::compare_sample(options, model, task, length, 0);
+    eval::DatasetSample sample = dataset.sample(task, length, 0);
     prompt.tokens = std::move(sample.prompt);
     prompt.name = task;
     prompt.first_query = static_cast<std::uint32_t>(prompt.tokens.size() - 1);

@@ -8,8 +8,8 @@
 #include "cli/session.h"
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
-#include "eval/compare/compare.h"
 #include "eval/heads/heads.h"
+#include "eval/run/dataset.h"
 #include "eval/target/target.h"
 
 namespace tandem::cli {
@@ -29,11 +29,11 @@ struct TargetPlan {
 
 /// Reads and checks everything that can be known before the run, so that a typo costs nothing.
 std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
-                                      const eval::CompareOptions& options);
+                                      const std::vector<std::string>& methods, std::uint32_t batch);
 
 /// Takes the first sample of every task at the longest length where a workload is to be recorded. InputError where one
 /// is too short for that.
-void choose_prompts(TargetPlan& plan, const eval::CompareOptions& options, const Model& model);
+void choose_prompts(TargetPlan& plan, const eval::Dataset& dataset, const Model& model);
 
 eval::Target run_target(const TargetPlan& plan, const Session& session, bool quiet);
 

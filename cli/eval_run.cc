@@ -1,14 +1,70 @@
 #include "cli/eval_run.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <variant>
 
+#include "cli/chat_format.h"
+#include "cli/input.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/say.h"
+#include "engine/common/error.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
+#include "eval/run/option_values.h"
 #include "eval/run/unread_files.h"
 
 namespace tandem::cli {
+namespace {
+
+/// Writes the report's files and report.md into the folder, prints the report and draws its plots: what a run is to
+/// leave in any case comes before what takes its time.
+void show_report(const RunOptions& run, eval::RunFolder& folder, const eval::RunReport& report) {
+  std::string names;
+  for (const auto& [name, content] : report.files) {
+    folder.write(name, content);
+    names += name + ", ";
+  }
+  folder.write("report.md", report.text(/*markdown=*/true));
+  print("{}", report.text(/*markdown=*/false));
+  check_stdout();
+  std::size_t drawn = 0;
+  std::string plots;
+  for (const eval::ReportPlot& plot : report.plots) {
+    if (!draw(plot.script, folder.path(), plot.name, !run.no_plot)) break;
+    ++drawn;
+    plots += fmt::format(", {}.png", plot.name);
+  }
+  if (drawn > 0) folder.write("report.md", report.text(/*markdown=*/true, drawn));
+  const std::string all =
+      fmt::format("{}: report.md{}, {}{}, timings.jsonl", folder.path().string(), plots, names, report.samples_file);
+  print("\n{}\n", eval::wrap(all, eval::terminal_width()));
+  check_stdout();
+}
+
+std::string chat_arguments(const eval::ChatChoice& chat) {
+  return fmt::format("{}{}{}", chat.chat ? " --chat" : "", chat.format.empty() ? "" : " --chat-format " + chat.format,
+                     chat.no_thinking ? " --no-thinking" : "");
+}
+
+void check_chat(const eval::DatasetCommand& dataset) {
+  const auto& chat = dataset.chat;
+  if (!chat || chat->chat || (!chat->no_thinking && chat->format.empty())) return;
+  throw_input_error("{} to prompts in a chat template: add --chat.",
+                    dataset.thinks() ? "--chat-format and --no-thinking belong" : "--chat-format belongs");
+}
+
+}  // namespace
+
+void add_dataset_option(Command command, const eval::DatasetOption& option) {
+  std::visit(
+      [&](auto* value) {
+        Option added = command.option(option.name, *value, option.help);
+        if (option.shows == eval::DatasetOption::Shows::default_value) added.show_default();
+        if constexpr (std::is_same_v<decltype(value), std::vector<std::string>*>) added.repeatable();
+      },
+      option.value);
+}
 
 void say_unread(const char* option, const std::filesystem::path& folder,
                 const std::vector<std::filesystem::path>& files, const char* rule) {
@@ -16,34 +72,98 @@ void say_unread(const char* option, const std::filesystem::path& folder,
   if (!note.empty()) say(note);
 }
 
-void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::BenchmarkOptions options, Session& session) {
-  eval::Manifest manifest;
-  manifest.command = asked.command;
-  describe_session(asked.options, session, manifest);
-  asked.fill(manifest);
-  // What refuses an option comes before the folder, which it would leave behind.
-  options.shard = shard_of(asked.run);
-  options.prefix_files = prefix_files_of(asked.run, asked.options, session);
-  eval::RunFolder folder = open_run(asked.run, asked.what, session, manifest);
-  Progress progress(asked.doing, Progress::standard(asked.run.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  fill_run(
-      asked.run, folder, session, progress,
-      [&] { eval::run_benchmark(benchmark, options, session.model, *session.device, *session.pool, folder); },
-      [&] { asked.report(folder); });
+void add_eval_options(Command command, EvalCommand& eval) {
+  for (const eval::DatasetOption& option : eval.dataset->options()) add_dataset_option(command, option);
+  command.option("--batch", eval.batch, "Sequences decoded together").show_default();
+  if (auto& chat = eval.dataset->chat) {
+    command.flag("--chat", chat->chat, "Put a chat template around prompts");
+    add_chat_format(command, chat->format);
+    if (eval.dataset->thinks()) add_no_thinking(command, chat->no_thinking);
+  }
 }
 
-void write_report(const RunOptions& run, eval::RunFolder& folder, const std::string& what,
-                  const std::function<std::string(const eval::Summary&)>& figures,
-                  const std::function<std::string(const eval::Summary&, bool markdown)>& own) {
-  eval::Summary summary = eval::summarise(folder);
-  summary.remarks = eval::method_remarks(summary.manifest.methods, summary.manifest.weights_hash);
-  folder.write("summary.json", eval::to_json_text(summary));
-  folder.write(what + ".json", figures(summary));
-  const auto text = [&](bool markdown, bool with_plot) {
-    return eval::report_text(summary, markdown, with_plot) + own(summary, markdown);
-  };
-  show_report(run, folder, eval::kPlot, text, fmt::format("summary.json, {}.json, samples.jsonl, timings.jsonl", what));
+PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector<std::string> methods) {
+  if (eval.batch < 1 || eval.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", eval.batch);
+  check_chat(*eval.dataset);
+  std::unique_ptr<Progress> line;
+  std::string shown;
+  const eval::DatasetHost host = {
+      [&](const char* option) { return command.given(option); },
+      [](const std::string& file, const std::string& what) { return read_text(file, what); },
+      [&](const char* doing, std::uint64_t done, std::uint64_t total) {
+        if (shown != doing) line = std::make_unique<Progress>(shown = doing, Progress::standard(eval.run.quiet));
+        line->update(done, total);
+      }};
+  eval.dataset->check(host);
+  eval::method_entries(methods);  // wrong names, before files are read
+  check_run_options(eval.run);
+  check_trained(eval.session);
+  PreparedEval made{open_session(eval.session, eval.run.quiet), nullptr, {}};
+  eval::DatasetSetting setting{made.session.model, made.session.engine, eval.batch, std::nullopt, host};
+  if (const auto& chat = eval.dataset->chat; chat && chat->chat)
+    setting.template_of = choose_chat_format(chat->format, chat->no_thinking, made.session.model);
+  std::uint32_t longest = 0;
+  try {
+    made.dataset = eval.dataset->open(setting);
+    longest = made.dataset->longest_prompt();
+  } catch (const Interrupted&) {
+    line.reset();
+    throw RunError("Interrupted before the first sample; nothing was written.");
+  }
+  line.reset();
+  eval::check_device_room(made.session.engine, made.session.model, eval.batch, longest, eval.entry.lengths);
+  check_free_memory(made.session, eval.batch, longest);
+  for (const std::string& note : eval.dataset->notes(made.session.model)) say(note);
+  if (!eval.dataset->chose_tasks())
+    say_unread(eval.entry.data_option, eval.dataset->data, eval.dataset->unread(), eval.entry.file_rule);
+  say_hints(methods, eval.session);
+  made.options.methods = std::move(methods);
+  made.options.batch = eval.batch;
+  made.options.engine = made.session.engine;
+  // What refuses an option comes before the folder, which it would leave behind.
+  made.options.shard = shard_of(eval.run);
+  made.options.prefix_files = prefix_files_of(eval.run, eval.session, made.session);
+  return made;
+}
+
+std::string recorded_command(const EvalCommand& eval, const std::string& name, const std::vector<std::string>& methods,
+                             const eval::Dataset& dataset, const std::string& more) {
+  const bool own_data = eval.entry.data_help != nullptr;
+  return fmt::format("tandem {}{} --model {} --methods {}{}{}{} --batch {}{}", name,
+                     own_data ? " --data " + eval::shell_word(eval.dataset->data) : "",
+                     recorded_model(eval.session.model), eval::shell_word(fmt::format("{}", fmt::join(methods, ","))),
+                     more, dataset.arguments(), eval.dataset->chat ? chat_arguments(*eval.dataset->chat) : "",
+                     eval.batch, session_arguments(eval.session));
+}
+
+void answer(EvalCommand& eval, PreparedEval& prepared, const char* what, const std::string& command,
+            const EvalHooks& hooks) {
+  auto& [session, dataset, options] = prepared;
+  eval::Manifest manifest;
+  manifest.command = command;
+  describe_session(eval.session, session, manifest);
+  dataset->fill_manifest(options.methods, manifest);
+  eval::RunFolder folder = open_run(eval.run, what, session, manifest);
+  Progress progress(eval.entry.doing, Progress::standard(eval.run.quiet));
+  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  fill_run(
+      eval.run, folder, session, progress,
+      [&] {
+        if (hooks.begin) hooks.begin(folder, options);
+        eval::TraceOfFirst trace;
+        if (hooks.trace_of_first) {
+          trace = [&](std::size_t method, bool resumed, const Trace& of) {
+            hooks.trace_of_first(folder, method, resumed, of);
+          };
+        }
+        eval::run_dataset(*dataset, options, session.model, *session.device, *session.pool, folder, trace);
+        if (hooks.end) hooks.end();
+      },
+      [&] {
+        eval::RunReport report = dataset->report(folder);
+        if (hooks.add) hooks.add(folder, report);
+        show_report(eval.run, folder, report);
+      });
 }
 
 }  // namespace tandem::cli

@@ -1,41 +1,70 @@
-// What the evals share that ask the prompts of a benchmark: how they are answered with every method, and the report.
+// How a dataset is asked, by `tandem eval` and `compare`: a run folder is filled, and its report written and shown.
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/progress.h"
 #include "cli/run.h"
 #include "cli/session.h"
-#include "eval/report/summary.h"
-#include "eval/run/benchmark.h"
+#include "eval/run/dataset_command.h"
+#include "eval/run/run_dataset.h"
 
 namespace tandem::cli {
+
+void add_dataset_option(Command command, const eval::DatasetOption& option);
 
 /// Says on stderr which files in `folder`, the value of `option`, no task is read from, where there are some. `rule`:
 /// what names must be. For runs without --tasks: with them the user has chosen.
 void say_unread(const char* option, const std::filesystem::path& folder,
                 const std::vector<std::filesystem::path>& files, const char* rule);
 
-/// The samples of `benchmark` that the folder of `run` lacks are decoded with every method, and reported on. `what`:
-/// "leval"; `doing`: the word of the progress line; `command`: as it can be typed again; `fill`: the benchmark's own
-/// fields of the manifest.
-struct EvalRun {
-  const SessionOptions& options;
-  const RunOptions& run;
-  const char* what;
-  const char* doing;
-  std::string command;
-  std::function<void(eval::Manifest&)> fill;
-  std::function<void(eval::RunFolder&)> report;
-};
-void answer(const EvalRun& asked, const eval::Benchmark& benchmark, eval::BenchmarkOptions options, Session& session);
+/// A command that asks a dataset, as the command line has it.
+struct EvalCommand {
+  explicit EvalCommand(const eval::DatasetEntry& of)
+      : entry(of), dataset(of.make()), methods(of.methods), batch(of.batch) {}
 
-/// Writes summary.json, report.md with its plot and the benchmark's own figures as <what>.json, and prints the report.
-/// `own`: what the benchmark adds to the report of all runs.
-void write_report(const RunOptions& run, eval::RunFolder& folder, const std::string& what,
-                  const std::function<std::string(const eval::Summary&)>& figures,
-                  const std::function<std::string(const eval::Summary&, bool markdown)>& own);
+  eval::DatasetEntry entry;
+  std::unique_ptr<eval::DatasetCommand> dataset;
+  SessionOptions session;
+  RunOptions run;
+  std::string methods;
+  std::uint32_t batch;
+};
+
+/// The options of such a command behind --methods.
+void add_eval_options(Command command, EvalCommand& eval);
+
+/// What it is asked with. `options` has no hooks yet.
+struct PreparedEval {
+  Session session;
+  std::unique_ptr<eval::Dataset> dataset;
+  eval::DatasetRunOptions options;
+};
+
+/// Checks the command, makes the session and reads the dataset; says on stderr what the user has to know of either.
+/// InputError for what cannot be run.
+PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector<std::string> methods);
+
+/// "tandem compare --model ...": the command as it can be typed again, without where the results go. `more`: behind
+/// --methods.
+std::string recorded_command(const EvalCommand& eval, const std::string& name, const std::vector<std::string>& methods,
+                             const eval::Dataset& dataset, const std::string& more = "");
+
+/// What a run does beside decoding samples and the dataset's own report.
+struct EvalHooks {
+  std::function<void(eval::RunFolder&, eval::DatasetRunOptions&)> begin;  // before the first sample is decoded
+  std::function<void(const eval::RunFolder&, std::size_t method, bool resumed, const Trace&)> trace_of_first;
+  std::function<void()> end;                                    // after the last one
+  std::function<void(eval::RunFolder&, eval::RunReport&)> add;  // to the report
+};
+
+/// Decodes what the folder of the run lacks of the dataset with every method, and reports on it. `what`: "leval", the
+/// folder's name by default; `command`: as it can be typed again.
+void answer(EvalCommand& eval, PreparedEval& prepared, const char* what, const std::string& command,
+            const EvalHooks& hooks = {});
 
 }  // namespace tandem::cli

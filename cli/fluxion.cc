@@ -7,24 +7,25 @@
 #include <span>
 
 #include "cli/commands.h"
+#include "cli/eval_run.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
-#include "cli/ruler_files.h"
 #include "cli/say.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/safetensors.h"
+#include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/collection.h"
 #include "eval/heads/prompts.h"
 #include "eval/report/table.h"
 #include "eval/ruler/essays.h"
 #include "eval/ruler/questions.h"
 #include "eval/ruler/ruler.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::cli {
 namespace {
@@ -171,7 +172,7 @@ void collect(CollectArguments& a) {
   check(a);
   if (a.out.empty()) throw_input_error("--out is missing: name the folder that the training data go to.");
   check_trained(a.session);
-  const std::vector<std::uint32_t> lengths = parse_lengths(a.lengths, "--lengths");
+  const std::vector<std::uint32_t> lengths = eval::parse_lengths(a.lengths, "--lengths");
   std::vector<std::string> tasks = {"text"};
   if (a.text_file.empty()) tasks = eval::expand_ruler_tasks(a.tasks);
   const auto mode = a.resume  ? eval::CollectMode::resume
@@ -219,7 +220,7 @@ void add_fluxion(Command app) {
   sub.option("--out", a->out, "Folder for the data");
   sub.option("--model", a->session.model, kModelHelp).show_default();
   sub.option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa").show_default();
-  add_ruler_files(sub, a->files);
+  for (const eval::DatasetOption& option : eval::ruler_file_options(a->files)) add_dataset_option(sub, option);
   sub.option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
   sub.option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K").show_default();
   sub.option("--samples", a->samples, "Prompts per task and length").show_default();

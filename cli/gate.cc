@@ -8,11 +8,11 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "engine/common/error.h"
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
 #include "eval/report/line_file.h"
+#include "eval/run/option_values.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -75,7 +75,7 @@ void gate(const GateArguments& arguments) {
   options.subset = arguments.subset;
   if (arguments.as != kNoShape) {
     options.shape = {arguments.as, arguments.hardware, arguments.batch,
-                     parse_one_length(arguments.context, "--context")};
+                     eval::parse_one_length(arguments.context, "--context")};
     if (arguments.batch < 1 || arguments.batch > 256)
       throw_input_error("--batch is {}: give 1 to 256.", arguments.batch);
     load_shape(arguments.as);

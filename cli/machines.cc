@@ -5,13 +5,13 @@
 #include <iterator>
 #include <utility>
 
-#include "cli/parse.h"
 #include "engine/common/error.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::cli {
 
 std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_view option) {
-  const std::vector<std::string> names = split_list(text, option);
+  const std::vector<std::string> names = eval::split_list(text, option);
   std::vector<HardwareProfile> profiles;
   const auto there = [&](const std::string& name) {
     return std::any_of(profiles.begin(), profiles.end(), [&](const HardwareProfile& p) { return p.name == name; });

@@ -6,9 +6,9 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/say.h"
 #include "eval/report/run_folder.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::cli {
 namespace {
@@ -41,7 +41,7 @@ void merge(const MergeArguments& a) {
         "are too narrow: run those shards again for wider ones.");
   print("{}: {} of the run's {} samples, counted with every method.{} For the report:\n  {} --resume --out {}\n", a.out,
         merged.there, merged.all, merged.there < merged.all ? " What is missing is run before the report is made." : "",
-        command, shell_word(a.out));
+        command, eval::shell_word(a.out));
   check_stdout();
 }
 

@@ -8,10 +8,10 @@
 #include "cli/commands.h"
 #include "cli/machines.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "engine/common/error.h"
 #include "engine/model/model.h"
 #include "eval/report/line_file.h"
+#include "eval/run/option_values.h"
 #include "eval/target/target.h"
 
 namespace tandem::cli {
@@ -50,9 +50,9 @@ void plan(const PlanArguments& a) {
   constexpr std::uint64_t kMostRequests = 1'000'000;
   eval::PlanOptions options;
   options.kv_type = type_of(a.kv_type);
-  options.contexts = parse_lengths(a.contexts, "--context");
-  for (const std::string& item : split_list(a.batches, "--batch")) {
-    const auto batch = static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMostRequests));
+  options.contexts = eval::parse_lengths(a.contexts, "--context");
+  for (const std::string& item : eval::split_list(a.batches, "--batch")) {
+    const auto batch = static_cast<std::uint32_t>(eval::parse_count(item, "--batch", 1, kMostRequests));
     if (std::find(options.batches.begin(), options.batches.end(), batch) != options.batches.end())
       throw_input_error("--batch: '{}' is given twice.", item);
     options.batches.push_back(batch);
@@ -68,7 +68,7 @@ void plan(const PlanArguments& a) {
   check_new_file(a.out, a.force);
 
   const auto memory_of = [](const std::string& text, const char* option) {
-    const std::uint64_t bytes = parse_size(text, option);
+    const std::uint64_t bytes = eval::parse_size(text, option);
     if (bytes < 100'000'000) throw_input_error("{} is {} bytes: write a unit, for example 80GB.", option, bytes);
     return double(bytes) * 1e-9;
   };

@@ -9,7 +9,6 @@
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
@@ -20,6 +19,7 @@
 #include "eval/heads/report.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
+#include "eval/run/option_values.h"
 #include "eval/scout/recall_profile.h"
 #include "eval/scout/report.h"
 #include "methods/registry.h"
@@ -99,7 +99,7 @@ void check_samples(const ProfileOptions& options) {
 
 /// What can be known before the model is loaded, so that a typo costs nothing.
 std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& heads, bool windows) {
-  const std::uint32_t length = parse_one_length(options.length, "--length");
+  const std::uint32_t length = eval::parse_one_length(options.length, "--length");
   check_samples(options);
   if (windows && options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
   if (length < 2) throw_input_error("--length is {}: give at least 2 tokens, one for the query.", length);
@@ -141,8 +141,8 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
   source.model = model.name;
   source.weights_hash = model.weights_hash;
   source.tokenizer_hash = model.tokenizer->hash();
-  source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what, shell_word(model.name),
-                               options.length, options.samples);
+  source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what,
+                               eval::shell_word(model.name), options.length, options.samples);
   if (options.session.device != SessionOptions().device) source.command += " --device " + options.session.device;
   source.gpu = subject.session.device->gpu_name();
   if (options.text_file.empty()) {
@@ -157,7 +157,7 @@ Subject open_subject(const ProfileOptions& options, const char* what, const std:
       auto more = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
       std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
     }
-    source.command += " --text-file " + shell_word(options.text_file);
+    source.command += " --text-file " + eval::shell_word(options.text_file);
     source.prompts = options.text_file;
   }
   return subject;
@@ -209,7 +209,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
 }
 
 void profile_recall(const ProfileOptions& options) {
-  const std::uint32_t length = parse_one_length(options.length, "--length");
+  const std::uint32_t length = eval::parse_one_length(options.length, "--length");
   check_samples(options);
   if (options.steps < 2 || options.steps > 100000) throw_input_error("--steps is {}: give 2 to 100000.", options.steps);
   if (!(options.threshold > 0 && options.threshold < 1))
@@ -217,7 +217,7 @@ void profile_recall(const ProfileOptions& options) {
   check_ending(options.out, {".json"});
   check_new_file(options.out, options.force);
   eval::RecallOptions recall;
-  recall.budget = parse_one_length(options.budget, "--budget");
+  recall.budget = eval::parse_one_length(options.budget, "--budget");
   recall.steps = options.steps;
   recall.threshold = options.threshold;
   recall.method = fmt::format("scoutattention:budget={},block={},pred_norm={},scope={}", recall.budget, options.block,
@@ -255,7 +255,7 @@ void profile_shift(const ProfileOptions& options) {
     throw_input_error("--share is {}: give a share of the tokens between 0 and 1.", shift.share);
   if (!(shift.epsilon > 0 && std::isfinite(shift.epsilon)))
     throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
-  const std::vector<std::uint32_t> lengths = parse_lengths(options.length, "--length");
+  const std::vector<std::uint32_t> lengths = eval::parse_lengths(options.length, "--length");
   check_samples(options);
   check_ending(options.out, {".json"});
   check_new_file(options.out, options.force);

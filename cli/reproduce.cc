@@ -10,12 +10,12 @@
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
 #include "eval/report/line_file.h"
 #include "eval/reproduce/asyncspade.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::cli {
 namespace {
@@ -168,7 +168,7 @@ void add_reproduce(Command app) {
   command.callback([arguments] {
     if (arguments->name.empty() && !arguments->out.empty())
       throw_input_error("--out holds what is reproduced: name it too, for example tandem reproduce scout --out {}.",
-                        shell_word(arguments->out));
+                        eval::shell_word(arguments->out));
     if (arguments->name.empty()) {
       list();
     } else {

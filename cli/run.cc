@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
@@ -20,6 +19,7 @@
 #include "engine/model/weight_files.h"
 #include "eval/report/run_files.h"
 #include "eval/report/table.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::cli {
 namespace {
@@ -75,17 +75,6 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
   return why_not.empty();
 }
 
-void show_report(const RunOptions& run, eval::RunFolder& folder, const std::string& script,
-                 const std::function<std::string(bool markdown, bool with_plot)>& text, const std::string& files) {
-  folder.write("report.md", text(/*markdown=*/true, /*with_plot=*/false));
-  print("{}", text(/*markdown=*/false, /*with_plot=*/false));
-  check_stdout();
-  const bool plotted = draw(script, folder.path(), "plot", !run.no_plot);
-  if (plotted) folder.write("report.md", text(/*markdown=*/true, /*with_plot=*/true));
-  print("\n{}: report.md{}, {}\n", folder.path().string(), plotted ? ", plot.png" : "", files);
-  check_stdout();
-}
-
 eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session) {
   if (run.prefix_cache.empty()) return {};
   if (options.device != "sim")
@@ -115,8 +104,8 @@ void settle_shard(RunOptions& options) {
     const char *rank = std::getenv(rank_name), *size = std::getenv(size_name);
     if (rank != nullptr && size == nullptr) half = {rank_name, size_name};
     if (rank == nullptr || size == nullptr) continue;
-    const std::uint64_t of = parse_count(size, size_name, 1, kMostShards),
-                        number = parse_count(rank, rank_name, 0, of - 1);
+    const std::uint64_t of = eval::parse_count(size, size_name, 1, kMostShards),
+                        number = eval::parse_count(rank, rank_name, 0, of - 1);
     options.shard = fmt::format("{}/{}", number + 1, of);
     // The folders sort as they are numbered.
     const std::string name = fmt::format("{:0{}}-of-{}", number + 1, std::to_string(of).size(), of);
@@ -141,8 +130,8 @@ eval::Shard shard_of(const RunOptions& options) {
     throw_input_error("--shard is '{}': give which part and of how many, such as 2/4, or rank.", options.shard);
   const std::string_view text = options.shard;
   eval::Shard shard;
-  shard.of = static_cast<std::uint32_t>(parse_count(text.substr(slash + 1), "--shard", 1, kMostShards));
-  shard.number = static_cast<std::uint32_t>(parse_count(text.substr(0, slash), "--shard", 1, shard.of));
+  shard.of = static_cast<std::uint32_t>(eval::parse_count(text.substr(slash + 1), "--shard", 1, kMostShards));
+  shard.number = static_cast<std::uint32_t>(eval::parse_count(text.substr(0, slash), "--shard", 1, shard.of));
   return shard;
 }
 
@@ -217,7 +206,7 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
   const std::string path = folder.path().string();
   std::string go_on = options.ranked
                           ? "go on with the same command and --resume"
-                          : fmt::format("go on with the same options and --resume --out {}", shell_word(path));
+                          : fmt::format("go on with the same options and --resume --out {}", eval::shell_word(path));
   if (options.force) go_on += " in place of --force";
   WeightFiles& weights = *session.weights;
   folder.before_each_line([&] { weights.check(); });

@@ -42,12 +42,6 @@ void check_run_options(const RunOptions& options);
 /// What a run is to leave in any case is written before, since a plot takes its time.
 bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted);
 
-/// How a run ends: report.md is written, the report printed, plot.png drawn by the script, and what lies in the folder
-/// said. `text`: the report, in Markdown or for a terminal, in Markdown with the plot where there is one; `files`: the
-/// others, "summary.json, samples.jsonl".
-void show_report(const RunOptions& run, eval::RunFolder& folder, const std::string& script,
-                 const std::function<std::string(bool markdown, bool with_plot)>& text, const std::string& files);
-
 /// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.
 eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session);
 

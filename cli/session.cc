@@ -6,7 +6,6 @@
 #include <span>
 
 #include "cli/interrupt.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "cli/say.h"
@@ -21,6 +20,7 @@
 #include "engine/model/safetensors.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
+#include "eval/run/option_values.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -106,9 +106,9 @@ void add_compute_option(Command command, SessionOptions& options) {
 std::string session_arguments(const SessionOptions& o) {
   const bool simulated = o.device == "sim";  // virtual time is the same with any number of threads
   return fmt::format(" --device {}{}{} --device-kv {} --host-kv {}{} --precision {}", o.device,
-                     simulated ? " --hw " + shell_word(o.hardware) : "",
+                     simulated ? " --hw " + eval::shell_word(o.hardware) : "",
                      simulated || o.threads == 0 ? "" : fmt::format(" --threads {}", o.threads),
-                     shell_word(o.device_kv), shell_word(o.host_kv),
+                     eval::shell_word(o.device_kv), eval::shell_word(o.host_kv),
                      o.prefill_chunk ? fmt::format(" --prefill-chunk {}", *o.prefill_chunk) : "", o.precision);
 }
 
@@ -117,7 +117,7 @@ bool is_embedded(const std::string& model) {
 }
 
 std::string recorded_model(const std::string& model) {
-  return is_embedded(model) ? "embedded" : shell_word(model);
+  return is_embedded(model) ? "embedded" : eval::shell_word(model);
 }
 
 void say_hints(std::span<const std::string> methods, const SessionOptions& options) {
@@ -151,8 +151,8 @@ WeightPlace place_of_weights(const std::string& option, bool quiet) {
 
 Session open_session(const SessionOptions& options, bool quiet, bool with_tokenizer) {
   Session session;
-  session.engine.kv.device_bytes = parse_size(options.device_kv, "--device-kv");
-  session.engine.kv.host_bytes = parse_size(options.host_kv, "--host-kv");
+  session.engine.kv.device_bytes = eval::parse_size(options.device_kv, "--device-kv");
+  session.engine.kv.host_bytes = eval::parse_size(options.host_kv, "--host-kv");
   session.engine.prefill_chunk = chunk_of(options);
   session.engine.interrupted = [] { return interrupted(); };
   check_rank_timeout(options);

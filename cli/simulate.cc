@@ -10,7 +10,6 @@
 #include "cli/interrupt.h"
 #include "cli/machines.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/run.h"
 #include "cli/say.h"
@@ -23,6 +22,7 @@
 #include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
 #include "eval/report/table.h"
+#include "eval/run/option_values.h"
 #include "eval/target/equal_shape.h"
 #include "eval/target/level.h"
 #include "eval/target/sweep.h"
@@ -78,12 +78,12 @@ struct SimulateArguments {
 std::vector<std::uint32_t> parse_batches(const std::string& text) {
   constexpr std::uint64_t kMost = 1024;
   std::vector<std::uint32_t> batches;
-  for (const std::string& item : split_list(text, "--batch")) {
+  for (const std::string& item : eval::split_list(text, "--batch")) {
     std::uint32_t batch = eval::kAsManyAsFit;
     if (item != "max") {
       if (item.find_first_of("0123456789") == std::string::npos)
         throw_input_error("--batch: '{}' is not a whole number from 1 to {}, nor max.", item, kMost);
-      batch = static_cast<std::uint32_t>(parse_count(item, "--batch", 1, kMost));
+      batch = static_cast<std::uint32_t>(eval::parse_count(item, "--batch", 1, kMost));
     }
     if (std::find(batches.begin(), batches.end(), batch) != batches.end())
       throw_input_error("--batch: '{}' is given twice.", item);
@@ -96,7 +96,7 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o;
   o.hardware = load_profiles(a.hardware, "--hw");
   o.level = eval::load_level(a.level);
-  o.contexts = parse_lengths(a.contexts, "--context");
+  o.contexts = eval::parse_lengths(a.contexts, "--context");
   for (const std::uint32_t context : o.contexts)
     if (context < 2) throw_input_error("--context is {}: give at least 2 tokens.", context);
   o.batches = parse_batches(a.batches);
@@ -126,7 +126,7 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   o.most_sequences = a.most;
   if (a.sample != "all") {
     try {
-      o.drawn_sequences = static_cast<std::uint32_t>(parse_count(a.sample, "--sample", 2, 1024));
+      o.drawn_sequences = static_cast<std::uint32_t>(eval::parse_count(a.sample, "--sample", 2, 1024));
     } catch (const InputError&) {
       throw_input_error("--sample is '{}': give a whole number from 2 to 1024, or all.", a.sample);
     }
@@ -144,12 +144,14 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
   return fmt::format(
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --level {} --workload {} --steps {} "
       "--prefill-chunk {} --most {} --sample {}{}{}",
-      shell_word(a.as), shell_word(a.hardware), shell_word(fmt::format("{}", fmt::join(methods, ","))),
-      equal ? " --equal " + eval::to_text(*equal) : "", shell_word(a.contexts), shell_word(a.batches),
-      shell_word(a.level), shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.sample,
+      eval::shell_word(a.as), eval::shell_word(a.hardware),
+      eval::shell_word(fmt::format("{}", fmt::join(methods, ","))), equal ? " --equal " + eval::to_text(*equal) : "",
+      eval::shell_word(a.contexts), eval::shell_word(a.batches), eval::shell_word(a.level),
+      eval::shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.sample,
       a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
-      a.accuracy.empty() ? ""
-                         : fmt::format(" --accuracy {} --lose {}", shell_word(a.accuracy), a.lose.value_or(kLose)));
+      a.accuracy.empty()
+          ? ""
+          : fmt::format(" --accuracy {} --lose {}", eval::shell_word(a.accuracy), a.lose.value_or(kLose)));
 }
 
 std::string program_text() {

@@ -5,7 +5,6 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/run.h"
 #include "cli/say.h"
@@ -17,6 +16,7 @@
 #include "engine/common/version.h"
 #include "eval/report/markdown.h"
 #include "eval/report/run_files.h"
+#include "eval/run/option_values.h"
 #include "eval/tables/tables.h"
 #include "eval/validate/validation.h"
 
@@ -54,8 +54,8 @@ struct ValidateArguments {
 };
 
 void write_files(const ValidateArguments& a, const eval::OutputFolder& folder, const eval::Validation& validation) {
-  const std::string command =
-                        fmt::format("tandem validate{}", a.points.empty() ? "" : " --points " + shell_word(a.points)),
+  const std::string command = fmt::format("tandem validate{}",
+                                          a.points.empty() ? "" : " --points " + eval::shell_word(a.points)),
                     program = fmt::format("tandem {} ({})", version(), git_commit());
   folder.write(kFile, eval::validation_json(validation, command, program));
   const bool plotted = draw("eval/validate/plot_validation.py", folder.path(), "plot", !a.no_plot);

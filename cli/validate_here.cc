@@ -8,12 +8,12 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/parse.h"
 #include "cli/progress.h"
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "engine/device/profile.h"
 #include "eval/here/here.h"
+#include "eval/run/option_values.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -44,9 +44,10 @@ class TemporaryFolder {
 };
 
 std::string command_of(const ValidateHereArguments& a, const std::vector<std::string>& methods) {
-  return fmt::format("tandem validate --here{} --contexts {} --rounds {}{}",
-                     a.methods.empty() ? "" : " --methods " + shell_word(fmt::format("{}", fmt::join(methods, ","))),
-                     a.contexts, a.rounds, a.hardware.empty() ? "" : " --hw " + shell_word(a.hardware));
+  return fmt::format(
+      "tandem validate --here{} --contexts {} --rounds {}{}",
+      a.methods.empty() ? "" : " --methods " + eval::shell_word(fmt::format("{}", fmt::join(methods, ","))), a.contexts,
+      a.rounds, a.hardware.empty() ? "" : " --hw " + eval::shell_word(a.hardware));
 }
 
 constexpr std::string_view kHereReport[] = {kHereProfile, "report.md"};
@@ -68,7 +69,7 @@ void validate_here(const ValidateHereArguments& a) {
   options.methods =
       a.methods.empty() ? eval::here_methods() : split_method_list(fmt::format("{}", fmt::join(a.methods, ",")));
   for (const std::string& method : options.methods) make_method(method);
-  options.contexts = parse_lengths(a.contexts, "--contexts");
+  options.contexts = eval::parse_lengths(a.contexts, "--contexts");
   if (a.rounds < 1 || a.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", a.rounds);
   options.rounds = a.rounds;
   eval::two_cores();  // where there are none, before anything else

@@ -92,7 +92,8 @@ mv run first
 run "compare other" compare "${few[@]}" --methods full,streaming
 for format in text markdown latex csv html; do
   "$tandem" report first run --mixed --format "$format" 2>&1 | unmarked | add "report of runs: $format"
-  "$tandem" report sweep --format "$format" 2>&1 | unmarked | add "report of a sweep: $format"
+  # In one line: where lines of text break depends on how long the commit's name is.
+  "$tandem" report sweep --format "$format" 2>&1 | unmarked | tr -s ' \n' '  ' | add "report of a sweep: $format"
 done
 cp -r first again
 "$tandem" gate --baseline first --run again --as none --out verdict.json 2>&1 | unmarked | add "gate: printed"

@@ -9,9 +9,9 @@ namespace tandem::eval {
 namespace {
 
 /// How many of the samples, from the first on.
-std::size_t that_fit(std::span<const BenchmarkSample> samples, const EngineOptions& engine, const Model& model) {
+std::size_t that_fit(std::span<const DatasetSample> samples, const EngineOptions& engine, const Model& model) {
   std::size_t bytes = 0, count = 0;
-  for (const BenchmarkSample& sample : samples) {
+  for (const DatasetSample& sample : samples) {
     bytes += prompt_kv_bytes(engine, model, static_cast<std::uint32_t>(sample.prompt.size()));
     if (count > 0 && bytes > engine.kv.device_bytes / 2) break;
     ++count;
@@ -21,11 +21,11 @@ std::size_t that_fit(std::span<const BenchmarkSample> samples, const EngineOptio
 
 }  // namespace
 
-BytesOfPrompts::BytesOfPrompts(std::span<const BenchmarkSample> samples, const BenchmarkOptions& options,
+BytesOfPrompts::BytesOfPrompts(std::span<const DatasetSample> samples, const DatasetRunOptions& options,
                                const Model& model, Device& device, ThreadPool& pool)
     : batch_(options.batch), engine_(model, device, pool, engine_options_of(options, model)) {
   const PrefixCache kept(options.prefix_files, engine_options_of(options, model));
-  for (const BenchmarkSample& sample : samples.first(that_fit(samples, options.engine, model))) {
+  for (const DatasetSample& sample : samples.first(that_fit(samples, options.engine, model))) {
     prefixes_.push_back(kept.prefill(engine_, sample.prompt));
     requests_.push_back({prefixes_.back().get(), sample.max_new_tokens, sample.stop_tokens});
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "eval/equal/equal.h"
-#include "eval/run/benchmark.h"
+#include "eval/run/run_dataset.h"
 
 namespace tandem::eval {
 
@@ -16,7 +16,7 @@ class BytesOfPrompts {
  public:
   /// Prefills the samples' prompts: as many as take half of the device's KV budget, at least one; `options` as the run
   /// has them. Model, device and pool must outlive this. Throws what prefilling does.
-  BytesOfPrompts(std::span<const BenchmarkSample> samples, const BenchmarkOptions& options, const Model& model,
+  BytesOfPrompts(std::span<const DatasetSample> samples, const DatasetRunOptions& options, const Model& model,
                  Device& device, ThreadPool& pool);
   ~BytesOfPrompts();
 

@@ -9,7 +9,7 @@
 #include "engine/common/json_lines.h"
 #include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
-#include "eval/run/decoded.h"
+#include "eval/run/dataset_files.h"
 #include "eval/run/documents.h"
 #include "eval/run/unread_files.h"
 #include "eval/scoring/rouge.h"
@@ -191,11 +191,10 @@ LEval::LEval(LEvalOptions options, const Model& model) : options_(std::move(opti
   if (options_.progress) options_.progress(0, documents);
   for (const std::string& task : options_.tasks) cut_documents_of(task, documents);
   options_.progress = {};  // may refer to what does not outlive the reading
-  options_.interrupted = {};
 }
 
 void LEval::poll() const {
-  if (options_.interrupted && options_.interrupted()) throw Interrupted();
+  if (options_.interrupted()) throw Interrupted();
 }
 
 void LEval::read_files() {
@@ -254,21 +253,19 @@ void LEval::cut_documents_of(const std::string& task, std::uint64_t all) {
 }
 
 std::uint32_t LEval::samples_of(const std::string& task) const {
-  const auto all = static_cast<std::uint32_t>(file(task).questions.size());
-  return options_.samples == 0 ? all : std::min(all, options_.samples);
+  return first_samples(options_.samples, file(task).questions.size());
 }
 
-BenchmarkSample LEval::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+DatasetSample LEval::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
   const LEvalFile& from = file(task);
   const LEvalQuestion& question = from.questions.at(index);
-  BenchmarkSample sample = {
-      .task = task,
-      .length = length,
-      .index = index,
-      .prompt = leval_tokens(*model_.tokenizer, *from.dataset, from.documents.at(question.document), question,
-                             options_.template_of),
-      .answers = {question.answer},
-      .max_new_tokens = kMaxNewTokens};
+  DatasetSample sample = {.task = task,
+                          .length = length,
+                          .index = index,
+                          .prompt = leval_tokens(*model_.tokenizer, *from.dataset, from.documents.at(question.document),
+                                                 question, options_.template_of),
+                          .answers = {question.answer},
+                          .max_new_tokens = kMaxNewTokens};
   if (!from.numbers.empty()) sample.document = from.numbers.at(index);
   return sample;
 }
@@ -277,7 +274,7 @@ std::string LEval::prediction(std::span<const std::int32_t> tokens) const {
   return model_.tokenizer->decode(tokens);
 }
 
-std::vector<Score> LEval::scores(std::span<const BenchmarkSample> samples,
+std::vector<Score> LEval::scores(std::span<const DatasetSample> samples,
                                  std::span<const std::string> predictions) const {
   std::vector<Score> scores;
   scores.reserve(samples.size());
@@ -294,22 +291,14 @@ std::vector<Score> LEval::scores(std::span<const BenchmarkSample> samples,
   return scores;
 }
 
-void LEval::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
-  manifest.methods = method_entries(methods);
-  manifest.benchmark = kName;
-  manifest.tasks = options_.tasks;
-  manifest.lengths = {0};
-  std::vector<std::uint32_t> samples;
-  samples.reserve(options_.tasks.size());
-  for (const std::string& task : options_.tasks) samples.push_back(samples_of(task));
-  manifest.set_samples(std::move(samples));
-  std::uint64_t hash = 0;
-  for (const auto& [task, file] : files_) hash = mix64(hash ^ fnv1a64(task) ^ mix64(file.hash));
-  manifest.protocol_id = fmt::format(
-      "leval/v1+data:{:016x}+tok:{}+template:{}+length:first-words-{}+score:upstream+budget:{}+query:aware+question:"
-      "in-prefill+eos:stops",
-      hash, manifest.tokenizer_hash, options_.template_of ? options_.template_of->name() : "none", options_.max_length,
-      budget_meanings(manifest.methods));
+std::string LEval::protocol_id(const Manifest& manifest) const {
+  return fmt::format("leval/v1+data:{}+tok:{}+template:{}+length:first-words-{}+score:upstream{}", files_hash(files_),
+                     manifest.tokenizer_hash, template_name(options_.template_of), options_.max_length,
+                     protocol_end(manifest));
+}
+
+std::string LEval::arguments() const {
+  return task_arguments(options_.tasks, options_.samples) + fmt::format(" --max-length {}", options_.max_length);
 }
 
 }  // namespace tandem::eval

@@ -1,4 +1,4 @@
-// L-Eval (An et al. 2023, arXiv 2307.11088) as a benchmark (eval/run/benchmark.h), from its published files:
+// L-Eval (An et al. 2023, arXiv 2307.11088) as a dataset (eval/run/dataset.h), from its published files:
 //   Closed-ended-tasks/<data set>.jsonl, Open-ended-tasks/<data set>.jsonl     in a folder, or beside each other in it
 // A line is one document, "input", with questions to it, "instructions", and their answers, "outputs"; each question is
 // a sample, asked with the whole document. "evaluation" says how: exam, f1, rouge; documents for a judge alone (LLM,
@@ -24,10 +24,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/common/interrupt.h"
 #include "engine/model/chat.h"
 #include "engine/model/model.h"
 #include "eval/report/schema.h"
-#include "eval/run/benchmark.h"
+#include "eval/run/dataset.h"
 #include "eval/scoring/leval.h"
 
 namespace tandem::eval {
@@ -60,37 +61,39 @@ struct LEvalOptions {
   std::uint32_t max_length = 0;    // tokens of a document; 0: as many as leave room for question, instruction, answer
   std::optional<ChatWriter> template_of = {};
   std::function<void(std::uint64_t, std::uint64_t)> progress = {};  // documents cut, of those that are asked about
-  std::function<bool()> interrupted = {};  // polled while files are read and cut; true ends that with Interrupted
+  std::function<bool()> interrupted = tandem::interrupted;          // polled while files are read and cut
 };
 
 /// Of a document as the model gets it. `tokens`: how many these are, the begin token among them.
 std::string cut_leval_document(const Tokenizer& tokenizer, const std::string& document, std::uint32_t max_length,
                                bool from_the_end, std::size_t* tokens = nullptr);
 
-class LEval final : public Benchmark {
+class LEval final : public Dataset {
  public:
   /// Reads the files and cuts their documents. The model must outlive this. InputError for files that cannot be used,
   /// and for a max_length that leaves no room for answers.
   LEval(LEvalOptions options, const Model& model);
 
   std::string name() const override { return kName; }
-  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
+  std::vector<std::string> tasks() const override { return options_.tasks; }
+  std::uint32_t samples_of(const std::string& task) const override;
+  std::string protocol_id(const Manifest& manifest) const override;
+  std::string arguments() const override;
+  DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::string prediction(std::span<const std::int32_t> tokens) const override;
   /// Exact match and F1 as upstream's; of a summary ROUGE-L, whose means the report has beside ROUGE-1 and -2.
-  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+  std::vector<Score> scores(std::span<const DatasetSample> samples,
                             std::span<const std::string> predictions) const override;
 
-  const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }
-  std::uint32_t samples_of(const std::string& task) const;
-  std::uint32_t documents() const { return documents_; }            // that are asked about
-  std::uint32_t cut_documents() const { return cut_; }              // of these, to some of their words
-  std::uint32_t empty_documents() const { return empty_; }          // of these, to nothing
-  std::uint32_t longest_prompt() const { return longest_prompt_; }  // tokens, of all samples
+  std::uint32_t documents() const { return documents_; }    // that are asked about
+  std::uint32_t cut_documents() const { return cut_; }      // of these, to some of their words
+  std::uint32_t empty_documents() const { return empty_; }  // of these, to nothing
+  std::uint32_t longest_prompt() const override { return longest_prompt_; }
   const LEvalFile& file(const std::string& task) const { return files_.at(task); }
 
-  /// The manifest's entries that follow from the benchmark and the methods; its tokenizer is set already.
-  void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;
+  std::string own_section(const RunFolder& folder, const Summary& summary, bool markdown) const override;
+  std::string own_json(const RunFolder& folder, const Summary& summary) const override;
 
   static constexpr const char* kName = "leval";
   static constexpr std::uint32_t kMaxNewTokens = 512;

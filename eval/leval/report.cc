@@ -1,4 +1,4 @@
-#include "eval/leval/report.h"
+// L-Eval's figures as upstream prints them, beside the report that all runs have.
 
 #include <array>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/common/json.h"
+#include "eval/leval/leval.h"
 #include "eval/report/table.h"
 #include "eval/scoring/rouge.h"
 #include "eval/scoring/rounding.h"
@@ -25,11 +26,11 @@ struct LEvalSums {
 };
 using AllSums = std::map<std::pair<std::string, std::string>, LEvalSums>;  // by task and label
 
-AllSums sums_of(const LEval& benchmark, const RunFolder& folder) {
+AllSums sums_of(const LEval& dataset, const RunFolder& folder) {
   AllSums sums;
   for (const SampleResult& sample : folder.samples()) {
     LEvalSums& of = sums[{sample.task, sample.method}];
-    const LEvalQuestion& question = benchmark.file(sample.task).questions.at(sample.index);
+    const LEvalQuestion& question = dataset.file(sample.task).questions.at(sample.index);
     ++of.n;
     of.score += sample.score;
     of.places[sample.index % 3] += sample.score;
@@ -43,18 +44,18 @@ AllSums sums_of(const LEval& benchmark, const RunFolder& folder) {
   return sums;
 }
 
-bool has_rouge(const LEval& benchmark, const std::string& task) {
-  return benchmark.file(task).questions.front().kind == LEvalKind::rouge;
+bool has_rouge(const LEval& dataset, const std::string& task) {
+  return dataset.file(task).questions.front().kind == LEvalKind::rouge;
 }
 
 /// Upstream's figures by its names, rounded to four digits; nothing where a sample is missing.
-std::vector<std::pair<const char*, double>> figures_of(const LEval& benchmark, const std::string& task,
+std::vector<std::pair<const char*, double>> figures_of(const LEval& dataset, const std::string& task,
                                                        const LEvalSums& sums) {
-  if (sums.n < benchmark.samples_of(task)) return {};
+  if (sums.n < dataset.samples_of(task)) return {};
   const auto n = double(sums.n);
   const auto percent = [&](double sum) { return python_round(100 * sum / n, 4); };
   // Upstream takes every third question together, rounds the three means and prints the mean of these.
-  if (benchmark.file(task).questions.front().kind == LEvalKind::contains) {
+  if (dataset.file(task).questions.front().kind == LEvalKind::contains) {
     double sum = 0, places = 0;
     for (std::size_t i = 0; i < sums.places.size(); ++i) {
       if (sums.asked[i] == 0) continue;  // fewer than three questions, of which upstream prints nothing
@@ -63,8 +64,8 @@ std::vector<std::pair<const char*, double>> figures_of(const LEval& benchmark, c
     }
     return {{"exact_match", python_round(sum / places, 4)}};
   }
-  if (!has_rouge(benchmark, task))
-    return {{benchmark.file(task).dataset->closed ? "exact_match" : "f1", percent(sums.score)}};
+  if (!has_rouge(dataset, task))
+    return {{dataset.file(task).dataset->closed ? "exact_match" : "f1", percent(sums.score)}};
   const double one = 100 * sums.rouge1 / n, two = 100 * sums.rouge2 / n, longest = 100 * sums.rouge_l / n;
   return {{"rouge1", percent(sums.rouge1)},
           {"rouge2", percent(sums.rouge2)},
@@ -72,36 +73,38 @@ std::vector<std::pair<const char*, double>> figures_of(const LEval& benchmark, c
           {"geometric_mean", python_round(std::cbrt(one * two * longest), 4)}};
 }
 
-std::string cut_note(const LEval& benchmark, bool markdown) {
-  const std::uint32_t shortened = benchmark.cut_documents() + benchmark.empty_documents();
+std::string cut_note(const LEval& dataset, bool markdown) {
+  const std::uint32_t shortened = dataset.cut_documents() + dataset.empty_documents();
   if (shortened == 0) return "";
   std::string text =
-      fmt::format("{} of {} documents were cut to {} tokens", shortened, benchmark.documents(), benchmark.max_length());
-  if (benchmark.empty_documents() > 0)
-    text += fmt::format("; of {} of them nothing is left", benchmark.empty_documents());
+      fmt::format("{} of {} documents were cut to {} tokens", shortened, dataset.documents(), dataset.max_length());
+  if (dataset.empty_documents() > 0) text += fmt::format("; of {} of them nothing is left", dataset.empty_documents());
   return note(text + ".", markdown);
 }
 
 }  // namespace
 
-std::string leval_report(const LEval& benchmark, const RunFolder& folder, const Summary& summary, bool markdown) {
-  const AllSums sums = sums_of(benchmark, folder);
+/// Per task and method in per cent: exact match, F1, or ROUGE-1, -2 and -L with the geometric mean of their means,
+/// which upstream calls the score of a summary; of topic_retrieval the mean of the three places' rounded means. Four
+/// digits behind the point, as upstream rounds them, in the JSON; two in the table. A task without all samples of a
+/// method shows "-".
+std::string LEval::own_section(const RunFolder& folder, const Summary& summary, bool markdown) const {
+  const AllSums sums = sums_of(*this, folder);
   Table table;
   table.head = {"task", "metric", "n"};
   table.leading = 3;
   for (const std::string& label : labels_of(summary, markdown)) table.head.push_back(label);
-  for (const std::string& task : benchmark.tasks()) {
+  for (const std::string& task : tasks()) {
     const std::vector<const char*> metrics =
-        has_rouge(benchmark, task)
-            ? std::vector<const char*>{"rouge1", "rouge2", "rougeL", "geometric_mean"}
-            : std::vector<const char*>{benchmark.file(task).dataset->closed ? "exact_match" : "f1"};
+        has_rouge(*this, task) ? std::vector<const char*>{"rouge1", "rouge2", "rougeL", "geometric_mean"}
+                               : std::vector<const char*>{file(task).dataset->closed ? "exact_match" : "f1"};
     for (std::size_t m = 0; m < metrics.size(); ++m) {
       std::vector<std::string>& row = table.rows.emplace_back();
-      row = {m == 0 ? task : "", metrics[m], m == 0 ? std::to_string(benchmark.samples_of(task)) : ""};
+      row = {m == 0 ? task : "", metrics[m], m == 0 ? std::to_string(samples_of(task)) : ""};
       for (const MethodSummary& method : summary.methods) {
         const auto found = sums.find({task, method.label});
         const auto figures = found == sums.end() ? std::vector<std::pair<const char*, double>>{}
-                                                 : figures_of(benchmark, task, found->second);
+                                                 : figures_of(*this, task, found->second);
         row.push_back(figures.empty() ? "-" : fmt::format("{:.2f}", figures[m].second));
       }
     }
@@ -113,20 +116,21 @@ std::string leval_report(const LEval& benchmark, const RunFolder& folder, const 
       "a "
       "language model, which upstream reports beside these, are not made here.",
       markdown);
-  out += cut_note(benchmark, markdown);
+  out += cut_note(*this, markdown);
   return out;
 }
 
-std::string leval_json(const LEval& benchmark, const RunFolder& folder) {
+/// {"protocol_id": ..., "methods": {<label>: {<task>: {"exact_match": ...} or {"f1": ...} or {"rouge1": ...}}}}.
+std::string LEval::own_json(const RunFolder& folder, const Summary&) const {
   nlohmann::ordered_json json;
   json["protocol_id"] = folder.manifest().protocol_id;
-  const AllSums sums = sums_of(benchmark, folder);
+  const AllSums sums = sums_of(*this, folder);
   for (const MethodEntry& method : folder.manifest().methods) {
     nlohmann::ordered_json& of = json["methods"][method.label] = nlohmann::ordered_json::object();
-    for (const std::string& task : benchmark.tasks()) {
+    for (const std::string& task : tasks()) {
       const auto found = sums.find({task, method.label});
       if (found == sums.end()) continue;
-      for (const auto& [name, value] : figures_of(benchmark, task, found->second)) of[task][name] = value;
+      for (const auto& [name, value] : figures_of(*this, task, found->second)) of[task][name] = value;
     }
   }
   return json_text(json, 2) + "\n";

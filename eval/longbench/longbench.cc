@@ -6,8 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
-#include "eval/ruler/random.h"
-#include "eval/run/decoded.h"
+#include "eval/run/dataset_files.h"
 #include "eval/scoring/segment_chinese.h"
 
 namespace tandem::eval {
@@ -79,12 +78,10 @@ LongBench::LongBench(LongBenchOptions options, const Model& model) : options_(st
 }
 
 std::uint32_t LongBench::samples_of(const std::string& task) const {
-  const auto there = static_cast<std::uint32_t>(file(task).records.size());
-  return options_.samples == 0 ? there : std::min(there, options_.samples);
+  return first_samples(options_.samples, file(task).records.size());
 }
 
-std::uint32_t LongBench::longest_prompt(
-    const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) const {
+std::uint32_t LongBench::longest_prompt() const {
   struct Text {
     std::size_t bytes;
     const std::string* task;
@@ -100,7 +97,7 @@ std::uint32_t LongBench::longest_prompt(
   std::uint64_t done = 0;
   for (const auto& [bytes, task, index] : texts) {
     stop_if_interrupted();
-    if (progress) progress(done++, texts.size());
+    if (options_.progress) options_.progress(done++, texts.size());
     if (most >= std::min<std::size_t>(bytes, options_.max_length) + room_) break;
     const std::vector<std::int32_t> prompt = sample(*task, 0, index).prompt;
     most = std::max(most, static_cast<std::uint32_t>(prompt.size()) + 2 * room_);
@@ -108,10 +105,10 @@ std::uint32_t LongBench::longest_prompt(
   return std::min(most, options_.max_length + room_);
 }
 
-BenchmarkSample LongBench::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+DatasetSample LongBench::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
   const LongBenchFile& from = file(task);
   const LongBenchRecord& record = from.records.at(index);
-  BenchmarkSample sample;
+  DatasetSample sample;
   sample.task = task;
   sample.length = length;
   sample.index = index;
@@ -127,7 +124,7 @@ std::string LongBench::prediction(std::span<const std::int32_t> tokens) const {
   return model_.tokenizer->decode(tokens);
 }
 
-std::vector<Score> LongBench::scores(std::span<const BenchmarkSample> samples,
+std::vector<Score> LongBench::scores(std::span<const DatasetSample> samples,
                                      std::span<const std::string> predictions) const {
   const LongBenchFile& from = file(samples.front().task);
   std::vector<LongBenchSample> all;
@@ -139,26 +136,14 @@ std::vector<Score> LongBench::scores(std::span<const BenchmarkSample> samples,
   return scores;
 }
 
-std::string LongBench::hash() const {
-  std::uint64_t hash = 0;
-  for (const auto& [task, file] : files_) hash = mix64(hash ^ fnv1a64(task) ^ mix64(file.hash));
-  return fmt::format("{:016x}", hash);
+std::string LongBench::protocol_id(const Manifest& manifest) const {
+  return fmt::format("longbench/v1+data:{}+tok:{}+template:{}+length:cut-middle-{}+score:upstream{}",
+                     files_hash(files_), manifest.tokenizer_hash, template_name(options_.template_of),
+                     options_.max_length, protocol_end(manifest));
 }
 
-void LongBench::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
-  manifest.methods = method_entries(methods);
-  manifest.benchmark = kName;
-  manifest.tasks = options_.tasks;
-  manifest.lengths = {0};
-  std::vector<std::uint32_t> samples;
-  samples.reserve(options_.tasks.size());
-  for (const std::string& task : options_.tasks) samples.push_back(samples_of(task));
-  manifest.set_samples(std::move(samples));
-  manifest.protocol_id = fmt::format(
-      "longbench/v1+data:{}+tok:{}+template:{}+length:cut-middle-{}+score:upstream+budget:{}+query:aware+"
-      "question:in-prefill+eos:stops",
-      hash(), manifest.tokenizer_hash, options_.template_of ? options_.template_of->name() : "none",
-      options_.max_length, budget_meanings(manifest.methods));
+std::string LongBench::arguments() const {
+  return task_arguments(options_.tasks, options_.samples) + fmt::format(" --max-length {}", options_.max_length);
 }
 
 }  // namespace tandem::eval

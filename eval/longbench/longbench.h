@@ -1,4 +1,4 @@
-// LongBench as a benchmark (eval/run/benchmark.h): upstream's prompts, truncation, tokens to generate and scores.
+// LongBench as a dataset (eval/run/dataset.h): upstream's prompts, truncation, tokens to generate and scores.
 //
 // A prompt of more than max_length tokens loses its middle, as upstream's: the first and the last max_length / 2 tokens
 // are decoded and joined, and the text is encoded anew, so that a prompt may be some tokens longer or shorter than
@@ -23,7 +23,7 @@
 #include "engine/model/model.h"
 #include "eval/longbench/files.h"
 #include "eval/report/schema.h"
-#include "eval/run/benchmark.h"
+#include "eval/run/dataset.h"
 
 namespace tandem::eval {
 
@@ -33,6 +33,8 @@ struct LongBenchOptions {
   std::uint32_t samples = 0;       // of each task, its first ones; 0: all
   std::uint32_t max_length = 0;    // tokens of a prompt; 0: default_max_length()
   std::optional<ChatWriter> template_of = {};
+  /// Which of how many texts longest_prompt() measures.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
 /// What upstream has: 3500 for 4096 positions, 7500 for 8192, 15500 for 16384, 31500 for 32768. For others multiples of
@@ -45,35 +47,34 @@ std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const Lon
                                            const LongBenchRecord& record, std::uint32_t max_length,
                                            const std::optional<ChatWriter>& template_of);
 
-class LongBench final : public Benchmark {
+class LongBench final : public Dataset {
  public:
   /// Reads the files. The model must outlive this. InputError for files that cannot be used, a data set whose scores
   /// need a segmenter that is not installed, and a max_length that leaves no room for answers.
   LongBench(LongBenchOptions options, const Model& model);
 
   std::string name() const override { return kName; }
-  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
+  std::vector<std::string> tasks() const override { return options_.tasks; }
+  std::uint32_t samples_of(const std::string& task) const override;
+  std::string protocol_id(const Manifest& manifest) const override;
+  std::string arguments() const override;
+  DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+  std::vector<Score> scores(std::span<const DatasetSample> samples,
                             std::span<const std::string> predictions) const override;
 
-  const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t max_length() const { return options_.max_length; }
-  /// Tokens that no prompt has more of. Encodes every text that could have as many, and tells `progress` which of how
-  /// many texts is next.
-  std::uint32_t longest_prompt(const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {}) const;
-  std::uint32_t samples_of(const std::string& task) const;
+  /// Encodes every text that could have as many.
+  std::uint32_t longest_prompt() const override;
   bool has(const std::string& task) const { return files_.contains(task); }
   const LongBenchFile& file(const std::string& task) const { return files_.at(task); }
 
-  /// The manifest's entries that follow from the benchmark and the methods; its tokenizer is set already.
-  void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;
+  std::string own_section(const RunFolder& folder, const Summary& summary, bool markdown) const override;
+  std::string own_json(const RunFolder& folder, const Summary& summary) const override;
 
   static constexpr const char* kName = "longbench";
 
  private:
-  std::string hash() const;
-
   LongBenchOptions options_;
   const Model& model_;
   std::map<std::string, LongBenchFile> files_;

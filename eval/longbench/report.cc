@@ -1,4 +1,4 @@
-#include "eval/longbench/report.h"
+// LongBench's figures as upstream prints them, beside the report that all runs have.
 
 #include <array>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "engine/common/json.h"
+#include "eval/longbench/longbench.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -25,20 +26,20 @@ bool is_e(const std::string& task) {
   return longbench_dataset_of(task) != task;
 }
 
-Figures figures_of(const LongBench& benchmark, const RunFolder& folder) {
+Figures figures_of(const LongBench& dataset, const RunFolder& folder) {
   std::map<std::pair<std::string, std::string>, std::vector<double>> scores;
   std::map<std::pair<std::string, std::string>, std::vector<std::int64_t>> lengths;
   for (const SampleResult& sample : folder.samples()) {
     scores[{sample.task, sample.method}].push_back(sample.score);
-    lengths[{sample.task, sample.method}].push_back(benchmark.file(sample.task).records.at(sample.index).length);
+    lengths[{sample.task, sample.method}].push_back(dataset.file(sample.task).records.at(sample.index).length);
   }
   Figures figures;
   for (const auto& [key, all] : scores) {
-    TaskFigures& of = figures[key];
+    TaskFigures& its = figures[key];
     if (is_e(key.first)) {
-      of.buckets = longbench_e_scores(all, lengths[key]);
+      its.buckets = longbench_e_scores(all, lengths[key]);
     } else {
-      of.all = longbench_dataset_score(all);
+      its.all = longbench_dataset_score(all);
     }
   }
   return figures;
@@ -61,15 +62,15 @@ struct Row {
   std::vector<Figure> figures;
 };
 
-std::vector<Row> rows_of(const LongBench& benchmark, const std::string& task, const Figures& figures,
+std::vector<Row> rows_of(const LongBench& dataset, const std::string& task, const Figures& figures,
                          const Summary& summary) {
   const std::size_t ranges = is_e(task) ? kLongBenchBuckets.size() : 1;
   std::vector<Row> rows(ranges);
   for (std::size_t r = 0; r < ranges; ++r) {
     rows[r].name = task;
     if (is_e(task)) rows[r].range = kLongBenchBuckets[r];
-    for (std::uint32_t i = 0; i < benchmark.samples_of(task); ++i)
-      rows[r].samples += !is_e(task) || longbench_bucket(benchmark.file(task).records[i].length) == r ? 1 : 0;
+    for (std::uint32_t i = 0; i < dataset.samples_of(task); ++i)
+      rows[r].samples += !is_e(task) || longbench_bucket(dataset.file(task).records[i].length) == r ? 1 : 0;
     for (const MethodSummary& method : summary.methods) {
       const auto found = figures.find({task, method.label});
       const bool there = found != figures.end();
@@ -96,13 +97,14 @@ Row mean_of(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::string longbench_report(const LongBench& benchmark, const RunFolder& folder, const Summary& summary,
-                             bool markdown) {
-  const Figures figures = figures_of(benchmark, folder);
+/// Per task and method, in percent with two digits as upstream's eval.py rounds them, and means over tasks. Tasks of
+/// LongBench-E have a row for each range of lengths. A task without a finished sample of a method shows "-".
+std::string LongBench::own_section(const RunFolder& folder, const Summary& summary, bool markdown) const {
+  const Figures figures = figures_of(*this, folder);
   std::vector<Row> rows;
   bool ranges = false;
-  for (const std::string& task : benchmark.tasks()) {
-    std::vector<Row> more = rows_of(benchmark, task, figures, summary);
+  for (const std::string& task : tasks()) {
+    std::vector<Row> more = rows_of(*this, task, figures, summary);
     rows.insert(rows.end(), more.begin(), more.end());
     ranges = ranges || is_e(task);
   }
@@ -116,8 +118,8 @@ std::string longbench_report(const LongBench& benchmark, const RunFolder& folder
     std::vector<std::string>& cells = table.rows.emplace_back();
     cells.push_back(row.name);
     if (ranges) cells.push_back(row.range);
-    const bool is_task = benchmark.has(row.name);
-    cells.push_back(is_task ? metric_of(benchmark.file(row.name)) : "");
+    const bool is_task = has(row.name);
+    cells.push_back(is_task ? metric_of(file(row.name)) : "");
     cells.push_back(is_task ? std::to_string(row.samples) : "");
     for (const Figure& figure : row.figures) cells.push_back(text_of(figure));
   }
@@ -132,13 +134,14 @@ std::string longbench_report(const LongBench& benchmark, const RunFolder& folder
   return out;
 }
 
-std::string longbench_json(const LongBench& benchmark, const RunFolder& folder) {
+/// The same figures: {"methods": {<label>: {<task>: 41.23, <task of E>: {"0-4k": ...}}}}.
+std::string LongBench::own_json(const RunFolder& folder, const Summary&) const {
   nlohmann::ordered_json json;
   json["protocol_id"] = folder.manifest().protocol_id;
-  const Figures figures = figures_of(benchmark, folder);
+  const Figures figures = figures_of(*this, folder);
   for (const MethodEntry& method : folder.manifest().methods) {
     nlohmann::ordered_json& of = json["methods"][method.label] = nlohmann::ordered_json::object();
-    for (const std::string& task : benchmark.tasks()) {
+    for (const std::string& task : tasks()) {
       const auto found = figures.find({task, method.label});
       if (found == figures.end()) continue;
       if (const Figure& figure = found->second.all; figure) of[task] = *figure;

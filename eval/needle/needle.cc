@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "engine/common/error.h"
+#include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 #include "eval/run/decoded.h"
+#include "eval/run/option_values.h"
 #include "eval/scoring/string_match.h"
 
 namespace tandem::eval {
@@ -42,8 +44,7 @@ void check_hidden_in_prose(std::string_view task) {
                       task);
 }
 
-NeedleBenchmark::NeedleBenchmark(NeedleOptions options, const Model& model)
-    : options_(std::move(options)), model_(model) {
+Needle::Needle(NeedleOptions options, const Model& model) : options_(std::move(options)), model_(model) {
   find_one_needle_task(options_.task);
   for (std::size_t i = 0; i < options_.depths.size(); ++i) {
     const std::uint32_t depth = options_.depths[i];
@@ -62,7 +63,7 @@ NeedleBenchmark::NeedleBenchmark(NeedleOptions options, const Model& model)
   }
 }
 
-BenchmarkSample NeedleBenchmark::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+DatasetSample Needle::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
   RulerSample made = make_needle_sample(options_.task, depth_of_task(task), length, index, options_.seed,
                                         counter_of(model_), options_.texts);
   return {.task = task,
@@ -74,12 +75,12 @@ BenchmarkSample NeedleBenchmark::sample(const std::string& task, std::uint32_t l
           .depth = made.depth};
 }
 
-std::string NeedleBenchmark::prediction(std::span<const std::int32_t> tokens) const {
+std::string Needle::prediction(std::span<const std::int32_t> tokens) const {
   return postprocess_prediction(model_.tokenizer->decode(tokens));
 }
 
-std::vector<Score> NeedleBenchmark::scores(std::span<const BenchmarkSample> samples,
-                                           std::span<const std::string> predictions) const {
+std::vector<Score> Needle::scores(std::span<const DatasetSample> samples,
+                                  std::span<const std::string> predictions) const {
   const RulerTask& task = find_one_needle_task(options_.task);
   std::vector<Score> scores;
   scores.reserve(samples.size());
@@ -88,25 +89,48 @@ std::vector<Score> NeedleBenchmark::scores(std::span<const BenchmarkSample> samp
   return scores;
 }
 
-std::uint32_t NeedleBenchmark::longest_prompt() const {
+std::uint32_t Needle::longest_prompt() const {
   const std::uint32_t longest = *std::max_element(options_.lengths.begin(), options_.lengths.end());
   return longest - ruler_max_new_tokens(find_one_needle_task(options_.task), longest);
 }
 
-void NeedleBenchmark::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
-  manifest.methods = method_entries(methods);
-  manifest.benchmark = kName;
-  for (const std::uint32_t depth : options_.depths) manifest.tasks.push_back(depth_task(depth));
-  manifest.lengths = options_.lengths;
-  manifest.samples = options_.samples;
-  manifest.seed = options_.seed;
+std::vector<std::string> Needle::tasks() const {
+  std::vector<std::string> tasks;
+  tasks.reserve(options_.depths.size());
+  for (const std::uint32_t depth : options_.depths) tasks.push_back(depth_task(depth));
+  return tasks;
+}
+
+std::string Needle::protocol_id(const Manifest& manifest) const {
   RulerProtocol protocol;
   protocol.tokenizer_hash = manifest.tokenizer_hash;
   protocol.texts = options_.texts;
   protocol.budget = budget_meanings(manifest.methods);
-  manifest.protocol_id = fmt::format("needle/v2+task:{}", options_.task);
+  std::string id = fmt::format("needle/v2+task:{}", options_.task);
   for (const auto& [field, value] : ruler_protocol_fields(ruler_protocol_id(protocol)))
-    manifest.protocol_id += fmt::format("+{}:{}", field == "variant" ? "source" : field, value);
+    id += fmt::format("+{}:{}", field == "variant" ? "source" : field, value);
+  return id;
+}
+
+std::string Needle::arguments() const {
+  std::vector<std::string> lengths;  // as parsed: a run made with 1024 is resumed with 1K
+  lengths.reserve(options_.lengths.size());
+  for (const std::uint32_t length : options_.lengths) lengths.push_back(length_text(length));
+  const std::string essays = options_.essays.empty() ? "" : " --ruler-essays " + shell_word(options_.essays);
+  return fmt::format(" --task {}{} --lengths {} --depths {} --samples {} --seed {}", options_.task, essays,
+                     fmt::join(lengths, ","), fmt::join(options_.depths, ","), options_.samples, options_.seed);
+}
+
+RunReport Needle::report(const RunFolder& folder) const {
+  const Summary summary = summary_of(folder);
+  RunReport report;
+  report.files = {{"summary.json", to_json_text(summary)}};
+  report.head = [=](bool markdown, bool) {
+    return report_text(summary, markdown, /*with_plot=*/false, /*by_task=*/false);
+  };
+  report.sections = {{needle_report(summary, true), needle_report(summary, false)}};
+  report.plots = {{"eval/needle/plot_needle.py", "plot", "Recall by depth and length"}};
+  return report;
 }
 
 }  // namespace tandem::eval

@@ -1,5 +1,4 @@
-#include "eval/needle/report.h"
-
+// What a needle's run shows: recall by depth and length of each method, as maps, and where a method loses.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <fmt/core.h>
 
-#include "eval/perplexity/perplexity.h"
 #include "eval/perplexity/summary.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"

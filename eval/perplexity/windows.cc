@@ -53,7 +53,7 @@ Windows::Windows(const PerplexityOptions& options, const Model& model)
     throw_input_error("--windows {} of {} tokens are {} tokens, more than the {} that a run may have: give fewer.",
                       options.windows, length_, count, kMostWindowTokens);
   }
-  const std::function<bool()>& interrupted = options.engine.interrupted;
+  const std::function<bool()>& interrupted = options.interrupted;
   if (!options.text) {
     all_ = first_ids_of_prose(*model.tokenizer, options.seed, count, interrupted);
     return;

@@ -18,7 +18,7 @@ inline constexpr std::uint64_t kMostWindowTokens = 64u << 20;
 class Windows {
  public:
   /// Encodes as much of the text as the windows take. InputError for a text that is too short, Interrupted where
-  /// options.engine.interrupted says so meanwhile.
+  /// options.interrupted says so meanwhile.
   Windows(const PerplexityOptions& options, const Model& model);
 
   std::uint64_t first_token(std::uint32_t index) const { return std::uint64_t{index} * length_; }  // of the text's

@@ -5,8 +5,10 @@
 
 #include "engine/common/error.h"
 #include "engine/runtime/limits.h"
+#include "eval/report/table.h"
 #include "eval/ruler/random.h"
-#include "eval/run/decoded.h"
+#include "eval/run/dataset_files.h"
+#include "eval/run/option_values.h"
 
 namespace tandem::eval {
 namespace {
@@ -52,8 +54,7 @@ Reasoning::Reasoning(ReasoningOptions options, const Model& model) : options_(st
 }
 
 std::uint32_t Reasoning::problems_of(const std::string& task) const {
-  const auto there = static_cast<std::uint32_t>(files_.at(task).problems.size());
-  return options_.samples == 0 ? there : std::min(there, options_.samples);
+  return first_samples(options_.samples, files_.at(task).problems.size());
 }
 
 std::vector<std::int32_t> Reasoning::prompt_of(const ReasoningProblem& problem) const {
@@ -66,10 +67,10 @@ std::vector<std::int32_t> Reasoning::prompt_of(const ReasoningProblem& problem) 
                                   Specials::parsed);
 }
 
-BenchmarkSample Reasoning::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
+DatasetSample Reasoning::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
   const std::uint32_t problem = index / options_.repeats, repeat = index % options_.repeats;
   const ReasoningProblem& asked = files_.at(task).problems.at(problem);
-  BenchmarkSample sample;
+  DatasetSample sample;
   sample.task = task;
   sample.length = length;
   sample.index = index;
@@ -86,7 +87,7 @@ std::string Reasoning::prediction(std::span<const std::int32_t> tokens) const {
   return model_.tokenizer->decode(tokens);
 }
 
-std::vector<Score> Reasoning::scores(std::span<const BenchmarkSample> samples,
+std::vector<Score> Reasoning::scores(std::span<const DatasetSample> samples,
                                      std::span<const std::string> predictions) const {
   std::vector<Score> scores;
   scores.reserve(samples.size());
@@ -97,29 +98,22 @@ std::vector<Score> Reasoning::scores(std::span<const BenchmarkSample> samples,
   return scores;
 }
 
-std::string Reasoning::hash() const {
-  std::uint64_t hash = 0;
-  for (const auto& [task, file] : files_) hash = mix64(hash ^ fnv1a64(task) ^ mix64(file.hash));
-  return fmt::format("{:016x}", hash);
+std::string Reasoning::protocol_id(const Manifest& manifest) const {
+  const std::string chat = template_name(options_.template_of) + (options_.thinking ? "" : "-no-thinking");
+  return fmt::format("reasoning/v1+data:{}+tok:{}+template:{}+draw:{}+answers:{}+max-new:{}+score:{}{}",
+                     files_hash(files_), manifest.tokenizer_hash, chat, drawing_text(options_.sampling),
+                     options_.repeats, options_.max_new_tokens, kGrader, protocol_end(manifest));
 }
 
-void Reasoning::fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const {
-  manifest.methods = method_entries(methods);
-  manifest.benchmark = kName;
-  manifest.tasks = options_.tasks;
-  manifest.lengths = {0};
-  manifest.seed = options_.sampling.seed;
-  std::vector<std::uint32_t> answers;
-  answers.reserve(options_.tasks.size());
-  for (const std::string& task : options_.tasks) answers.push_back(problems_of(task) * options_.repeats);
-  manifest.set_samples(std::move(answers));
-  std::string chat = options_.template_of ? options_.template_of->name() : "none";
-  if (!options_.thinking) chat += "-no-thinking";
-  manifest.protocol_id = fmt::format(
-      "reasoning/v1+data:{}+tok:{}+template:{}+draw:{}+answers:{}+max-new:{}+score:{}+budget:{}+query:aware+"
-      "question:in-prefill+eos:stops",
-      hash(), manifest.tokenizer_hash, chat, drawing_text(options_.sampling), options_.repeats, options_.max_new_tokens,
-      kGrader, budget_meanings(manifest.methods));
+std::string Reasoning::arguments() const {
+  const std::string some = options_.samples == 0 ? "" : fmt::format(" --samples {}", options_.samples);
+  std::string drawn;
+  if (const Sampling& how = options_.sampling; how.temperature > 0) {
+    drawn = fmt::format(" --repeats {} --temperature {} --top-k {} --top-p {} --min-p {} --seed {}", options_.repeats,
+                        how.temperature, how.top_k, how.top_p, how.min_p, how.seed);
+  }
+  return fmt::format(" --tasks {} --max-new {}{}{}", shell_word(fmt::format("{}", fmt::join(options_.tasks, ","))),
+                     length_text(options_.max_new_tokens), some, drawn);
 }
 
 }  // namespace tandem::eval

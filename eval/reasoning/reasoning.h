@@ -1,4 +1,4 @@
-// Reasoning sets as a benchmark (eval/run/benchmark.h): Pass@1 on problems with one final answer, greedily or as the
+// Reasoning sets as a dataset (eval/run/dataset.h): Pass@1 on problems with one final answer, greedily or as the
 // mean over answers that are drawn.
 //
 // Sample q * repeats + r is answer r to problem q. Its random numbers follow from the seed, the task, q, r and the
@@ -22,7 +22,7 @@
 #include "engine/model/model.h"
 #include "eval/reasoning/files.h"
 #include "eval/report/schema.h"
-#include "eval/run/benchmark.h"
+#include "eval/run/dataset.h"
 
 namespace tandem::eval {
 
@@ -40,37 +40,54 @@ struct ReasoningOptions {
 /// The seed of one answer's draws.
 std::uint64_t seed_of_answer(std::uint64_t seed, std::string_view task, std::uint32_t problem, std::uint32_t repeat);
 
-class Reasoning final : public Benchmark {
+class Reasoning final : public Dataset {
  public:
   /// Reads the files. The model must outlive this. InputError for files that cannot be used, several greedy answers,
   /// and problems whose answers have no room.
   Reasoning(ReasoningOptions options, const Model& model);
 
   std::string name() const override { return kName; }
-  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
+  std::vector<std::string> tasks() const override { return options_.tasks; }
+  std::uint32_t samples_of(const std::string& task) const override { return problems_of(task) * options_.repeats; }
+  std::uint64_t seed() const override { return options_.sampling.seed; }
+  std::string protocol_id(const Manifest& manifest) const override;
+  std::string arguments() const override;
+  DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<Score> scores(std::span<const BenchmarkSample> samples,
+  std::vector<Score> scores(std::span<const DatasetSample> samples,
                             std::span<const std::string> predictions) const override;
 
   const ReasoningOptions& options() const { return options_; }
-  const std::vector<std::string>& tasks() const { return options_.tasks; }
   std::uint32_t problems_of(const std::string& task) const;
   AnswerKind kind_of(const std::string& task) const { return files_.at(task).kind; }
-  std::uint32_t longest_prompt() const { return longest_prompt_; }  // tokens
+  std::uint32_t longest_prompt() const override { return longest_prompt_; }
 
-  /// The manifest's entries that follow from the benchmark and the methods; its tokenizer is set already.
-  void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;
+  std::string own_section(const RunFolder& folder, const Summary& summary, bool markdown) const override;
+  std::string own_json(const RunFolder& folder, const Summary& summary) const override;
 
   static constexpr const char* kName = "reasoning";
 
  private:
   std::vector<std::int32_t> prompt_of(const ReasoningProblem& problem) const;
-  std::string hash() const;
 
   ReasoningOptions options_;
   const Model& model_;
   std::map<std::string, ReasoningFile> files_;
   std::uint32_t longest_prompt_ = 0;
 };
+
+/// Of one task and method.
+struct ReasoningFigures {
+  std::uint64_t answers = 0, tokens = 0;         // generated
+  std::uint64_t cut = 0;                         // answers of all the tokens that may be generated: wrong
+  std::uint64_t without_answer = 0;              // ended, but with no final answer in it: wrong
+  std::map<std::string, std::uint64_t> decided;  // answers by the rule that found them, cut ones included
+  std::map<std::string, double> by_rule;         // mean score by each published rule alone, cut ones included
+  std::optional<double> context;                 // tokens of context of a decode step, mean over steps, if any
+  std::vector<std::uint64_t> steps;              // decode steps by their tokens of context
+};
+
+/// Answers of one task and method.
+ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std::uint32_t max_new_tokens);
 
 }  // namespace tandem::eval

@@ -1,5 +1,5 @@
-#include "eval/reasoning/report.h"
-
+// Pass@1 beside what decoding cost, the figure of AsyncSpade's evaluation (its figures 1 and 9), behind the report that
+// all runs have.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -9,6 +9,7 @@
 #include "engine/common/json.h"
 #include "eval/answers/rules.h"
 #include "eval/compare/published_flops.h"
+#include "eval/reasoning/reasoning.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -38,12 +39,12 @@ std::optional<double> mean_attention_flops(const ModelConfig& config, const Meth
   return all > 0 ? std::optional(sum / all) : std::nullopt;
 }
 
-std::vector<Point> points_of(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
+std::vector<Point> points_of(const Reasoning& dataset, const ModelConfig& config, const RunFolder& folder,
                              const Summary& summary) {
   ByTask answers;
   for (SampleResult& sample : folder.samples()) answers[{sample.task, sample.method}].push_back(std::move(sample));
   std::vector<Point> points;
-  for (const std::string& task : benchmark.tasks()) {
+  for (const std::string& task : dataset.tasks()) {
     for (std::size_t m = 0; m < summary.methods.size(); ++m) {
       const MethodSummary& method = summary.methods[m];
       const auto cell =
@@ -52,7 +53,7 @@ std::vector<Point> points_of(const Reasoning& benchmark, const ModelConfig& conf
       const auto entry = std::find_if(summary.manifest.methods.begin(), summary.manifest.methods.end(),
                                       [&](const MethodEntry& e) { return e.label == method.label; });
       const ReasoningFigures figures =
-          reasoning_figures(answers[{task, method.label}], benchmark.options().max_new_tokens);
+          reasoning_figures(answers[{task, method.label}], dataset.options().max_new_tokens);
       points.push_back({task, m, &*cell, figures, mean_attention_flops(config, *entry, figures.steps)});
     }
   }
@@ -128,8 +129,10 @@ ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std
   return figures;
 }
 
-std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
-                             const Summary& summary, bool markdown) {
+/// A row per task and method. FLOPs are by the published formulas (eval/compare/published_flops.h), the mean over
+/// steps.
+std::string Reasoning::own_section(const RunFolder& folder, const Summary& summary, bool markdown) const {
+  const ModelConfig& config = model_.config;
   const std::vector<std::string> labels = labels_of(summary, markdown);
   Table pass, cost, rules;
   pass.leading = cost.leading = 2;
@@ -139,7 +142,7 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
                "difference to " + labels.front() + ", points [95\u00a0%]"};
   cost.head = {"task",         "method",           "tokens of an answer", "cut off, %", "no answer found, %",
                "mean context", "FLOPs of a token", "of attention"};
-  for (const Point& p : points_of(benchmark, config, folder, summary)) {
+  for (const Point& p : points_of(*this, model_.config, folder, summary)) {
     const ReasoningFigures& f = p.figures;
     pass.rows.push_back({p.task, labels[p.method], std::to_string(p.pass->units),
                          estimate_text(p.pass->accuracy, false),
@@ -149,12 +152,12 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
                          figure_text(f.context, [](double tokens) { return fmt::format("{:.0f}", tokens); }),
                          p.attention ? flops_text(parameter_flops(config) + *p.attention) : "-",
                          p.attention ? flops_text(*p.attention) : "-"});
-    for (const RuleShare& rule : rule_shares(f, benchmark.kind_of(p.task))) {
+    for (const RuleShare& rule : rule_shares(f, kind_of(p.task))) {
       rules.rows.push_back({p.task, labels[p.method], rule.name, fmt::format("{:.1f}", 100 * rule.decided),
                             rule.alone ? fmt::format("{:.1f}", 100 * *rule.alone) : "-"});
     }
   }
-  const ReasoningOptions& o = benchmark.options();
+  const ReasoningOptions& o = options_;
   std::string text = section("Pass@1", markdown) + text_of(pass, markdown);
   text += note(
       fmt::format("{} An interval takes a problem, with the mean score of its answers, as one sample; differences are "
@@ -183,8 +186,9 @@ std::string reasoning_report(const Reasoning& benchmark, const ModelConfig& conf
   return text;
 }
 
-std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config, const RunFolder& folder,
-                           const Summary& summary) {
+/// The same figures, a point per task and method, in the form of a comparison's flops.json, so that
+/// scripts/plot_reproduction.py draws both.
+std::string Reasoning::own_json(const RunFolder& folder, const Summary& summary) const {
   const Manifest& m = summary.manifest;
   nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
   write_programs(json, m);
@@ -192,7 +196,7 @@ std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config
   json["protocol_id"] = m.protocol_id;
   json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();
-  for (const Point& p : points_of(benchmark, config, folder, summary)) {
+  for (const Point& p : points_of(*this, model_.config, folder, summary)) {
     const ReasoningFigures& f = p.figures;
     const MethodSummary& method = summary.methods[p.method];
     nlohmann::ordered_json point = {{"method", method.label}, {"task", p.task}, {"problems", p.pass->units}};
@@ -204,11 +208,11 @@ std::string reasoning_json(const Reasoning& benchmark, const ModelConfig& config
     point["without_answer"] = static_cast<double>(f.without_answer) / all;
     point["context"] = json_or_null(f.context);
     if (p.attention) {
-      point["flops"] = parameter_flops(config) + *p.attention;
+      point["flops"] = parameter_flops(model_.config) + *p.attention;
       point["attention_flops"] = *p.attention;
     }
     point["rules"] = nlohmann::ordered_json::object();
-    for (const RuleShare& rule : rule_shares(f, benchmark.kind_of(p.task))) {
+    for (const RuleShare& rule : rule_shares(f, kind_of(p.task))) {
       point["rules"][rule.name] = {{"decided", rule.decided}};
       if (rule.alone) point["rules"][rule.name]["accuracy"] = *rule.alone;
     }

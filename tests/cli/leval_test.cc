@@ -89,7 +89,7 @@ TEST_F(LEvalProgram, ReadingCanBeInterrupted) {
   kill(program, SIGINT);
   EXPECT_EQ(cli::exit_code_of(program), 3);
   close(opening);
-  EXPECT_THAT(bytes("", "errors"), HasSubstr("Interrupted while documents were read; nothing was written."));
+  EXPECT_THAT(bytes("", "errors"), HasSubstr("Interrupted before the first sample; nothing was written."));
   EXPECT_FALSE(std::filesystem::exists(folder("a")));
 }
 

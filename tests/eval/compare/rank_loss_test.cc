@@ -7,7 +7,8 @@
 #include "engine/device/sim_device.h"
 #include "engine/kernels/isa.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
-#include "eval/compare/compare.h"
+#include "eval/compare/ruler_dataset.h"
+#include "eval/run/run_dataset.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::eval {
@@ -60,11 +61,12 @@ class MortalRank {
 
 class RankLoss : public ::testing::Test {
  protected:
-  RankLoss() : model(load_model("embedded")), device(make_sim_device(load_profile("asyncspade-a100"))), pool(1) {
+  RankLoss()
+      : model(load_model("embedded")),
+        ruler(asked(), model),
+        device(make_sim_device(load_profile("asyncspade-a100"))),
+        pool(1) {
     options.methods = {"asyncspade:budget=64,place=peer"};
-    options.tasks = {"niah_single_1"};
-    options.lengths = {256};
-    options.samples = 4;
     options.engine.kv = {std::size_t{64} << 20, std::size_t{64} << 20};
     options.engine.precision = DType::bf16;
     manifest.command = "tandem compare";
@@ -72,20 +74,29 @@ class RankLoss : public ::testing::Test {
     manifest.tokenizer_hash = model.tokenizer->hash();
     manifest.clock = device->clock_name();
     manifest.isa = to_string(active_isa());
-    fill_manifest(options, manifest);
+    ruler.fill_manifest(options.methods, manifest);
   }
   void run(RunFolder& folder, MortalRank& rank) {
     options.engine.peer = rank.near;
-    run_compare(options, model, *device, pool, folder);
+    run_dataset(ruler, options, model, *device, pool, folder);
     options.engine.peer = nullptr;
   }
   std::string bytes(const char* run, const char* file) const { return testing::read_bytes(root.path() / run / file); }
 
   testing::TemporaryFolder root;
+  static RulerOptions asked() {
+    RulerOptions asked;
+    asked.tasks = {"niah_single_1"};
+    asked.lengths = {256};
+    asked.samples = 4;
+    return asked;
+  }
+
   Model model;
+  Ruler ruler;
   std::unique_ptr<Device> device;
   ThreadPool pool;
-  CompareOptions options;
+  DatasetRunOptions options;
   Manifest manifest;
 };
 

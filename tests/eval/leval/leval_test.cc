@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
-#include "eval/leval/report.h"
 #include "eval/ruler/random.h"
 #include "tests/eval/leval/leval_folder.h"
 #include "tests/eval/report/fixtures.h"
@@ -157,7 +156,7 @@ TEST_F(LEvalTest, ScoresAreByTaskAndKind) {
   folder.add("gov_report_summ", "rouge", {"d"}, {"q"}, {"one two three four"});
   const LEval benchmark = read();
   const auto score = [&](const char* task, const std::string& said) {
-    const std::vector<BenchmarkSample> samples = {benchmark.sample(task, 0, 0)};
+    const std::vector<DatasetSample> samples = {benchmark.sample(task, 0, 0)};
     const std::vector<std::string> predictions = {said};
     return benchmark.scores(samples, predictions).at(0).value;
   };
@@ -309,20 +308,20 @@ TEST_F(LEvalTest, TheReportHasUpstreamsFigures) {
         sample.task = task;
         sample.length = 0;
         sample.prediction = task == "tpo" ? "A" : i == 0 ? "one two three four" : "four";
-        const std::vector<BenchmarkSample> asked = {benchmark.sample(task, 0, i)};
+        const std::vector<DatasetSample> asked = {benchmark.sample(task, 0, i)};
         sample.score = benchmark.scores(asked, std::vector{sample.prediction}).at(0).value;
         run.append(sample);
       }
     }
   }
   const Summary summary = summarise(run);
-  const std::string text = leval_report(benchmark, run, summary, true);
+  const std::string text = benchmark.own_section(run, summary, true);
   EXPECT_THAT(text, HasSubstr("| tpo | exact_match | 3 | 33.33 | 33.33 |"));
   // 1 and 2 / 5; pairs 1 and 0: means 70, 50 and 70.
   EXPECT_THAT(text, HasSubstr("| gov_report_summ | rouge1 | 2 | 70.00 | - |"));
   EXPECT_THAT(text, HasSubstr("|  | rouge2 |  | 50.00 | - |"));
   EXPECT_THAT(text, HasSubstr("|  | geometric_mean |  | 62.57 | - |"));
-  EXPECT_THAT(leval_json(benchmark, run),
+  EXPECT_THAT(benchmark.own_json(run, summarise(run)),
               AllOf(HasSubstr("\"exact_match\": 33.3333"), HasSubstr("\"geometric_mean\": 62.5732")));
 }
 
@@ -348,8 +347,8 @@ TEST_F(LEvalTest, TopicsAreOfThreePlaces) {
     sample.score = i == 0 || i == 3 ? 1 : 0;
     run.append(sample);
   }
-  EXPECT_THAT(leval_json(benchmark, run), HasSubstr("\"exact_match\": 33.3333"));
-  const std::string text = leval_report(benchmark, run, summarise(run), true);
+  EXPECT_THAT(benchmark.own_json(run, summarise(run)), HasSubstr("\"exact_match\": 33.3333"));
+  const std::string text = benchmark.own_section(run, summarise(run), true);
   EXPECT_THAT(text, HasSubstr("2 of 4 documents were cut to 1000 tokens; of 1 of them nothing is left."));
 }
 

@@ -28,7 +28,7 @@ class LongBenchTest : public ::testing::Test {
     }
     return "nothing was refused";
   }
-  std::string text_of(const BenchmarkSample& sample) const { return model.tokenizer->decode(sample.prompt); }
+  std::string text_of(const DatasetSample& sample) const { return model.tokenizer->decode(sample.prompt); }
 
   testing::LongBenchFolder folder;
   Model model;
@@ -37,7 +37,7 @@ class LongBenchTest : public ::testing::Test {
 
 TEST_F(LongBenchTest, APromptIsUpstreamsWithTheRecordInIt) {
   folder.add("qasper", 3);
-  const BenchmarkSample sample = read().sample("qasper", 0, 1);
+  const DatasetSample sample = read().sample("qasper", 0, 1);
   EXPECT_EQ(sample.prompt,
             model.tokenizer->encode(
                 "Read.\n\nThe parcel 1 is in the red barn near the mill.\n\nQuestion: Where is it?\n\nAnswer:", true));
@@ -90,7 +90,7 @@ TEST_F(LongBenchTest, ATemplateComesAroundPromptsButNotAroundLists) {
   options.template_of = ChatFormat::llama2;
   EXPECT_THAT(text_of(read().sample("qasper", 0, 0)), AllOf(HasSubstr("[INST] Read."), HasSubstr("Answer: [/INST]")));
   EXPECT_THAT(text_of(read().sample("trec", 0, 0)), ::testing::Not(HasSubstr("INST")));
-  const BenchmarkSample samsum = read().sample("samsum", 0, 0);
+  const DatasetSample samsum = read().sample("samsum", 0, 0);
   EXPECT_THAT(text_of(samsum), ::testing::Not(HasSubstr("INST")));
   ASSERT_EQ(samsum.stop_tokens.size(), 1u);
   EXPECT_EQ(model.tokenizer->bytes_of(samsum.stop_tokens[0], false), "\n");
@@ -111,7 +111,7 @@ TEST_F(LongBenchTest, ScoresAreUpstreamsInOnePerSample) {
   folder.add("qasper", 2);
   folder.add("trec", 1);
   const LongBench benchmark = read();
-  const std::vector<BenchmarkSample> qasper = {benchmark.sample("qasper", 0, 0), benchmark.sample("qasper", 0, 1)};
+  const std::vector<DatasetSample> qasper = {benchmark.sample("qasper", 0, 0), benchmark.sample("qasper", 0, 1)};
   const std::vector<std::string> said = {" The red barn.", " a barn"};
   const std::vector<Score> scores = benchmark.scores(qasper, said);  // articles do not count
   ASSERT_EQ(scores.size(), 2u);

@@ -6,9 +6,9 @@
 #include <map>
 
 #include "engine/common/error.h"
-#include "eval/needle/report.h"
 #include "eval/report/summary.h"
 #include "eval/ruler/essays.h"
+#include "eval/run/run_dataset.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/eval/report/fixtures.h"
 
@@ -28,12 +28,12 @@ NeedleOptions some_options() {
   return o;
 }
 
-class Needle : public ::testing::Test {
+class NeedleTest : public ::testing::Test {
  protected:
-  std::string text_of(const BenchmarkSample& sample) const { return model_.tokenizer->decode(sample.prompt); }
+  std::string text_of(const DatasetSample& sample) const { return model_.tokenizer->decode(sample.prompt); }
   std::string refusal(const NeedleOptions& options) const {
     try {
-      const NeedleBenchmark made(options, model_);
+      const Needle made(options, model_);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -42,7 +42,7 @@ class Needle : public ::testing::Test {
   /// A whole run in the folder `name`.
   RunFolder run(const char* name, const NeedleOptions& what, const std::vector<std::string>& methods,
                 std::uint32_t batch = 1) const {
-    const NeedleBenchmark benchmark(what, model_);
+    const Needle benchmark(what, model_);
     const auto device = tandem::testing::sim();
     Manifest manifest = example_manifest();
     manifest.tokenizer_hash = model_.tokenizer->hash();
@@ -50,11 +50,11 @@ class Needle : public ::testing::Test {
     manifest.tasks.clear();
     benchmark.fill_manifest(methods, manifest);
     RunFolder folder = RunFolder::create(root_ / name, manifest);
-    BenchmarkOptions options;
+    DatasetRunOptions options;
     options.methods = methods;
     options.batch = batch;
     ThreadPool pool(2);
-    run_benchmark(benchmark, options, model_, *device, pool, folder);
+    run_dataset(benchmark, options, model_, *device, pool, folder);
     return folder;
   }
 
@@ -62,7 +62,7 @@ class Needle : public ::testing::Test {
   Model model_ = load_model("tiny");
 };
 
-TEST_F(Needle, StandsBehindTheShareOfSentencesThatIsAskedFor) {
+TEST_F(NeedleTest, StandsBehindTheShareOfSentencesThatIsAskedFor) {
   // Sentences are counted by their full stops, in the text that the model is given.
   for (const char* task : {"niah_single_1", "niah_single_2", "niah_multikey_1", "niah_multikey_2"}) {
     for (const std::uint32_t depth : {0u, 10u, 50u, 73u, 100u}) {
@@ -70,9 +70,9 @@ TEST_F(Needle, StandsBehindTheShareOfSentencesThatIsAskedFor) {
       options.task = task;
       options.depths = {depth};
       options.lengths = {1024};
-      const NeedleBenchmark benchmark(options, model_);
+      const Needle benchmark(options, model_);
       for (std::uint32_t index = 0; index < 3; ++index) {
-        const BenchmarkSample sample = benchmark.sample(depth_task(depth), 1024, index);
+        const DatasetSample sample = benchmark.sample(depth_task(depth), 1024, index);
         const std::string text = text_of(sample);
         const std::size_t begin = text.find('\n') + 1, end = text.rfind('\n'), at = text.find(sample.answers.front());
         ASSERT_LT(at, end);
@@ -93,11 +93,11 @@ TEST_F(Needle, StandsBehindTheShareOfSentencesThatIsAskedFor) {
   }
 }
 
-TEST_F(Needle, PromptsFillTheirLengthAndNoMore) {
-  const NeedleBenchmark benchmark(some_options(), model_);
+TEST_F(NeedleTest, PromptsFillTheirLengthAndNoMore) {
+  const Needle benchmark(some_options(), model_);
   for (const std::uint32_t length : {256u, 512u}) {
     for (const std::uint32_t depth : {0u, 35u, 100u}) {
-      const BenchmarkSample sample = benchmark.sample(depth_task(depth), length, 1);
+      const DatasetSample sample = benchmark.sample(depth_task(depth), length, 1);
       EXPECT_LE(sample.prompt.size() + sample.max_new_tokens, length);
       EXPECT_GT(sample.prompt.size() + sample.max_new_tokens, length - 48) << "a sentence more would not fit";
     }
@@ -105,32 +105,32 @@ TEST_F(Needle, PromptsFillTheirLengthAndNoMore) {
   EXPECT_LE(benchmark.sample("depth_0", 512, 0).prompt.size(), benchmark.longest_prompt());
 }
 
-TEST_F(Needle, CellsDoNotDependOnEachOther) {
-  const NeedleBenchmark all(some_options(), model_);
+TEST_F(NeedleTest, CellsDoNotDependOnEachOther) {
+  const Needle all(some_options(), model_);
   NeedleOptions alone = some_options();
   alone.depths = {35};
   alone.lengths = {512};
   alone.samples = 1;
-  const NeedleBenchmark one(alone, model_);
+  const Needle one(alone, model_);
   EXPECT_EQ(one.sample("depth_35", 512, 1).prompt, all.sample("depth_35", 512, 1).prompt);
   EXPECT_NE(all.sample("depth_35", 512, 0).answers, all.sample("depth_100", 512, 0).answers) << "independent samples";
   EXPECT_NE(all.sample("depth_35", 512, 0).answers, all.sample("depth_35", 512, 1).answers);
   alone.seed = 4;
-  EXPECT_NE(NeedleBenchmark(alone, model_).sample("depth_35", 512, 1).prompt, all.sample("depth_35", 512, 1).prompt);
+  EXPECT_NE(Needle(alone, model_).sample("depth_35", 512, 1).prompt, all.sample("depth_35", 512, 1).prompt);
 }
 
-TEST_F(Needle, NeighbouringSeedsShareNoSamples) {
+TEST_F(NeedleTest, NeighbouringSeedsShareNoSamples) {
   NeedleOptions ten = some_options(), none = some_options();
   ten.seed = 42;
   ten.depths = {10};
   none.seed = 52;
   none.depths = {0};
-  EXPECT_NE(NeedleBenchmark(ten, model_).sample("depth_10", 512, 0).answers,
-            NeedleBenchmark(none, model_).sample("depth_0", 512, 0).answers);
+  EXPECT_NE(Needle(ten, model_).sample("depth_10", 512, 0).answers,
+            Needle(none, model_).sample("depth_0", 512, 0).answers);
 }
 
 // Keys differ in their tokens from depth to depth: whatever length is taken, all samples can be made.
-TEST_F(Needle, RoomIsAskedForAtEveryDepth) {
+TEST_F(NeedleTest, RoomIsAskedForAtEveryDepth) {
   NeedleOptions o = some_options();
   o.task = "niah_single_1";
   o.depths = {0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100};
@@ -140,7 +140,7 @@ TEST_F(Needle, RoomIsAskedForAtEveryDepth) {
     o.lengths = {length};
     if (refusal(o) != "no InputError") continue;
     ++taken;
-    const NeedleBenchmark benchmark(o, model_);
+    const Needle benchmark(o, model_);
     for (const std::uint32_t depth : o.depths)
       for (std::uint32_t i = 0; i < o.samples; ++i)
         EXPECT_NO_THROW(benchmark.sample(depth_task(depth), length, i)) << length << " " << depth << " " << i;
@@ -148,7 +148,7 @@ TEST_F(Needle, RoomIsAskedForAtEveryDepth) {
   EXPECT_GT(taken, 0);
 }
 
-TEST_F(Needle, RulersOwnDepthsAreDrawn) {
+TEST_F(NeedleTest, RulersOwnDepthsAreDrawn) {
   const TokenCounter counter = [&](std::string_view text) {
     return static_cast<std::uint32_t>(model_.tokenizer->encode(text, true).size());
   };
@@ -157,7 +157,7 @@ TEST_F(Needle, RulersOwnDepthsAreDrawn) {
   EXPECT_GT(depths.size(), 6u);
 }
 
-TEST_F(Needle, SaysWhatCannotBe) {
+TEST_F(NeedleTest, SaysWhatCannotBe) {
   NeedleOptions o = some_options();
   o.task = "niah_multivalue";
   EXPECT_THAT(refusal(o), AllOf(HasSubstr("no task with one needle"), HasSubstr("niah_single_1, niah_single_2")));
@@ -181,7 +181,7 @@ TEST_F(Needle, SaysWhatCannotBe) {
 }
 
 // Offloading all KV changes where it lies, not what is attended: every cell has the same tokens.
-TEST_F(Needle, LosslessOffloadEqualsTheResidentRun) {
+TEST_F(NeedleTest, LosslessOffloadEqualsTheResidentRun) {
   const RunFolder folder = run("lossless", some_options(), {"full", "full-offload", "full-host"}, 2);
   std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::vector<std::vector<std::int32_t>>> tokens;
   for (const SampleResult& sample : folder.samples())
@@ -194,7 +194,7 @@ TEST_F(Needle, LosslessOffloadEqualsTheResidentRun) {
   }
 }
 
-TEST_F(Needle, TheProtocolSaysWhatIsHiddenInWhat) {
+TEST_F(NeedleTest, TheProtocolSaysWhatIsHiddenInWhat) {
   NeedleOptions options = some_options();
   options.samples = 1;
   const Manifest manifest = run("protocol", options, {"full", "quest:budget=64"}).manifest();

@@ -9,6 +9,7 @@
 #include "engine/common/json.h"
 #include "engine/model/model.h"
 #include "eval/perplexity/summary.h"
+#include "eval/run/run_dataset.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/eval/report/fixtures.h"
 
@@ -22,10 +23,17 @@ using ::testing::ThrowsMessage;
 
 constexpr std::uint32_t kTokens = 160, kScored = 24, kWindows = 3;
 
+struct Asked : PerplexityOptions {
+  std::vector<std::string> methods;
+  std::uint32_t batch = 1;
+  EngineOptions engine = {};
+  std::function<void(std::uint64_t, std::uint64_t)> progress = {};
+};
+
 class DecodePerplexity : public ::testing::Test {
  protected:
-  static PerplexityOptions options(std::vector<std::string> methods, std::uint32_t batch = 2) {
-    PerplexityOptions o;
+  static Asked options(std::vector<std::string> methods, std::uint32_t batch = 2) {
+    Asked o;
     o.methods = std::move(methods);
     o.text = invented_prose(7, 6000);
     o.text_name = o.text_source = "prose";
@@ -35,20 +43,25 @@ class DecodePerplexity : public ::testing::Test {
     o.batch = batch;
     return o;
   }
-  Manifest manifest(const PerplexityOptions& o) const {
+  Manifest manifest(const Asked& o) const {
     Manifest m = example_manifest();
     m.tokenizer_hash = model_.tokenizer->hash();
     m.clock = tandem::testing::sim()->clock_name();
-    fill_manifest(o, m);
+    Perplexity(o, model_).fill_manifest(o.methods, m);
     return m;
   }
-  void fill(const PerplexityOptions& o, RunFolder& folder, unsigned threads = 2) const {
+  void fill(const Asked& o, RunFolder& folder, unsigned threads = 2) const {
     const auto device = tandem::testing::sim();
     ThreadPool pool(threads);
-    run_perplexity(o, cut_windows(o, model_), model_, *device, pool, folder);
+    DatasetRunOptions run;
+    run.methods = o.methods;
+    run.batch = o.batch;
+    run.engine = o.engine;
+    run.progress = o.progress;
+    run_dataset(Perplexity(o, model_), run, model_, *device, pool, folder);
   }
   /// A whole run in the folder `name`.
-  PerplexitySummary run(const char* name, const PerplexityOptions& o, unsigned threads = 2) {
+  PerplexitySummary run(const char* name, const Asked& o, unsigned threads = 2) {
     RunFolder folder = RunFolder::create(root_ / name, manifest(o));
     fill(o, folder, threads);
     return summarise_perplexity(folder);
@@ -96,7 +109,7 @@ TEST_F(DecodePerplexity, FullAttentionAgreesWithThePrefillPath) {
 
 TEST_F(DecodePerplexity, StretchesCoverUnevenAndFewTokens) {
   for (const std::uint32_t scored : {1u, 5u, 11u}) {
-    PerplexityOptions o = options({"full"}, 1);
+    Asked o = options({"full"}, 1);
     o.scored = scored;
     o.windows = 1;
     const std::string name = "s" + std::to_string(scored);
@@ -147,7 +160,7 @@ TEST_F(DecodePerplexity, RepeatsByteByByteWhateverTheBatchAndTheThreads) {
 }
 
 TEST_F(DecodePerplexity, AStoppedOrDamagedRunIsResumedToTheSameBytes) {
-  PerplexityOptions o = options({"full", "streaming:sinks=1,window=4"}, 2);
+  Asked o = options({"full", "streaming:sinks=1,window=4"}, 2);
   run("whole", o);
   int polls = 0;
   o.engine.interrupted = [&] { return ++polls > 40; };  // in the second batch
@@ -172,7 +185,7 @@ TEST_F(DecodePerplexity, AStoppedOrDamagedRunIsResumedToTheSameBytes) {
 
 // The time left is counted from there.
 TEST_F(DecodePerplexity, ProgressBeginsWithAllThatWasThere) {
-  PerplexityOptions o = options({"full"}, 1);
+  Asked o = options({"full"}, 1);
   run("a", o);
   const std::string text = bytes("a", "windows.jsonl");
   write_bytes((root_ / "a") / "windows.jsonl", text.substr(0, text.rfind('\n', text.size() - 2) + 1));
@@ -198,7 +211,7 @@ TEST_F(DecodePerplexity, ReportsSayWhatTheyShow) {
   EXPECT_NEAR(json["methods"][0]["perplexity"], std::exp(mean(three.methods[0].nll)), 1e-9);
   EXPECT_GT(json["methods"][0]["latency"]["tpot_p90_ms"], 0);
 
-  PerplexityOptions one = options({"full", "streaming"});
+  Asked one = options({"full", "streaming"});
   one.windows = 1;
   const PerplexitySummary single = run("one", one);
   EXPECT_THAT(perplexity_report(single, false),
@@ -228,15 +241,17 @@ TEST_F(DecodePerplexity, WithoutAWindowOfTheFirstMethodThereAreNoDifferences) {
 }
 
 TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
-  PerplexityOptions o = options({"full"});
+  Asked o = options({"full"});
   const auto all = model_.tokenizer->encode(invented_prose(7, 600'000), false);
   const std::size_t length = kTokens + kScored - 1;
   o.windows = 600;
   o.text = invented_prose(7, 600'000);
   o.seed = 7;
-  const Windows of_text = cut_windows(o, model_);
+  const Perplexity text_windows(o, model_);
+  const Windows& of_text = text_windows.windows();
   o.text.reset();
-  const Windows of_prose = cut_windows(o, model_);
+  const Perplexity prose_windows(o, model_);
+  const Windows& of_prose = prose_windows.windows();
   for (const std::uint32_t index : {0u, 1u, 400u, 599u}) {
     const auto first = all.begin() + std::ptrdiff_t(index * length);
     const std::vector<std::int32_t> tokens = of_text.tokens(index);
@@ -246,19 +261,19 @@ TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
   }
   // Whether it is to stop is asked between parts, also of the prose.
   int polls = 0;
-  o.engine.interrupted = [&] { return ++polls > 1; };
-  EXPECT_THROW(cut_windows(o, model_), Interrupted);
+  o.interrupted = [&] { return ++polls > 1; };
+  EXPECT_THROW(Perplexity(o, model_), Interrupted);
   o.text = invented_prose(7, 600'000);
   polls = 0;
-  EXPECT_THROW(cut_windows(o, model_), Interrupted);
+  EXPECT_THROW(Perplexity(o, model_), Interrupted);
   o.windows = 1;
   polls = 0;
-  cut_windows(o, model_);
+  Perplexity(o, model_);
   EXPECT_EQ(polls, 1) << "one part is enough";
 }
 
 TEST_F(DecodePerplexity, TheProtocolNamesTheProseWhateverTheWindows) {
-  PerplexityOptions o = options({"full"});
+  Asked o = options({"full"});
   const auto text_of = [&] {
     const std::string id = manifest(o).protocol_id;
     return id.substr(0, id.find("+tok:"));
@@ -289,10 +304,10 @@ TEST_F(DecodePerplexity, WhatIsTheSameInAllWindowsHasNoInterval) {
 }
 
 TEST_F(DecodePerplexity, MistakesAreSentences) {
-  const auto expect = [&](const std::function<void(PerplexityOptions&)>& edit, const auto& says) {
-    PerplexityOptions o = options({"full"});
+  const auto expect = [&](const std::function<void(Asked&)>& edit, const auto& says) {
+    Asked o = options({"full"});
     edit(o);
-    EXPECT_THAT([&] { cut_windows(o, model_); }, ThrowsMessage<InputError>(says));
+    EXPECT_THAT([&] { Perplexity(o, model_); }, ThrowsMessage<InputError>(says));
   };
   expect([](auto& o) { o.text = "short"; }, AllOf(HasSubstr("prose has"), HasSubstr("need")));
   expect([](auto& o) { o.context = 1u << 20; }, HasSubstr("max_position_embeddings"));
@@ -300,16 +315,14 @@ TEST_F(DecodePerplexity, MistakesAreSentences) {
   expect([](auto& o) { o.context = 1; }, HasSubstr("--context is 1"));
   expect([](auto& o) { o.text->at(1000) = '\xff'; }, HasSubstr("prose: byte 1000 (0xff) is no UTF-8"));
   expect([](auto& o) { *o.text += "\xe2\x82"; }, HasSubstr("(0xe2) is no UTF-8"));
-  expect([](auto& o) { o.engine.kv.device_bytes = 100000; },
-         AllOf(HasSubstr("--device-kv is 100000 bytes"), HasSubstr("lower --batch or --context")));
   expect([](auto& o) { o.text = ""; }, HasSubstr("prose has 0 tokens"));
   expect([](auto& o) { o.windows = 1u << 20; }, AllOf(HasSubstr("--windows 1048576 of"), HasSubstr("give fewer")));
-  PerplexityOptions twice = options({"full", "hgca", "full"});
+  Asked twice = options({"full", "hgca", "full"});
   EXPECT_THAT([&] { manifest(twice); }, ThrowsMessage<InputError>(HasSubstr("'full' is listed twice")));
 }
 
 TEST_F(DecodePerplexity, WindowsOfAnotherShapeAreRefused) {
-  const PerplexityOptions o = options({"full"});
+  const Asked o = options({"full"});
   RunFolder folder = begun_run(root_ / "a", manifest(o));
   EXPECT_THAT([&] { summarise_perplexity(folder); }, ThrowsMessage<InputError>(HasSubstr("no finished window")));
   EXPECT_THROW(folder.append(example_sample()), LogicError);

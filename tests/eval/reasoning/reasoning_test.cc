@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
 #include "eval/ruler/ruler.h"
+#include "eval/run/run_dataset.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
 
 namespace tandem::eval {
@@ -50,7 +51,7 @@ TEST_F(ReasoningTest, SamplesAreTheAnswersOfOneProblemAfterAnother) {
   const Reasoning benchmark = read();
   std::set<std::uint64_t> seeds;
   for (std::uint32_t i = 0; i < 6; ++i) {
-    const BenchmarkSample sample = benchmark.sample("aime24", 0, i);
+    const DatasetSample sample = benchmark.sample("aime24", 0, i);
     const std::string number = std::to_string(i / 2 + 2);
     EXPECT_EQ(sample.prompt,
               model.tokenizer->encode("Tom had " + number + " apples and went to the park with his friend.", true));
@@ -86,7 +87,7 @@ TEST_F(ReasoningTest, ScoresAreOfEachKind) {
   folder.add("math500", 1);
   const Reasoning benchmark = read();
   const auto score = [&](const char* task, const std::string& said) {
-    const std::vector<BenchmarkSample> samples = {benchmark.sample(task, 0, 0)};
+    const std::vector<DatasetSample> samples = {benchmark.sample(task, 0, 0)};
     const Score scored = benchmark.scores(samples, std::vector{said}).at(0);
     EXPECT_FALSE(scored.by_rule.empty());
     return scored.value;
@@ -197,7 +198,7 @@ TEST(ReasoningRun, AModelThatKnowsTheAnswerScores) {
     asked.data = folder.path();
     asked.max_new_tokens = max_new_tokens;
     const Reasoning benchmark(asked, model);
-    BenchmarkOptions options;
+    DatasetRunOptions options;
     options.methods = {"full"};
     options.batch = 4;
     options.engine.kv = {std::size_t{64} << 20, std::size_t{64} << 20};
@@ -209,7 +210,7 @@ TEST(ReasoningRun, AModelThatKnowsTheAnswerScores) {
     benchmark.fill_manifest(options.methods, manifest);
     const testing::TemporaryFolder root;
     RunFolder run = RunFolder::create(root.path() / "run", manifest);
-    run_benchmark(benchmark, options, model, *device, pool, run);
+    run_dataset(benchmark, options, model, *device, pool, run);
     std::vector<double> scores;
     for (const SampleResult& sample : run.samples()) scores.push_back(sample.score);
     return scores;

@@ -1,9 +1,8 @@
-#include "eval/reasoning/report.h"
-
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/json.h"
+#include "eval/reasoning/reasoning.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
@@ -59,8 +58,7 @@ TEST(ReasoningReport, FlopsAreTheMeanOverSteps) {
   const testing::TemporaryFolder root;
   RunFolder folder = begun_run(root.path() / "run", manifest);
   for (const char* method : {"full", "tova:budget=20"}) folder.append(answer_of(method, 0, 40, 0, ""));
-  const nlohmann::json points =
-      parse_json(reasoning_json(benchmark, model.config, folder, summarise(folder)), "json").at("points");
+  const nlohmann::json points = parse_json(benchmark.own_json(folder, summarise(folder)), "json").at("points");
   double attended = 0, all = 0;
   for (int context = 10; context < 50; ++context) {
     attended += std::min(context, 20) / 40.0;
@@ -111,21 +109,21 @@ TEST(ReasoningReport, AProblemIsOneUnitHoweverManyAnswersItHas) {
   EXPECT_EQ(difference.difference.interval, paired_share_interval(means, tova));
   EXPECT_FALSE(difference.has_p);
 
-  const std::string text = reasoning_report(benchmark, model.config, folder, summary, /*markdown=*/true);
+  const std::string text = benchmark.own_section(folder, summary, /*markdown=*/true);
   EXPECT_NE(text.find("| aime24 | tova:budget=4 | 4 | 16.7 ["), std::string::npos) << text;
   EXPECT_NE(text.find("-16.7 ["), std::string::npos) << text;
   EXPECT_NE(text.find("| aime24 | hgca | 5.0 | 0.0 | 0.0 | 12 | - | - |"), std::string::npos) << text;
   EXPECT_NE(text.find("| aime24 | full | math-verify | 0.0 | 33.3 |"), std::string::npos) << text;
   EXPECT_NE(text.find("| aime24 | full | math-verify boxed | 100.0 | - |"), std::string::npos) << text;
   EXPECT_NE(report_text(summary, true).find("Each question has 3 answers"), std::string::npos);
-  const std::string on_terminal = reasoning_report(benchmark, model.config, folder, summary, /*markdown=*/false);
+  const std::string on_terminal = benchmark.own_section(folder, summary, /*markdown=*/false);
   for (std::size_t at = 0; at < on_terminal.size();) {
     const std::size_t end = std::min(on_terminal.find('\n', at), on_terminal.size());
     EXPECT_LE(text_columns(on_terminal.substr(at, end - at)), kTerminalWidth);
     at = end + 1;
   }
 
-  const nlohmann::json json = parse_json(reasoning_json(benchmark, model.config, folder, summary), "json");
+  const nlohmann::json json = parse_json(benchmark.own_json(folder, summary), "json");
   EXPECT_EQ(json.at("schema"), "tandem-accuracy-flops-1");
   ASSERT_EQ(json.at("points").size(), 3u);
   const nlohmann::json& point = json.at("points").at(1);

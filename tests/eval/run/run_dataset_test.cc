@@ -1,4 +1,4 @@
-#include "eval/run/benchmark.h"
+#include "eval/run/run_dataset.h"
 
 #include <chrono>
 #include <filesystem>
@@ -19,12 +19,16 @@ namespace {
 constexpr std::uint32_t kNew = 6;
 
 /// Every answer is right.
-class Praise final : public Benchmark {
+class Praise final : public Dataset {
  public:
   explicit Praise(const Model& model) : model_(model) {}
   std::string name() const override { return "praise"; }
-  BenchmarkSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override {
-    BenchmarkSample sample;
+  std::vector<std::string> tasks() const override { return {"praise"}; }
+  std::uint32_t samples_of(const std::string&) const override { return 3; }
+  std::string protocol_id(const Manifest&) const override { return "praise/v1"; }
+  std::uint32_t longest_prompt() const override { return 64; }
+  DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override {
+    DatasetSample sample;
     sample.task = task;
     sample.length = length;
     sample.index = index;
@@ -39,7 +43,7 @@ class Praise final : public Benchmark {
   std::string prediction(std::span<const std::int32_t> tokens) const override {
     return model_.tokenizer->decode(tokens);
   }
-  std::vector<Score> scores(std::span<const BenchmarkSample> samples, std::span<const std::string>) const override {
+  std::vector<Score> scores(std::span<const DatasetSample> samples, std::span<const std::string>) const override {
     return std::vector<Score>(samples.size(), Score{1});
   }
 
@@ -47,12 +51,12 @@ class Praise final : public Benchmark {
   const Model& model_;
 };
 
-TEST(RunBenchmark, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
+TEST(RunDataset, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   const Model model = load_model("tiny");
   ThreadPool pool(1);
   const auto device = make_sim_device(load_profile("fluxion-a100"));
   const testing::TemporaryFolder root;
-  BenchmarkOptions options;
+  DatasetRunOptions options;
   options.methods = {"full"};
   options.batch = 3;
   Manifest manifest;
@@ -65,7 +69,7 @@ TEST(RunBenchmark, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   manifest.clock = device->clock_name();
   manifest.started_utc = utc_now();
   RunFolder folder = RunFolder::create(root.path() / "run", manifest);
-  run_benchmark(Praise(model), options, model, *device, pool, folder);
+  run_dataset(Praise(model), options, model, *device, pool, folder);
   const std::vector<SampleResult> samples = folder.samples();
   ASSERT_EQ(samples.size(), 3u);
   for (const SampleResult& sample : samples) ASSERT_EQ(sample.tokens.size(), kNew) << "cut, or this tests nothing";
@@ -78,7 +82,7 @@ TEST(RunBenchmark, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   // A run that an older program began goes on as one of its version, which names no document.
   manifest.schema_version = 10;
   RunFolder older = RunFolder::create(root.path() / "older", manifest);
-  run_benchmark(Praise(model), options, model, *device, pool, older);
+  run_dataset(Praise(model), options, model, *device, pool, older);
   EXPECT_EQ(older.samples()[2].document, std::nullopt);
 }
 
@@ -95,12 +99,12 @@ class Liar final : public Method {
   }
 };
 
-TEST(RunBenchmark, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
+TEST(RunDataset, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
   const Model model = load_model("tiny");
   ThreadPool pool(1);
   const auto device = make_sim_device(load_profile("fluxion-a100"));
   const testing::TemporaryFolder root;
-  BenchmarkOptions options;
+  DatasetRunOptions options;
   options.methods = {"streaming", "full-host", "full", "quest"};
   options.make = [](const std::string& spec) -> std::unique_ptr<Method> {
     if (spec == "streaming") return std::make_unique<Liar>();
@@ -117,7 +121,7 @@ TEST(RunBenchmark, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
   manifest.clock = device->clock_name();
   manifest.started_utc = utc_now();
   RunFolder folder = RunFolder::create(root.path() / "run", manifest);
-  run_benchmark(Praise(model), options, model, *device, pool, folder);
+  run_dataset(Praise(model), options, model, *device, pool, folder);
   std::map<std::string, std::vector<SampleResult>> samples;
   for (const SampleResult& sample : folder.samples()) samples[sample.method].push_back(sample);
   ASSERT_EQ(samples.size(), 4u);
@@ -149,7 +153,7 @@ TEST(RunBenchmark, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
   EXPECT_FALSE(methods.at(1).contains("parted_samples"));
   manifest.schema_version = kPartedSince - 1;  // a run that an older program began
   RunFolder older = RunFolder::create(root.path() / "older", manifest);
-  run_benchmark(Praise(model), options, model, *device, pool, older);
+  run_dataset(Praise(model), options, model, *device, pool, older);
   for (const SampleResult& sample : older.samples()) EXPECT_EQ(sample.parted, std::nullopt) << sample.method;
 }
 

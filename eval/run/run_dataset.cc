@@ -1,4 +1,4 @@
-#include "eval/run/benchmark.h"
+#include "eval/run/run_dataset.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,12 +27,29 @@ std::optional<Parting> parting_of(const DecodedSequence& full, const DecodedSequ
   return std::nullopt;
 }
 
+WindowLoss loss_of(const SampleKey& key, std::uint64_t first_token, const std::vector<double>& log_probabilities) {
+  WindowLoss loss{key};
+  loss.first_token = first_token;
+  loss.scored = static_cast<std::uint32_t>(log_probabilities.size());
+  const auto mean = [&](std::size_t begin, std::size_t end) {
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum -= log_probabilities[i];
+    return sum / static_cast<double>(end - begin);
+  };
+  const std::size_t n = log_probabilities.size(), stretches = std::min<std::size_t>(kPositionStretches, n);
+  loss.nll = mean(0, n);
+  loss.nll_by_position.reserve(stretches);
+  for (std::size_t b = 0; b < stretches; ++b)
+    loss.nll_by_position.push_back(mean(b * n / stretches, (b + 1) * n / stretches));
+  return loss;
+}
+
 /// One run: what is the same for all its batches.
-class BenchmarkRun {
+class DatasetRun {
  public:
-  BenchmarkRun(const Benchmark& benchmark, const BenchmarkOptions& options, const Model& model, Device& device,
-               ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first)
-      : benchmark_(benchmark),
+  DatasetRun(const Dataset& dataset, const DatasetRunOptions& options, const Model& model, Device& device,
+             ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first)
+      : dataset_(dataset),
         options_(options),
         device_(device),
         folder_(folder),
@@ -82,7 +99,7 @@ class BenchmarkRun {
           count = std::min(options_.batch, samples - first);
           if (!options_.shard.has(number++)) continue;
           total_ = done_ += std::uint64_t{count} * methods_.size();
-          if (is_missing({benchmark_.name(), task, length, first, ""}, count))
+          if (is_missing({dataset_.name(), task, length, first, ""}, count))
             missing.push_back({task, length, first, count});
         }
       }
@@ -104,21 +121,24 @@ class BenchmarkRun {
 
   void run_batch(const Batch& batch) {
     const auto& [task, length, first, count] = batch;
-    std::vector<BenchmarkSample> samples;
+    std::vector<DatasetSample> samples;
     std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;
     std::vector<Sampling> sampling;
+    std::vector<std::vector<std::int32_t>> forced;
     samples.reserve(count);
     prefixes.reserve(count);
     requests.reserve(count);
     sampling.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
-      const BenchmarkSample& sample = samples.emplace_back(benchmark_.sample(task, length, first + i));
+      const DatasetSample& sample = samples.emplace_back(dataset_.sample(task, length, first + i));
       prefixes.push_back(prefixes_kept_.prefill(engine_, sample.prompt));
       requests.push_back({prefixes.back().get(), sample.max_new_tokens, sample.stop_tokens});
       sampling.push_back(sample.sampling);
+      if (!sample.forced.empty()) forced.push_back(sample.forced);
     }
     DecodeOptions decode;
+    decode.forced = forced;
     if (std::any_of(sampling.begin(), sampling.end(), [](const Sampling& how) { return how.temperature > 0; }))
       decode.sampling = sampling;  // the simulated cost of drawing is only where there is any
     std::vector<DecodedSequence> full;
@@ -138,14 +158,14 @@ class BenchmarkRun {
   bool is_full(std::size_t m) const { return methods_[m]->spelled_out() == "full"; }
 
   /// `full`: its sequences, where it has decoded the batch.
-  void keep(const std::vector<BenchmarkSample>& samples, std::size_t m, const DecodeResult& result,
+  void keep(const std::vector<DatasetSample>& samples, std::size_t m, const DecodeResult& result,
             const std::vector<DecodedSequence>& full, std::int64_t prefill_ns) {
+    if (!samples.front().forced.empty()) return keep_losses(samples, m, result, prefill_ns);
     const bool compares = !full.empty() && methods_[m]->needs(engine_.shape()).lossless;
     std::vector<std::string> predictions;
     predictions.reserve(samples.size());
-    for (const DecodedSequence& decoded : result.sequences)
-      predictions.push_back(benchmark_.prediction(decoded.tokens));
-    const std::vector<Score> scores = benchmark_.scores(samples, predictions);
+    for (const DecodedSequence& decoded : result.sequences) predictions.push_back(dataset_.prediction(decoded.tokens));
+    const std::vector<Score> scores = dataset_.scores(samples, predictions);
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const SampleKey key = key_of(samples[i], m);
       if (done_before_.contains(key)) continue;
@@ -169,8 +189,18 @@ class BenchmarkRun {
     }
   }
 
-  SampleKey key_of(const BenchmarkSample& sample, std::size_t method) const {
-    return {benchmark_.name(), sample.task, sample.length, sample.index, options_.methods[method]};
+  void keep_losses(const std::vector<DatasetSample>& samples, std::size_t m, const DecodeResult& result,
+                   std::int64_t prefill_ns) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const SampleKey key = key_of(samples[i], m);
+      if (done_before_.contains(key)) continue;
+      folder_.append(loss_of(key, samples[i].first_token, result.sequences[i].log_probabilities));
+      folder_.append(timing_of(key, result, i, prefill_ns, device_.clock_name()));
+    }
+  }
+
+  SampleKey key_of(const DatasetSample& sample, std::size_t method) const {
+    return {dataset_.name(), sample.task, sample.length, sample.index, options_.methods[method]};
   }
 
   bool has_samples_of(const std::string& method) const {
@@ -178,8 +208,8 @@ class BenchmarkRun {
                        [&](const SampleKey& key) { return key.method == method; });
   }
 
-  const Benchmark& benchmark_;
-  const BenchmarkOptions& options_;
+  const Dataset& dataset_;
+  const DatasetRunOptions& options_;
   Device& device_;
   RunFolder& folder_;
   const TraceOfFirst& trace_of_first_;
@@ -194,16 +224,16 @@ class BenchmarkRun {
 
 }  // namespace
 
-EngineOptions engine_options_of(const BenchmarkOptions& options, const Model& model) {
+EngineOptions engine_options_of(const DatasetRunOptions& options, const Model& model) {
   EngineOptions engine = options.engine;
   engine.max_batch = options.batch;
   keep_what_methods_need(engine, options.methods, model);
   return engine;
 }
 
-void run_benchmark(const Benchmark& benchmark, const BenchmarkOptions& options, const Model& model, Device& device,
-                   ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first) {
-  BenchmarkRun(benchmark, options, model, device, pool, folder, trace_of_first).run();
+void run_dataset(const Dataset& dataset, const DatasetRunOptions& options, const Model& model, Device& device,
+                 ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first) {
+  DatasetRun(dataset, options, model, device, pool, folder, trace_of_first).run();
 }
 
 }  // namespace tandem::eval

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tandem::cli {
+namespace tandem::eval {
 
 /// Context lengths in tokens: "4K,32768" -> {4096, 32768}. K is 1024, M is 1024 K. Each between 1 and 16M, none twice.
 std::vector<std::uint32_t> parse_lengths(std::string_view text, std::string_view option);
@@ -35,4 +35,4 @@ std::uint64_t parse_size(std::string_view text, std::string_view option);
 /// The other way, for commands that can be typed again: `text` as a shell reads it back, quoted where it has to be.
 std::string shell_word(std::string_view text);
 
-}  // namespace tandem::cli
+}  // namespace tandem::eval

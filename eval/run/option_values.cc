@@ -1,4 +1,4 @@
-#include "cli/parse.h"
+#include "eval/run/option_values.h"
 
 #include <algorithm>
 #include <cctype>
@@ -11,7 +11,7 @@
 #include "engine/common/error.h"
 #include "engine/common/trimmed.h"
 
-namespace tandem::cli {
+namespace tandem::eval {
 namespace {
 
 constexpr std::uint64_t kLongestContext = std::uint64_t{16} << 20;
@@ -144,4 +144,4 @@ std::string shell_word(std::string_view text) {
   return word + "'";
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::eval

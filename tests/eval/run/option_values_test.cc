@@ -1,4 +1,4 @@
-#include "cli/parse.h"
+#include "eval/run/option_values.h"
 
 #include <functional>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 
 #include "engine/common/error.h"
 
-namespace tandem::cli {
+namespace tandem::eval {
 namespace {
 
 using ::testing::ElementsAre;
@@ -98,4 +98,4 @@ TEST(ParseSize, KnowsBinaryAndDecimalUnits) {
 }
 
 }  // namespace
-}  // namespace tandem::cli
+}  // namespace tandem::eval
