@@ -66,7 +66,7 @@ std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile)
 /// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
 const std::vector<ScheduleOp>& recorded_schedule(Device& device);
 
-/// Names of lanes and buffers for judge_edge; valid as long as the device.
+/// Names of lanes and buffers for error sentences; valid as long as the device.
 const ScheduleNames& schedule_names(Device& device);
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
+#include "tests/engine/device/judge.h"
 #include "tests/methods/failing_ranks.h"
 #include "tests/methods/slow_spade.h"
 

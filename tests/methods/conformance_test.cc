@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "methods/registry.h"
+#include "tests/engine/device/judge.h"
 #include "tests/engine/runtime/tiny.h"
 
 namespace tandem::testing {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/device/sim_device.h"
+#include "tests/engine/device/judge.h"
 #include "tests/engine/device/test_profile.h"
 
 namespace tandem {
