@@ -28,29 +28,26 @@ std::shared_ptr<Allocation> CudaMemoryPool::allocate(Memory memory, std::size_t 
     return allocation;
   }
   const CudaPlace place = memory == Memory::device ? CudaPlace::device : CudaPlace::pinned;
-  auto allocation = std::make_shared<Allocation>();
-  allocation->id = ++buffers_;
-  allocation->memory = memory;
-  allocation->bytes = bytes;
-  allocation->name = std::move(name);
   const std::size_t taken = std::max<std::size_t>(bytes, 1);
   const auto take = [&] { return static_cast<std::byte*>(cuda_allocate(place, taken)); };
+  std::byte* data = nullptr;
   try {
     try {
-      allocation->data = take();
+      data = take();
     } catch (const CudaNoRoom&) {  // what is kept may be what is missing
       sweep();
-      allocation->data = take();
+      data = take();
     }
   } catch (const CudaNoRoom& error) {
     throw_run_error("Buffer '{}' needs {} bytes of {} and does not get them. {} Lower {}, the batch or the length.",
-                    allocation->name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory",
-                    error.what(), memory == Memory::device ? "--device-kv" : "--host-kv");
+                    name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory", error.what(),
+                    memory == Memory::device ? "--device-kv" : "--host-kv");
   }
-  allocation->release = [place, taken, graveyard = graveyard_](Allocation& freed) {
-    graveyard->add(place, freed.data, taken);
+  const auto release = [place, taken, graveyard = graveyard_](std::byte* freed) {
+    graveyard->add(place, freed, taken);
   };
-  return allocation;
+  return std::make_shared<Allocation>(
+      Allocation{.id = ++buffers_, .memory = memory, .bytes = bytes, .name = std::move(name), .data = {data, release}});
 }
 
 }  // namespace tandem
