@@ -40,13 +40,6 @@ bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
   return true;
 }
 
-/// Where the tensors' bytes begin, of a file whose header was read.
-std::size_t header_end(std::span<const std::byte> all) {
-  std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, all.data(), 8);
-  return 8 + header_bytes;
-}
-
 constexpr std::size_t kLine = 64;                     // bytes of a cache line
 constexpr std::size_t kPiece = std::size_t{8} << 20;  // of a file: copied, hashed, between two looks for ^C
 
@@ -113,7 +106,7 @@ std::string hash_digits(std::string_view text, std::uint64_t seed) {
   return fmt::format("{:016x}", text_hash(text, seed));
 }
 
-void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
+std::size_t TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
   if (header_bytes > kMaxHeader || header_bytes > all.size() - 8)
@@ -162,6 +155,7 @@ void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
     covered = end;
   }
   if (covered != body.size()) throw_input_error("{}: bytes [{}, {}) belong to no tensor.", file, covered, body.size());
+  return all.size() - body.size();
 }
 
 TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPlace& place) {
@@ -184,10 +178,10 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
   files.copied_ = place.in == WeightPlace::In::memory || (place.in == WeightPlace::In::either && bytes <= room / 2);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     std::span<const std::byte> all = mapped[i]->bytes();
-    files.add(paths[i].string(), all);  // a damaged file is not worth a copy
+    const std::size_t header = files.add(paths[i].string(), all);  // a damaged file is not worth a copy
     if (files.copied_) {
       // So that the tensors begin a cache line.
-      const std::size_t shift = (kLine - header_end(all) % kLine) % kLine;
+      const std::size_t shift = (kLine - header % kLine) % kLine;
       const std::shared_ptr<std::byte> memory = huge_memory(all.size() + shift, "the weights");
       std::byte* const copied = memory.get() + shift;
       files.hash_ = copy_and_hash(*mapped[i], copied, files.hash_, [&](std::uint64_t more) {
