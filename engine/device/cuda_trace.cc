@@ -15,21 +15,6 @@ double nanos_between(const CudaMark& from, const CudaMark& to) {
 
 }  // namespace
 
-CudaMark* CudaMarks::take() {
-  if (free_.empty()) {
-    all_.push_back(std::make_unique<CudaMark>());
-    return all_.back().get();
-  }
-  CudaMark* const mark = free_.back();
-  free_.pop_back();
-  return mark;
-}
-
-void CudaMarks::all_free() {
-  free_.clear();
-  for (const auto& mark : all_) free_.push_back(mark.get());
-}
-
 std::int64_t CudaTrace::append(const TraceRecord& record, std::int64_t previous, std::vector<Event> after) {
   const std::lock_guard lock(mutex_);
   records_.push_back(record);
