@@ -86,11 +86,8 @@ void CudaTrace::place_marked(const Anchor& end) {
     Cost cost = links.settled.front().without;
     for (const Settled& settled : links.settled) {
       const std::uint64_t count = std::accumulate(settled.counts, settled.counts + settled.n, std::uint64_t{0});
-      cost.h2d += count * settled.each.h2d;
-      cost.d2h += count * settled.each.d2h;
-      cost.hbm += count * settled.each.hbm;
-      cost.context += count * settled.each.context;
-      cost.flops += count * settled.each.flops;
+      for (const auto amount : {&Cost::h2d, &Cost::d2h, &Cost::hbm, &Cost::context, &Cost::flops})
+        cost.*amount += count * settled.each.*amount;
       cost.pieces += static_cast<std::uint32_t>(count * settled.each.pieces);
     }
     cost.pieces = std::max(cost.pieces, 1u);
