@@ -120,9 +120,9 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
 
   std::uint32_t lane_threads = lane.threads;
   if (cost.threads != 0) lane_threads = std::min(lane_threads, cost.threads);
+  const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
   if (host) {
     const HostRates rates = host_rates(cost.work);
-    const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
     std::uint64_t together = cost.dram, apart = cost.dram;  // as bytes at `rates`, of all threads and of one
     if (cost.work == Work::attention && cost.contiguous != 0) {
       TANDEM_CHECK(cost.contiguous <= cost.dram, "{} contiguous bytes of {}", cost.contiguous, cost.dram);
@@ -177,13 +177,10 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     at(copies ? Resource::host_threads : Resource::device_threads) =
         longest / (copies ? host_threads_ : device_threads_);
   }
-  if (host && cost.ranked != 0) {
-    const std::uint32_t threads = std::min(lane_threads, std::max(cost.lists, 1u));
-    phases.fixed += whole_nanos(time_of(cost.ranked * kRankedFlops, flops_thread_ * threads));
-  }
-  if (host && cost.solved != 0) {
-    const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
-    phases.fixed += whole_nanos(time_of(cost.solved * kSolvedFlopsHost, flops_thread_ * threads));
+  if (host) {
+    const std::uint32_t ranking = std::min(lane_threads, std::max(cost.lists, 1u));
+    phases.fixed += whole_nanos(time_of(cost.ranked * kRankedFlops, flops_thread_ * ranking)) +
+                    whole_nanos(time_of(cost.solved * kSolvedFlopsHost, flops_thread_ * threads));
   }
   if (longest == 0) return phases;
   constexpr Wide kLongest = Wide{1} << 62;  // 4.4e12 ns: an hour and more
