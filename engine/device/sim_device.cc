@@ -36,10 +36,6 @@ class SimDevice final : public LaneDevice {
   Nanos now() const override { return clock_; }
 
   const ScheduleNames& names() const { return names_; }
-  const std::vector<ScheduleOp>& schedule() const {
-    TANDEM_CHECK(options_.record_schedule, "the schedule is recorded only with SimOptions::record_schedule");
-    return schedule_;
-  }
 
   Event submit(LaneId lane_id, Op op) override { return submit_op(lane_id, std::move(op), -1); }
 
@@ -222,7 +218,7 @@ class SimDevice final : public LaneDevice {
   }
 
   /// Whether accesses are looked at, now or later.
-  bool watched() const { return options_.checked || options_.record_schedule; }
+  bool watched() const { return options_.checked || options_.schedule != nullptr; }
 
   void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry, std::int64_t woken) {
     ScheduledOp scheduled;
@@ -275,7 +271,7 @@ class SimDevice final : public LaneDevice {
 
   void note(const ScheduleOp& entry) {
     if (options_.checked) checker_.add(entry);
-    if (options_.record_schedule) schedule_.push_back(entry);
+    if (options_.schedule != nullptr) options_.schedule->push_back(entry);
   }
 
   void close_window(std::uint32_t step) {
@@ -346,7 +342,6 @@ class SimDevice final : public LaneDevice {
   std::vector<TraceRecord> records_;
   std::vector<StepMark> steps_;
   Nanos clock_ = 0;
-  std::vector<ScheduleOp> schedule_;
   std::int64_t segment_launch_ = -1;
   SimRecorder recorder_;
   std::int64_t woken_ = -1;     // in a bag that is repeated: who woke the host's workers
@@ -378,15 +373,13 @@ SimCalls take_calls(Device& device) {
 std::vector<Trace> replay(const SimCalls& recorded, const HardwareProfile& profile) {
   SimOptions options = recorded.options;
   options.shapes_only = true;
-  options.checked = options.record_schedule = false;
+  options.checked = false;
+  options.schedule = nullptr;
   SimDevice device(profile, options);
   for (const SimCall& call : recorded.calls) call(device);
   return device.finish_replay();
 }
 
-const std::vector<ScheduleOp>& recorded_schedule(Device& device) {
-  return as_sim(device).schedule();
-}
 const ScheduleNames& schedule_names(Device& device) {
   return as_sim(device).names();
 }

@@ -36,15 +36,15 @@ struct SimOptions {
   bool shapes_only = false;
   /// Whether conflicting accesses must be ordered. Without, for schedules of a kind that was checked: faster.
   bool checked = true;
-  bool record_schedule = false;  // keep the schedule since construction for recorded_schedule()
+  std::vector<ScheduleOp>* schedule = nullptr;  // gets everything that is submitted: for tests
 };
 
 /// The host's workers have all threads of the profile. Device memory is limited to profile.device.memory_gb:
 /// allocate_device throws RunError beyond it.
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
 
-/// Repeats a recorded call, without its body and accesses, on another simulated device.
 class SimDevice;
+/// Repeats a recorded call, without its body and accesses, on another simulated device.
 using SimCall = std::function<void(SimDevice&)>;
 
 /// The calls of one decode, for replay().
@@ -62,9 +62,6 @@ SimCalls take_calls(Device& device);  // ends the recording
 /// The traces of the recorded steps on another profile, one per drain. Choices, and who took which task, stay as
 /// recorded; the times are those of a run there where times decide nothing.
 std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile);
-
-/// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
-const std::vector<ScheduleOp>& recorded_schedule(Device& device);
 
 /// Names of lanes and buffers for error sentences; valid as long as the device.
 const ScheduleNames& schedule_names(Device& device);
