@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
-#include <mutex>
-#include <system_error>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -17,29 +15,21 @@ void in_pieces(std::size_t total, std::size_t piece,
   const std::size_t pieces = (total + piece - 1) / piece,
                     workers = std::clamp<std::size_t>(pieces, 1, std::max(1u, std::thread::hardware_concurrency()));
   std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr error;
   const auto run = [&] {
     for (std::size_t i = next++; i < pieces && !interrupted(); i = next++) {
       try {
         work(i * piece, std::min(piece, total - i * piece));
       } catch (...) {
         next = pieces;
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
+        throw;
       }
     }
   };
-  std::vector<std::thread> threads;
-  threads.reserve(workers);
-  try {
-    for (std::size_t worker = 1; worker < workers; ++worker) threads.emplace_back(run);
-  } catch (const std::system_error&) {
-    // A limit on processes: those that began do it all.
-  }
+  std::vector<std::future<void>> others;  // where a limit on processes is reached they run below
+  others.reserve(workers);
+  for (std::size_t worker = 1; worker < workers; ++worker) others.push_back(std::async(run));
   run();
-  for (std::thread& thread : threads) thread.join();
-  if (error) std::rethrow_exception(error);
+  for (std::future<void>& other : others) other.get();
   stop_if_interrupted();
 }
 

@@ -7,7 +7,7 @@
 namespace tandem {
 
 /// Calls work(from, size) once for every piece of 0 .. total, from as many threads as CPUs and pieces. Looks for ^C
-/// between pieces. Rethrows the first exception of `work`; pieces that have not begun are then left out.
+/// between pieces. Rethrows an exception of `work`; pieces that have not begun are then left out.
 void in_pieces(std::size_t total, std::size_t piece,
                const std::function<void(std::size_t from, std::size_t size)>& work);
 

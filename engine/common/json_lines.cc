@@ -1,6 +1,7 @@
 #include "engine/common/json_lines.h"
 
 #include <fmt/core.h>
+#include <ranges>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -43,10 +44,10 @@ std::vector<std::string> JsonLine::texts_or_none(const char* name) const {
 void for_each_json_line(std::string_view text, const std::string& file,
                         const std::function<void(const JsonLine&)>& with) {
   bool any = false;
-  for (std::size_t line = 1; !text.empty(); ++line) {
-    const std::size_t end = text.find('\n');
-    std::string_view one = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  std::size_t line = 0;
+  for (const auto part : std::views::split(text, '\n')) {
+    std::string_view one(part.begin(), part.end());
+    ++line;
     if (one.ends_with('\r')) one.remove_suffix(1);
     if (trimmed(one).empty()) continue;
     with(JsonLine(one, file, line));

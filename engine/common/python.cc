@@ -21,40 +21,6 @@ namespace {
 
 constexpr int kNoPackage = 4;
 
-/// A file without a name: however much is written to it before the other side reads, nobody waits for the other.
-class Scratch {
- public:
-  explicit Scratch(std::string_view script) : script_(script), file_(std::tmpfile(), &std::fclose) {
-    check(file_ != nullptr, "made");
-  }
-
-  int descriptor() const { return fileno(file_.get()); }
-
-  void write(std::string_view text) {
-    check(std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() && std::fflush(file_.get()) == 0,
-          "written");
-    rewind();
-  }
-
-  /// What was written to the descriptor.
-  std::string read() {
-    rewind();
-    std::string text;
-    char part[65536];
-    while (const std::size_t n = std::fread(part, 1, sizeof part, file_.get())) text.append(part, n);
-    return text;
-  }
-
- private:
-  void rewind() { check(std::fseek(file_.get(), 0, SEEK_SET) == 0, "read"); }
-  void check(bool good, const char* what) const {
-    if (!good) throw_run_error("A temporary file for {} could not be {}.", script_, what);
-  }
-
-  const std::string script_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
-};
-
 /// Its arguments, of strings that outlive it.
 std::vector<char*> argument_pointers(std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -134,11 +100,22 @@ PythonEnd run_python(std::string_view script, std::span<const std::string> argum
   return refused ? *refused : wait_for_end(child).end;
 }
 
+// Files without names: however much is written to one before the other side reads, nobody waits for the other.
 PythonAnswer ask_python(std::string_view script, std::string_view text) {
-  Scratch input(script), output(script);
-  input.write(text);
-  const PythonEnd end = run_python(script, {}, input.descriptor(), output.descriptor());
-  return {end, end == PythonEnd::done ? output.read() : ""};
+  const auto check = [&](bool good, const char* what) {
+    if (!good) throw_run_error("A temporary file for {} could not be {}.", script, what);
+  };
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::tmpfile(), &std::fclose),
+      out(std::tmpfile(), &std::fclose);
+  check(in != nullptr && out != nullptr, "made");
+  check(std::fwrite(text.data(), 1, text.size(), in.get()) == text.size() && std::fflush(in.get()) == 0, "written");
+  check(std::fseek(in.get(), 0, SEEK_SET) == 0, "read");
+  PythonAnswer answer = {.end = run_python(script, {}, fileno(in.get()), fileno(out.get()))};
+  if (answer.end != PythonEnd::done) return answer;
+  check(std::fseek(out.get(), 0, SEEK_SET) == 0, "read");
+  char part[65536];
+  while (const std::size_t n = std::fread(part, 1, sizeof part, out.get())) answer.text.append(part, n);
+  return answer;
 }
 
 PythonServer::PythonServer(std::string_view script) {

@@ -10,20 +10,10 @@ namespace tandem {
 namespace {
 
 void add(Cost& sum, const Cost& cost) {
-  sum.hbm += cost.hbm;
-  sum.dram += cost.dram;
-  sum.contiguous += cost.contiguous;
-  sum.h2d += cost.h2d;
-  sum.d2h += cost.d2h;
-  sum.peer += cost.peer;
-  sum.context += cost.context;
-  sum.flops += cost.flops;
-  sum.solved += cost.solved;
-  sum.ranked += cost.ranked;
-  sum.pieces += cost.pieces;
-  sum.short_bytes += cost.short_bytes;
-  sum.short_pieces += cost.short_pieces;
-  sum.tasks += cost.tasks;
+  for (const auto amount : {&Cost::hbm, &Cost::dram, &Cost::contiguous, &Cost::h2d, &Cost::d2h, &Cost::peer,
+                            &Cost::context, &Cost::flops, &Cost::solved, &Cost::ranked, &Cost::short_bytes})
+    sum.*amount += cost.*amount;
+  for (const auto count : {&Cost::pieces, &Cost::short_pieces, &Cost::tasks}) sum.*count += cost.*count;
 }
 
 /// Whether who waits for all of `waited` has waited for `event`.

@@ -21,14 +21,7 @@ struct Allocation {
   Memory memory = Memory::device;
   std::size_t bytes = 0;
   std::string name;
-  std::byte* data = nullptr;
-  std::function<void(Allocation&)> release;
-  Allocation() = default;
-  Allocation(const Allocation&) = delete;
-  Allocation& operator=(const Allocation&) = delete;
-  ~Allocation() {
-    if (release) release(*this);
-  }
+  std::shared_ptr<std::byte> data;  // gives the memory back
 };
 
 /// Shared handle of an allocation; the memory is returned with the last handle.

@@ -9,45 +9,28 @@ namespace tandem {
 
 class CopyList {
  public:
-  /// Pieces that go from one buffer to one other; places in bytes from where each begins.
-  class Between {
-   public:
-    /// Neighbours that stay neighbours are one piece, and nothing is none: CUDA does not say what it does with those.
-    void add(std::size_t to, std::size_t from, std::size_t bytes) { list_->add(to_ + to, from_ + from, bytes, *this); }
-
-   private:
-    friend class CopyList;
-    Between(CopyList& list, char* to, const char* from) : list_(&list), to_(to), from_(from) {}
-    CopyList* list_;
-    char* to_;
-    const char* from_;
-  };
-
-  /// `to`, `from`: where two buffers begin. A piece never reaches over a buffer's end into one that was allocated
-  /// behind it, which a GPU's driver refuses to copy.
-  Between between(void* to, const void* from) {
-    return {*this, static_cast<char*>(to), static_cast<const char*>(from)};
+  /// A piece from a buffer that begins at `from_buffer` to one that begins at `to_buffer`; places in bytes from there.
+  /// Neighbours that stay neighbours are one piece, but none reaches over a buffer's end into one that was allocated
+  /// behind it, which a GPU's driver refuses to copy. Nothing is none: CUDA does not say what it does with those.
+  void add(char* to_buffer, std::size_t to, const char* from_buffer, std::size_t from, std::size_t bytes) {
+    if (bytes == 0) return;
+    const bool same = to_buffer == last_to_ && from_buffer == last_from_;
+    last_to_ = to_buffer;
+    last_from_ = from_buffer;
+    if (same && static_cast<const char*>(from_.back()) + bytes_.back() == from_buffer + from &&
+        static_cast<char*>(to_.back()) + bytes_.back() == to_buffer + to) {
+      bytes_.back() += bytes;
+      return;
+    }
+    to_.push_back(to_buffer + to);
+    from_.push_back(from_buffer + from);
+    bytes_.push_back(bytes);
   }
 
   std::size_t pieces() const { return bytes_.size(); }
   void copy(CopyWay way, CudaStream stream) const { cuda_copy_pieces(to_, from_, bytes_, way, stream); }
 
  private:
-  void add(char* to, const char* from, std::size_t bytes, const Between& buffers) {
-    if (bytes == 0) return;
-    const bool same = buffers.to_ == last_to_ && buffers.from_ == last_from_;
-    last_to_ = buffers.to_;
-    last_from_ = buffers.from_;
-    if (same && static_cast<const char*>(from_.back()) + bytes_.back() == from &&
-        static_cast<char*>(to_.back()) + bytes_.back() == to) {
-      bytes_.back() += bytes;
-      return;
-    }
-    to_.push_back(to);
-    from_.push_back(from);
-    bytes_.push_back(bytes);
-  }
-
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<std::size_t> bytes_;

@@ -64,7 +64,8 @@ CostModel::CostModel(const HardwareProfile& p)
       host_threads_(std::max<std::uint32_t>(p.host.threads, 1)),
       device_threads_(p.device.cpu_threads),
       piece_ns_(p.link.piece_ns),
-      transfer_ns_(p.link.transfer_ns) {
+      transfer_ns_(p.link.transfer_ns),
+      handoff_(p.handoff) {
   const auto points = [](const std::vector<LinkPoint>& curve, std::vector<Point>& out) {
     for (const LinkPoint& point : curve) {
       const std::uint64_t rate = per_second(point.gbps);
@@ -90,6 +91,11 @@ CostModel::Wide CostModel::link_time(Way way, std::uint64_t bytes, std::uint32_t
   return time_of(bytes, curve.back().rate);
 }
 
+Nanos CostModel::handoff(LaneKind from, LaneKind to) const {
+  if (is_device_side(from)) return is_device_side(to) ? handoff_.stream_ns : handoff_.device_to_host_ns;
+  return from == LaneKind::host_workers && is_device_side(to) ? handoff_.host_to_device_ns : 0;
+}
+
 CostModel::HostRates CostModel::host_rates(Work work) const {
   return work == Work::attention ? attention_ : work == Work::select ? select_ : stream_;
 }
@@ -99,7 +105,7 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
   phases.fixed = cost.fixed_ns;
   if (cost.work == Work::fixed) return phases;
 
-  const bool host = lane.kind == LaneKind::host_workers || lane.kind == LaneKind::control;
+  const bool host = !is_device_side(lane.kind);
   const std::uint32_t pieces = std::max<std::uint32_t>(cost.pieces, 1);
   std::array<Wide, kResourceCount> parts{};
   const auto at = [&](Resource r) -> Wide& { return parts[static_cast<std::size_t>(r)]; };
@@ -114,9 +120,9 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
 
   std::uint32_t lane_threads = lane.threads;
   if (cost.threads != 0) lane_threads = std::min(lane_threads, cost.threads);
+  const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
   if (host) {
     const HostRates rates = host_rates(cost.work);
-    const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
     std::uint64_t together = cost.dram, apart = cost.dram;  // as bytes at `rates`, of all threads and of one
     if (cost.work == Work::attention && cost.contiguous != 0) {
       TANDEM_CHECK(cost.contiguous <= cost.dram, "{} contiguous bytes of {}", cost.contiguous, cost.dram);
@@ -171,13 +177,10 @@ Phases CostModel::phases(const Cost& cost, const LaneInfo& lane) const {
     at(copies ? Resource::host_threads : Resource::device_threads) =
         longest / (copies ? host_threads_ : device_threads_);
   }
-  if (host && cost.ranked != 0) {
-    const std::uint32_t threads = std::min(lane_threads, std::max(cost.lists, 1u));
-    phases.fixed += whole_nanos(time_of(cost.ranked * kRankedFlops, flops_thread_ * threads));
-  }
-  if (host && cost.solved != 0) {
-    const std::uint32_t threads = cost.tasks == 0 ? lane_threads : std::min(lane_threads, cost.tasks);
-    phases.fixed += whole_nanos(time_of(cost.solved * kSolvedFlopsHost, flops_thread_ * threads));
+  if (host) {
+    const std::uint32_t ranking = std::min(lane_threads, std::max(cost.lists, 1u));
+    phases.fixed += whole_nanos(time_of(cost.ranked * kRankedFlops, flops_thread_ * ranking)) +
+                    whole_nanos(time_of(cost.solved * kSolvedFlopsHost, flops_thread_ * threads));
   }
   if (longest == 0) return phases;
   constexpr Wide kLongest = Wide{1} << 62;  // 4.4e12 ns: an hour and more

@@ -66,6 +66,9 @@ class CostModel {
   /// threads. Link bytes also occupy host DRAM (pinned memory is on the other end), whatever the lane.
   Phases phases(const Cost& cost, const LaneInfo& lane) const;
 
+  /// Latency of a signal from a lane of one kind to a lane of another.
+  Nanos handoff(LaneKind from, LaneKind to) const;
+
   enum class Way : std::uint8_t { h2d, h2d_gather, d2h };
   /// Time of `bytes` over the link in `pieces` pieces of one size, in 1/kUnit ns: see LinkPoint.
   __extension__ using Wide = unsigned __int128;
@@ -91,6 +94,7 @@ class CostModel {
   std::uint64_t flops_thread_;
   std::uint32_t host_threads_, device_threads_;  // device_threads_: of a CPU that plays the device, else 0
   Nanos piece_ns_, transfer_ns_;
+  HardwareProfile::Handoff handoff_;
 };
 
 }  // namespace tandem

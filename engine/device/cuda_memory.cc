@@ -7,18 +7,10 @@
 
 namespace tandem {
 
-void CudaMemoryPool::Graveyard::add(CudaPlace place, void* data, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  dead_.push_back({place, data, bytes});
-}
-
-void CudaMemoryPool::Graveyard::sweep() {
-  std::vector<Dead> dead;
-  {
-    const std::lock_guard lock(mutex_);
-    dead.swap(dead_);
-  }
-  for (const Dead& one : dead) cuda_release(one.place, one.data, one.bytes);
+void CudaMemoryPool::sweep() {
+  std::vector<std::shared_ptr<std::byte>> dead;  // released behind the lock
+  const std::lock_guard lock(graveyard_->mutex);
+  dead.swap(graveyard_->dead);
 }
 
 std::shared_ptr<Allocation> CudaMemoryPool::allocate(Memory memory, std::size_t bytes, std::string name) {
@@ -28,29 +20,31 @@ std::shared_ptr<Allocation> CudaMemoryPool::allocate(Memory memory, std::size_t 
     return allocation;
   }
   const CudaPlace place = memory == Memory::device ? CudaPlace::device : CudaPlace::pinned;
-  auto allocation = std::make_shared<Allocation>();
-  allocation->id = ++buffers_;
-  allocation->memory = memory;
-  allocation->bytes = bytes;
-  allocation->name = std::move(name);
   const std::size_t taken = std::max<std::size_t>(bytes, 1);
-  const auto take = [&] { return static_cast<std::byte*>(cuda_allocate(place, taken)); };
+  const auto take = [&] {
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(cuda_allocate(place, taken)),
+                                      [place, taken](std::byte* data) { cuda_release(place, data, taken); });
+  };
+  std::shared_ptr<std::byte> data;
   try {
     try {
-      allocation->data = take();
+      data = take();
     } catch (const CudaNoRoom&) {  // what is kept may be what is missing
       sweep();
-      allocation->data = take();
+      data = take();
     }
   } catch (const CudaNoRoom& error) {
     throw_run_error("Buffer '{}' needs {} bytes of {} and does not get them. {} Lower {}, the batch or the length.",
-                    allocation->name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory",
-                    error.what(), memory == Memory::device ? "--device-kv" : "--host-kv");
+                    name, bytes, memory == Memory::device ? "the GPU's memory" : "pinned memory", error.what(),
+                    memory == Memory::device ? "--device-kv" : "--host-kv");
   }
-  allocation->release = [place, taken, graveyard = graveyard_](Allocation& freed) {
-    graveyard->add(place, freed.data, taken);
+  std::byte* const at = data.get();
+  auto bury = [data = std::move(data), graveyard = graveyard_](std::byte*) mutable {
+    const std::lock_guard lock(graveyard->mutex);
+    graveyard->dead.push_back(std::move(data));
   };
-  return allocation;
+  return std::make_shared<Allocation>(Allocation{
+      .id = ++buffers_, .memory = memory, .bytes = bytes, .name = std::move(name), .data = {at, std::move(bury)}});
 }
 
 }  // namespace tandem

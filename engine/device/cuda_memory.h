@@ -19,23 +19,12 @@ class CudaMemoryPool {
   /// Of a control thread. What is there is not zero, but for Memory::host_only. RunError where there is no room.
   std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name);
   /// Gives back what nobody needs. Every stream must be idle, or wait for nothing that this thread does.
-  void sweep() { graveyard_->sweep(); }
+  void sweep();
 
  private:
-  class Graveyard {
-   public:
-    ~Graveyard() { sweep(); }
-    void add(CudaPlace place, void* data, std::size_t bytes);
-    void sweep();
-
-   private:
-    struct Dead {
-      CudaPlace place = CudaPlace::device;
-      void* data = nullptr;
-      std::size_t bytes = 0;
-    };
-    std::mutex mutex_;
-    std::vector<Dead> dead_;
+  struct Graveyard {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<std::byte>> dead;
   };
 
   std::shared_ptr<Graveyard> graveyard_ = std::make_shared<Graveyard>();

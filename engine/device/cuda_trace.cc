@@ -15,21 +15,6 @@ double nanos_between(const CudaMark& from, const CudaMark& to) {
 
 }  // namespace
 
-CudaMark* CudaMarks::take() {
-  if (free_.empty()) {
-    all_.push_back(std::make_unique<CudaMark>());
-    return all_.back().get();
-  }
-  CudaMark* const mark = free_.back();
-  free_.pop_back();
-  return mark;
-}
-
-void CudaMarks::all_free() {
-  free_.clear();
-  for (const auto& mark : all_) free_.push_back(mark.get());
-}
-
 std::int64_t CudaTrace::append(const TraceRecord& record, std::int64_t previous, std::vector<Event> after) {
   const std::lock_guard lock(mutex_);
   records_.push_back(record);
@@ -101,11 +86,8 @@ void CudaTrace::place_marked(const Anchor& end) {
     Cost cost = links.settled.front().without;
     for (const Settled& settled : links.settled) {
       const std::uint64_t count = std::accumulate(settled.counts, settled.counts + settled.n, std::uint64_t{0});
-      cost.h2d += count * settled.each.h2d;
-      cost.d2h += count * settled.each.d2h;
-      cost.hbm += count * settled.each.hbm;
-      cost.context += count * settled.each.context;
-      cost.flops += count * settled.each.flops;
+      for (const auto amount : {&Cost::h2d, &Cost::d2h, &Cost::hbm, &Cost::context, &Cost::flops})
+        cost.*amount += count * settled.each.*amount;
       cost.pieces += static_cast<std::uint32_t>(count * settled.each.pieces);
     }
     cost.pieces = std::max(cost.pieces, 1u);

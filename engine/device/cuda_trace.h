@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -17,12 +16,15 @@ namespace tandem {
 /// Marks live as long as their owner and are used again once it is told that nobody waits for any of them.
 class CudaMarks {
  public:
-  CudaMark* take();
-  void all_free();
+  CudaMark* take() {
+    if (taken_ == all_.size()) all_.emplace_back();
+    return &all_[taken_++];
+  }
+  void all_free() { taken_ = 0; }
 
  private:
-  std::vector<std::unique_ptr<CudaMark>> all_;
-  std::vector<CudaMark*> free_;
+  std::deque<CudaMark> all_;
+  std::size_t taken_ = 0;
 };
 
 class CudaTrace {

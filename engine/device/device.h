@@ -27,12 +27,12 @@ class BodyContext {
   template <class T, Memory M>
   const T* read(const BasicBuffer<M>& buffer) const {
     check_declared(*buffer.allocation_, false);
-    return reinterpret_cast<const T*>(buffer.allocation_->data);
+    return reinterpret_cast<const T*>(buffer.allocation_->data.get());
   }
   template <class T, Memory M>
   T* write(const BasicBuffer<M>& buffer) const {
     check_declared(*buffer.allocation_, true);
-    return reinterpret_cast<T*>(buffer.allocation_->data);
+    return reinterpret_cast<T*>(buffer.allocation_->data.get());
   }
 
   /// Replaces the declared upper bounds by what was touched, at most once per body. Each settled access must lie inside
@@ -141,12 +141,12 @@ class Device {
   template <class T>
   std::span<const T> host_read(const HostBuffer& buffer, Range rows = {}) {
     host_access(buffer.reads(rows.begin, rows.end));
-    return {reinterpret_cast<const T*>(buffer.allocation_->data), buffer.bytes() / sizeof(T)};
+    return {reinterpret_cast<const T*>(buffer.allocation_->data.get()), buffer.bytes() / sizeof(T)};
   }
   template <class T>
   std::span<T> host_write(const HostBuffer& buffer, Range rows = {}) {
     host_access(buffer.writes(rows.begin, rows.end));
-    return {reinterpret_cast<T*>(buffer.allocation_->data), buffer.bytes() / sizeof(T)};
+    return {reinterpret_cast<T*>(buffer.allocation_->data.get()), buffer.bytes() / sizeof(T)};
   }
 
   /// A step window closes when `token` is on the host (this waits for it); the next one opens at the same instant, so

@@ -75,7 +75,7 @@ class HazardChecker {
   /// Appends an entry. HazardError on the first unordered pair; the entry is then not appended.
   void add(const ScheduleOp& op);
 
-  /// What is ordered before `op` if it were appended now.
+  /// What is ordered before `op` if it were appended now. Tests ask which edges of a schedule are needed.
   VectorClock clock_before(const ScheduleOp& op) const;
 
   /// Number of accesses kept (for tests of the memory bound).
@@ -135,25 +135,5 @@ class HazardChecker {
 /// writes).
 void check_settled_inside(const char* op_name, const std::vector<Access>& declared, const std::vector<Access>& settled,
                           const ScheduleNames& names);
-
-enum class EdgeVerdict : std::uint8_t {
-  caught,   // without the edge the checker reports a hazard
-  implied,  // the remaining edges order the two operations anyway
-  missed,  // without the edge they are unordered and nothing conflicts: the edge is superfluous or an access is missing
-};
-const char* to_string(EdgeVerdict verdict);
-
-struct EdgeReport {
-  std::size_t op_index = 0, edge_index = 0;  // schedule[op_index].after[edge_index]
-  EdgeVerdict verdict = EdgeVerdict::missed;
-  std::string hazard;  // the checker's sentence where caught
-};
-
-/// Removes one explicit edge from a schedule that is free of hazards and says what the checker makes of it.
-EdgeReport judge_edge(const std::vector<ScheduleOp>& schedule, std::size_t op_index, std::size_t edge_index,
-                      const ScheduleNames* names = nullptr);
-
-/// judge_edge for every explicit edge of operations and host waits (drains and invalid events left out), in order.
-std::vector<EdgeReport> judge_all_edges(const std::vector<ScheduleOp>& schedule, const ScheduleNames* names = nullptr);
 
 }  // namespace tandem

@@ -15,21 +15,18 @@ void no_cuda_code(std::string_view what_has) {
   throw_input_error("{} no CUDA code yet, so that who asks for it runs with --device sim and emu only.", what_has);
 }
 
-LaunchArena::LaunchArena(std::size_t bytes) : device_(bytes), host_(bytes) {}
+LaunchArena::LaunchArena(std::size_t bytes) : memory_{CudaMemory(bytes), PinnedMemory(bytes)} {}
 
 void LaunchArena::grow(std::size_t bytes) {
-  const std::size_t size = std::max(2 * device_.bytes(), 2 * bytes);
-  CudaMemory device(size);
-  PinnedMemory host(size);
-  old_device_.push_back(std::exchange(device_, std::move(device)));
-  old_host_.push_back(std::exchange(host_, std::move(host)));
+  const std::size_t size = std::max(2 * memory_.device.bytes(), 2 * bytes);
+  old_.push_back(std::exchange(memory_, Memory{CudaMemory(size), PinnedMemory(size)}));
   used_.clear();
   next_ = 0;
 }
 
 LaunchArena::Room LaunchArena::take(std::size_t bytes) {
   bytes = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  if (bytes > device_.bytes()) grow(bytes);
+  if (bytes > memory_.device.bytes()) grow(bytes);
   // Free are [next_, the oldest room) where that lies ahead, otherwise [next_, the end) and [0, the oldest room). A
   // ring with next_ at the oldest room is full: it was empty only before anything was used.
   while (!used_.empty()) {
@@ -37,7 +34,7 @@ LaunchArena::Room LaunchArena::take(std::size_t bytes) {
     if (oldest > next_) {
       if (bytes <= oldest - next_) break;
     } else if (oldest < next_) {
-      if (bytes <= device_.bytes() - next_) break;
+      if (bytes <= memory_.device.bytes() - next_) break;
       if (bytes <= oldest) {
         next_ = 0;
         break;
@@ -50,8 +47,8 @@ LaunchArena::Room LaunchArena::take(std::size_t bytes) {
     used_.front().done->wait();
     used_.pop_front();
   }
-  if (used_.empty() && bytes > device_.bytes() - next_) next_ = 0;
-  const Room room{host_.as<std::byte>() + next_, device_.as<std::byte>() + next_};
+  if (used_.empty() && bytes > memory_.device.bytes() - next_) next_ = 0;
+  const Room room{memory_.host.as<std::byte>() + next_, memory_.device.as<std::byte>() + next_};
   used_.push_back({next_, next_ + bytes, nullptr});
   next_ += bytes;
   return room;
@@ -64,8 +61,7 @@ void LaunchArena::launched(const CudaMark& end) {
 void LaunchArena::all_done() {
   used_.clear();
   next_ = 0;
-  old_device_.clear();
-  old_host_.clear();
+  old_.clear();
 }
 
 std::byte* LaunchScratch::take(std::size_t bytes) {

@@ -42,12 +42,14 @@ class LaunchArena {
   };
   void grow(std::size_t bytes);
 
-  CudaMemory device_;
-  PinnedMemory host_;
-  std::vector<CudaMemory> old_device_;  // may be in use until all is done
-  std::vector<PinnedMemory> old_host_;
-  std::deque<Used> used_;  // oldest first
-  std::size_t next_ = 0;   // where the next room may begin
+  struct Memory {
+    CudaMemory device;
+    PinnedMemory host;
+  };
+  Memory memory_;
+  std::vector<Memory> old_;  // may be in use until all is done
+  std::deque<Used> used_;    // oldest first
+  std::size_t next_ = 0;     // where the next room may begin
 };
 
 /// Device memory that operations of one stream work in, each where the one before did: the stream keeps them apart.

@@ -28,7 +28,8 @@ std::shared_ptr<Allocation> MemoryPool::allocate(Memory memory, std::size_t byte
           owner_, name, bytes, used, device_bytes_);
   }
   void* data = nullptr;
-  if (bytes < kHeapBelow) {
+  const bool on_heap = bytes < kHeapBelow;
+  if (on_heap) {
     const std::size_t rounded =
         (std::max<std::size_t>(bytes, 1) + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
     data = std::aligned_alloc(kHostAlignment, rounded);
@@ -42,22 +43,17 @@ std::shared_ptr<Allocation> MemoryPool::allocate(Memory memory, std::size_t byte
     madvise(data, bytes, MADV_HUGEPAGE);
   }
   names_.push_back(name);
-  auto allocation = std::make_shared<Allocation>();
-  allocation->memory = memory;
-  allocation->bytes = bytes;
-  allocation->data = static_cast<std::byte*>(data);
-  allocation->id = static_cast<BufferId>(names_.size());
-  allocation->name = std::move(name);
-  if (memory == Memory::device) used_->fetch_add(bytes);
-  allocation->release = [used = used_](Allocation& freed) {
-    if (freed.memory == Memory::device) used->fetch_sub(freed.bytes);
-    if (freed.bytes < kHeapBelow) {
-      std::free(freed.data);
-    } else {
-      munmap(freed.data, freed.bytes);
-    }
+  const std::size_t counted = memory == Memory::device ? bytes : 0;
+  used_->fetch_add(counted);
+  const auto release = [used = used_, counted, bytes, on_heap](std::byte* freed) {
+    used->fetch_sub(counted);
+    on_heap ? std::free(freed) : static_cast<void>(munmap(freed, bytes));
   };
-  return allocation;
+  return std::make_shared<Allocation>(Allocation{.id = static_cast<BufferId>(names_.size()),
+                                                 .memory = memory,
+                                                 .bytes = bytes,
+                                                 .name = std::move(name),
+                                                 .data = {static_cast<std::byte*>(data), release}});
 }
 
 std::string MemoryPool::name(BufferId id) const {

@@ -155,15 +155,6 @@ class Reader {
   std::string file_;
 };
 
-Json to_json(auto value) {
-  return value;
-}
-Json to_json(const std::vector<LinkPoint>& curve) {
-  Json list = Json::array();
-  for (const LinkPoint& point : curve) list.push_back(Json::array({point.piece_bytes, point.gbps}));
-  return list;
-}
-
 void refuse_unknown(const Reader& reader, const Json& object, const std::string& prefix,
                     const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.items())
@@ -222,19 +213,12 @@ void read_range(const Reader& reader, const Json& json, const std::string& path,
                 range.high, value);
 }
 
-/// The number that a range must hold; 1 for a curve, whose range is a factor.
-double ranged_value(const std::vector<LinkPoint>& /*curve*/) {
-  return 1;
+/// The number that a range must hold; 1 for a curve, whose range is a factor, and 0 for one that is not given.
+double ranged_value(const std::vector<LinkPoint>& curve) {
+  return curve.empty() ? 0 : 1;
 }
 double ranged_value(auto number) {
   return static_cast<double>(number);
-}
-
-bool is_missing(const std::vector<LinkPoint>& curve, double /*missing*/) {
-  return curve.empty();
-}
-bool is_missing(auto number, double missing) {
-  return static_cast<double>(number) == missing;
 }
 
 /// `share` of the way from a number to another, on a log scale; to 0 evenly.
@@ -255,11 +239,15 @@ void move_field(std::vector<LinkPoint>& field, double factor, double share) {
 template <class Profile, class Visit>
 void visit_given(Profile& profile, const Visit& visit) {
   visit_fields(profile, profile.peer.gbps > 0, [&](const char* group, const char* key, auto& value, Missing missing) {
-    if (!missing || !is_missing(value, *missing)) visit(std::string(group) + "." + key, group, key, value);
+    if (!missing || ranged_value(value) != *missing) visit(std::string(group) + "." + key, group, key, value);
   });
 }
 
 }  // namespace
+
+static void to_json(Json& json, const LinkPoint& point) {
+  json = {point.piece_bytes, point.gbps};
+}
 
 HardwareProfile parse_profile(std::string_view text, const std::string& name, const std::string& file) {
   const Reader reader(file);
@@ -325,7 +313,7 @@ std::string profile_to_json(const HardwareProfile& profile) {
   json["title"] = profile.title;
   Json sources = Json::object();
   visit_given(profile, [&](const std::string& path, const char* group, const char* key, const auto& value) {
-    json[group][key] = to_json(value);
+    json[group][key] = value;
     if (const auto found = profile.sources.find(path); found != profile.sources.end()) sources[path] = found->second;
   });
   json["sources"] = std::move(sources);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -12,22 +10,9 @@
 #include "engine/device/lane_device.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
+#include "engine/device/sim_recorder.h"
 
 namespace tandem {
-namespace {
-
-bool is_device_side(LaneKind kind) {
-  return kind != LaneKind::host_workers && kind != LaneKind::control;
-}
-
-// Latency of a signal from a lane of one kind to a lane of another.
-Nanos handoff_latency(const HardwareProfile& profile, LaneKind from, LaneKind to) {
-  if (is_device_side(from) && !is_device_side(to)) return profile.handoff.device_to_host_ns;
-  if (from == LaneKind::host_workers && is_device_side(to)) return profile.handoff.host_to_device_ns;
-  if (is_device_side(from) && is_device_side(to)) return profile.handoff.stream_ns;
-  return 0;
-}
-
 class SimDevice final : public LaneDevice {
  public:
   SimDevice(HardwareProfile profile, SimOptions options)
@@ -51,16 +36,12 @@ class SimDevice final : public LaneDevice {
   Nanos now() const override { return clock_; }
 
   const ScheduleNames& names() const { return names_; }
-  const std::vector<ScheduleOp>& schedule() const {
-    TANDEM_CHECK(options_.record_schedule, "the schedule is recorded only with SimOptions::record_schedule");
-    return schedule_;
-  }
 
   Event submit(LaneId lane_id, Op op) override { return submit_op(lane_id, std::move(op), -1); }
 
   std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
-    record({.form = SimCall::Form::bag});
+    recorder_.add([](SimDevice& device) { device.woken_ = -1; });
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     const bool compete = std::ranges::any_of(bag.allowed, [](std::uint8_t bits) { return (bits & (bits - 1)) != 0; });
     std::vector<Event> last(pullers.size());
@@ -78,10 +59,7 @@ class SimDevice final : public LaneDevice {
         const bool device_side = is_device_side(lanes_[lane_id].kind), waits = competes(side);
         const auto free = [lane = lane_id, this] { return last_of(lane) < 0 || scheduler_.ended(last_of(lane)); };
         while (left > 0 && !done[p] && (!waits || free())) {
-          if (waits && last_of(lane_id) >= 0) {
-            record({.form = SimCall::Form::see, .lane = lane_id});
-            see(lane_id, last_of(lane_id));
-          }
+          if (waits) see(lane_id);
           const auto task = queue->pull(side);
           done[p] = !task;
           if (!task) break;
@@ -101,89 +79,55 @@ class SimDevice final : public LaneDevice {
 
   void begin_segment(const char* name) override {
     LaneDevice::begin_segment(name);
-    record({.form = SimCall::Form::begin_segment, .name = name});
+    recorder_.add([name](SimDevice& device) { device.begin_segment(name); });
     segment_launch_ = -1;
   }
 
   void end_segment() override {
     LaneDevice::end_segment();
-    record({.form = SimCall::Form::end_segment});
+    recorder_.add([](SimDevice& device) { device.end_segment(); });
     segment_launch_ = -1;
   }
 
   void host_wait(Event event) override {
     if (!event.valid()) return;
-    wait_for(event);
+    check_event(event, "host wait");
+    if (recorder_.on()) recorder_.add([again = recorder_.event(event)](SimDevice& device) { device.host_wait(again); });
+    note({.form = ScheduleOp::Form::host_wait, .name = "host wait", .lane = control_, .after = {event}, .access = {}});
+    const auto [seen, critical] = arrive({&event, 1});
+    add_wait("host wait", seen, critical);
     rethrow_error_of(event);
   }
 
   void end_step(std::uint32_t step, Event token) override {
     host_wait(token);
     close_window(step);
-    record({.form = SimCall::Form::end_step, .number = step});
-    if (step != kSetupStep && left_to_record_ > 0) --left_to_record_;
+    recorder_.add([step](SimDevice& device) { device.close_window(step); });
+    if (step != kSetupStep) recorder_.step_ended();
   }
 
   void start_recording(std::uint32_t steps) {
-    recorded_ = {{}, options_};
-    left_to_record_ = steps;
-    recorded_from_.clear();
+    std::vector<std::uint64_t> before;
     for (const LaneHistory& lane : history_) {
       TANDEM_CHECK(lane.drained == lane.submitted, "calls are recorded from a drained device on");
-      recorded_from_.push_back(lane.drained);
+      before.push_back(lane.drained);
     }
+    recorder_.start(steps, options_, std::move(before));
   }
-  SimCalls take_recording() {
-    left_to_record_ = 0;
-    return std::move(recorded_);
-  }
-
-  /// Repeats a recorded call.
-  void repeat(const SimCall& call) {
-    switch (call.form) {
-      case SimCall::Form::submit: {
-        Op op(call.name, call.cause, call.number);
-        op.kind = call.kind;
-        op.cost = call.cost;
-        op.after = call.after;
-        const bool host = !is_device_side(lanes_[call.lane].kind);
-        submit_op(call.lane, std::move(op), call.taken ? woken_ : -1);
-        if (woken_ < 0 && host) woken_ = last_control_;
-        break;
-      }
-      case SimCall::Form::bag:
-        woken_ = -1;
-        break;
-      case SimCall::Form::see: {
-        const std::int64_t last = last_of(call.lane);
-        scheduler_.run_until(last);
-        see(call.lane, last);
-        break;
-      }
-      case SimCall::Form::begin_segment:
-        begin_segment(call.name);
-        break;
-      case SimCall::Form::end_segment:
-        end_segment();
-        break;
-      case SimCall::Form::host_wait:
-        host_wait(call.after.front());
-        break;
-      case SimCall::Form::end_step:
-        close_window(call.number);
-        break;
-      case SimCall::Form::drain:
-        break;  // replay() drains and keeps the trace
-    }
+  SimCalls take_recording() { return recorder_.take(); }
+  /// What was drained since construction, all of it replayed.
+  std::vector<Trace> finish_replay() {
+    drained_.push_back(drain());
+    return std::move(drained_);
   }
 
   Trace drain() override {
-    record({.form = SimCall::Form::drain});
+    recorder_.add([](SimDevice& device) { device.drained_.push_back(device.drain()); });
     clock_ = std::max(clock_, scheduler_.run_all());
     for (const LaneInfo& lane : lanes_) {
       const std::int64_t last = last_of(lane.id);
       if (last < 0 || lane.id == control_) continue;
-      clock_ = std::max(clock_, scheduler_.time(last).end + handoff_latency(profile_, lane.kind, LaneKind::control));
+      clock_ = std::max(clock_, scheduler_.time(last).end + cost_model_.handoff(lane.kind, LaneKind::control));
     }
     note({.form = ScheduleOp::Form::drain, .name = "drain", .lane = control_, .after = {}, .access = {}});
     for (std::size_t i = 0; i < records_.size(); ++i) {
@@ -240,16 +184,10 @@ class SimDevice final : public LaneDevice {
       }
     }
     const Cost cost = context.settled_cost() ? context.cost() : op.cost;
-    if (left_to_record_ > 0)
-      record({.form = SimCall::Form::submit,
-              .kind = op.kind,
-              .cause = op.cause,
-              .taken = woken >= 0,
-              .lane = lane_id,
-              .name = op.name,
-              .number = op.layer,
-              .cost = cost,
-              .after = op.after});
+    if (recorder_.on())
+      recorder_.add([lane_id, again = recorder_.operation(op, cost), taken = woken >= 0](SimDevice& device) {
+        device.repeat(lane_id, again, taken);
+      });
     const bool settled = watched() && context.settled_access();
     if (settled) check_settled_inside(op.name, op.access, context.access(), names_);
 
@@ -261,7 +199,7 @@ class SimDevice final : public LaneDevice {
     entry.layer = op.layer;
     entry.after = std::move(op.after);
     entry.access = settled ? std::move(context.access()) : std::move(op.access);
-    if (options_.checked) checker_.add(entry);
+    note(entry);
 
     const Event event{lane_id, ++state.submitted};
     fail(lane_id, event.value, error);
@@ -270,21 +208,17 @@ class SimDevice final : public LaneDevice {
     } else {
       enqueue(lanes_[lane_id], op, cost, entry, woken);
     }
-    if (options_.record_schedule) schedule_.push_back(std::move(entry));
     return event;
   }
 
-  void record(SimCall call) {
-    if (left_to_record_ == 0) return;
-    for (Event& event : call.after) {
-      const std::uint64_t from = recorded_from_[event.lane];
-      event = event.value > from ? Event{event.lane, event.value - from} : Event{};
-    }
-    recorded_.calls.push_back(std::move(call));
+  void repeat(LaneId lane_id, Op op, bool taken) {
+    if (op.cost.work == Work::fixed) take_fixed_time(op, profile_);
+    submit_op(lane_id, std::move(op), taken ? woken_ : -1);
+    if (woken_ < 0 && !is_device_side(lanes_[lane_id].kind)) woken_ = last_control_;
   }
 
   /// Whether accesses are looked at, now or later.
-  bool watched() const { return options_.checked || options_.record_schedule; }
+  bool watched() const { return options_.checked || options_.schedule != nullptr; }
 
   void enqueue(const LaneInfo& lane_info, const Op& op, const Cost& cost, const ScheduleOp& entry, std::int64_t woken) {
     ScheduledOp scheduled;
@@ -326,7 +260,7 @@ class SimDevice final : public LaneDevice {
       if (dependency < 0 || event.lane == control_) continue;
       // A lane is in order: it needs no signal from itself.
       const Nanos latency =
-          event.lane == lane_info.id ? 0 : handoff_latency(profile_, lanes_[event.lane].kind, lane_info.kind);
+          event.lane == lane_info.id ? 0 : cost_model_.handoff(lanes_[event.lane].kind, lane_info.kind);
       scheduled.after.push_back({dependency, latency});
     }
     records_.push_back(trace_record(op, lane_info.id, cost));
@@ -337,7 +271,7 @@ class SimDevice final : public LaneDevice {
 
   void note(const ScheduleOp& entry) {
     if (options_.checked) checker_.add(entry);
-    if (options_.record_schedule) schedule_.push_back(entry);
+    if (options_.schedule != nullptr) options_.schedule->push_back(entry);
   }
 
   void close_window(std::uint32_t step) {
@@ -363,44 +297,37 @@ class SimDevice final : public LaneDevice {
   }
 
   void run_on_control(const Op& op, const Cost& cost, const ScheduleOp& entry) {
-    Nanos start = clock_;
-    std::int64_t critical = last_control_;
-    for (const Event& event : entry.after) {
-      const std::int64_t dependency = record_of(event);
-      if (dependency >= 0 && event.lane != control_) arrive(event, dependency, start, critical);
-    }
+    const auto [start, critical] = arrive(entry.after);
     const Phases phases = cost_model_.phases(cost, lanes_[control_]);
     history_[control_].records.push_back(
         add_control(trace_record(op, control_, cost), start, phases.fixed + phases.flow, critical));
   }
 
-  // Simulates until `event` is seen by the control thread.
-  void arrive(Event event, std::int64_t record, Nanos& start, std::int64_t& critical) {
-    const Nanos end = scheduler_.run_until(record).end;
-    const Nanos seen = end + handoff_latency(profile_, lanes_[event.lane].kind, LaneKind::control);
-    if (seen > start) {
-      start = seen;
-      critical = record;
+  struct Arrival {
+    Nanos seen;
+    std::int64_t critical;  // the record that was seen last
+  };
+  // Simulates until the control thread sees all of these.
+  Arrival arrive(std::span<const Event> events) {
+    Arrival last{clock_, last_control_};
+    for (const Event& event : events) {
+      const std::int64_t record = record_of(event);
+      if (record < 0 || event.lane == control_) continue;
+      const Nanos end = scheduler_.run_until(record).end;
+      const Nanos seen = end + cost_model_.handoff(lanes_[event.lane].kind, LaneKind::control);
+      if (seen > last.seen) last = {seen, record};
+      segment_launch_ = -1;
     }
-    segment_launch_ = -1;
+    return last;
   }
 
   // The control thread notices that a lane is free, and launches its next task from then on.
-  void see(LaneId lane_id, std::int64_t record) {
-    const Nanos seen = scheduler_.time(record).end + handoff_latency(profile_, lanes_[lane_id].kind, LaneKind::control);
-    if (seen <= clock_) return;
-    add_wait("pull task", seen, record);
-  }
-
-  void wait_for(Event event) {
-    check_event(event, "host wait");
-    record({.form = SimCall::Form::host_wait, .after = {event}});
-    note({.form = ScheduleOp::Form::host_wait, .name = "host wait", .lane = control_, .after = {event}, .access = {}});
-    Nanos start = clock_;
-    std::int64_t critical = last_control_;
-    const std::int64_t record = record_of(event);
-    if (record >= 0 && event.lane != control_) arrive(event, record, start, critical);
-    add_wait("host wait", start, critical);
+  void see(LaneId lane_id) {
+    const std::int64_t last = last_of(lane_id);
+    if (last < 0) return;
+    recorder_.add_decided_by_times([lane_id](SimDevice& device) { device.see(lane_id); });
+    const Nanos seen = scheduler_.run_until(last).end + cost_model_.handoff(lanes_[lane_id].kind, LaneKind::control);
+    if (seen > clock_) add_wait("pull task", seen, last);
   }
 
   HardwareProfile profile_;
@@ -415,26 +342,16 @@ class SimDevice final : public LaneDevice {
   std::vector<TraceRecord> records_;
   std::vector<StepMark> steps_;
   Nanos clock_ = 0;
-  std::vector<ScheduleOp> schedule_;
   std::int64_t segment_launch_ = -1;
-  SimCalls recorded_;
-  std::vector<std::uint64_t> recorded_from_;  // by lane: operations before the record
-  std::uint32_t left_to_record_ = 0;          // decode steps
-  std::int64_t woken_ = -1;                   // in a bag that is repeated: who woke the host's workers
+  SimRecorder recorder_;
+  std::int64_t woken_ = -1;     // in a bag that is repeated: who woke the host's workers
+  std::vector<Trace> drained_;  // in a replay
 };
 
-/// A fixed time that the engine takes from the profile, as another profile has it.
-void take_fixed_time(SimCall& call, const HardwareProfile& profile) {
-  if (call.form != SimCall::Form::submit || call.cost.work != Work::fixed) return;
-  const std::string_view name = call.name;
-  if (name == kPolicy) call.cost.fixed_ns = profile.control.policy_ns;
-  if (name == kFramework) call.cost.fixed_ns = profile.device.layer_ns;
-  if (name == kEngineCode) call.cost.fixed_ns = profile.control.layer_ns;
-}
+namespace {
 
-template <class Any>  // Device, or a constant one
-auto& as_sim(Any& device) {
-  auto* sim = dynamic_cast<std::conditional_t<std::is_const_v<Any>, const SimDevice, SimDevice>*>(&device);
+SimDevice& as_sim(Device& device) {
+  auto* sim = dynamic_cast<SimDevice*>(&device);
   TANDEM_CHECK(sim != nullptr, "this device is not simulated");
   return *sim;
 }
@@ -453,32 +370,17 @@ SimCalls take_calls(Device& device) {
   return as_sim(device).take_recording();
 }
 
-bool times_decide(const SimCalls& recorded) {
-  return std::ranges::any_of(recorded.calls, [](const SimCall& call) { return call.form == SimCall::Form::see; });
-}
-
 std::vector<Trace> replay(const SimCalls& recorded, const HardwareProfile& profile) {
   SimOptions options = recorded.options;
   options.shapes_only = true;
-  options.checked = options.record_schedule = false;
+  options.checked = false;
+  options.schedule = nullptr;
   SimDevice device(profile, options);
-  std::vector<Trace> traces;
-  for (SimCall call : recorded.calls) {
-    if (call.form == SimCall::Form::drain) {
-      traces.push_back(device.drain());
-      continue;
-    }
-    take_fixed_time(call, profile);
-    device.repeat(call);
-  }
-  traces.push_back(device.drain());
-  return traces;
+  for (const SimCall& call : recorded.calls) call(device);
+  return device.finish_replay();
 }
 
-const std::vector<ScheduleOp>& recorded_schedule(const Device& device) {
-  return as_sim(device).schedule();
-}
-const ScheduleNames& schedule_names(const Device& device) {
+const ScheduleNames& schedule_names(Device& device) {
   return as_sim(device).names();
 }
 

@@ -21,6 +21,7 @@
 // Errors: as on `emu`; HazardError, undeclared accesses and wrong events are thrown by submit itself.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,48 +36,34 @@ struct SimOptions {
   bool shapes_only = false;
   /// Whether conflicting accesses must be ordered. Without, for schedules of a kind that was checked: faster.
   bool checked = true;
-  bool record_schedule = false;  // keep the schedule since construction for recorded_schedule()
+  std::vector<ScheduleOp>* schedule = nullptr;  // gets everything that is submitted: for tests
 };
 
 /// The host's workers have all threads of the profile. Device memory is limited to profile.device.memory_gb:
 /// allocate_device throws RunError beyond it.
 std::unique_ptr<Device> make_sim_device(HardwareProfile profile, SimOptions options = {});
 
-/// A recorded call of a simulated device, without bodies and accesses.
-struct SimCall {
-  enum class Form : std::uint8_t { submit, bag, see, begin_segment, end_segment, host_wait, end_step, drain };
-  Form form = Form::submit;
-  Kind kind = Kind::compute;
-  Cause cause = Cause::none;
-  bool taken = false;  // from a bag, by workers of the host that were awake
-  LaneId lane = 0;     // of a submission, or of `see`: the lane whose end the control thread notices
-  const char* name = "";
-  std::uint32_t number = 0;       // an operation's layer, a step's number
-  Cost cost = {};                 // as the body settled it
-  std::vector<Event> after = {};  // counted from the record's beginning
-};
+class SimDevice;
+/// Repeats a recorded call, without its body and accesses, on another simulated device.
+using SimCall = std::function<void(SimDevice&)>;
 
 /// The calls of one decode, for replay().
 struct SimCalls {
   std::vector<SimCall> calls;
   SimOptions options;
+  /// Whether lanes competed for tasks. Times then decided who took them, so that a replay is wrong on another profile.
+  bool times_decide = false;
 };
 
 /// Records the calls of `device` from now on, up to the end of `steps` decode steps. Every lane must be drained.
 void record_calls(Device& device, std::uint32_t steps);
 SimCalls take_calls(Device& device);  // ends the recording
 
-/// Whether lanes competed for tasks. Times then decided who took them, so that a replay is wrong on another profile.
-bool times_decide(const SimCalls& calls);
-
 /// The traces of the recorded steps on another profile, one per drain. Choices, and who took which task, stay as
 /// recorded; the times are those of a run there where times decide nothing.
 std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile);
 
-/// Everything submitted since construction; LogicError unless SimOptions::record_schedule was set.
-const std::vector<ScheduleOp>& recorded_schedule(const Device& device);
-
-/// Names of lanes and buffers for judge_edge; valid as long as the device.
-const ScheduleNames& schedule_names(const Device& device);
+/// Names of lanes and buffers for error sentences; valid as long as the device.
+const ScheduleNames& schedule_names(Device& device);
 
 }  // namespace tandem

@@ -29,6 +29,11 @@ enum class LaneKind : std::uint8_t {
   control,         // the thread that submits; exactly one, created by the device, used by launches and host waits
 };
 
+/// Lanes of the device itself, of a link or of another device: streams, where there is a GPU.
+constexpr bool is_device_side(LaneKind kind) {
+  return kind != LaneKind::host_workers && kind != LaneKind::control;
+}
+
 struct LaneInfo {
   LaneId id = 0;
   LaneKind kind = LaneKind::control;

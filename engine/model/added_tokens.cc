@@ -5,52 +5,51 @@
 #include <utf8proc.h>
 
 #include "engine/common/error.h"
+#include "engine/common/utf8_character.h"
 #include "engine/model/utf8.h"
 
 namespace tandem {
 namespace {
 
-/// Bytes of the first character of `text`, or with `last` of its last one.
-std::size_t character_bytes(std::string_view text, bool last) {
-  std::size_t n = 1;
-  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
-  while (n < text.size() && continues(last ? text.size() - n : n)) ++n;
-  return n;
-}
-
-/// That character; -1 where there is none.
-std::int32_t character(std::string_view text, bool last) {
-  if (text.empty()) return -1;
-  if (last) text.remove_prefix(text.size() - character_bytes(text, true));
-  std::int32_t code = -1;
-  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &code);
-  return code;
+/// The first character of valid UTF-8, or with `last` the last one; no bytes where there is none.
+Utf8Character character(std::string_view text, bool last) {
+  if (text.empty()) return {};
+  std::size_t at = last ? text.size() - 1 : 0;
+  while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return first_character(text.substr(at));
 }
 
 /// Unicode's White_Space.
-bool is_space(std::int32_t c) {
-  if (c < 0) return false;
+bool is_space(char32_t c) {
   if ((c >= 0x09 && c <= 0x0D) || c == 0x85) return true;
-  const auto category = utf8proc_category(c);
+  const auto category = utf8proc_category(static_cast<std::int32_t>(c));
   return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
 /// What \w matches: letters, marks, digits, connectors, joiners, and the circled and squared letters.
-bool is_word(std::int32_t c) {
-  if (c < 0) return false;
+bool is_word(char32_t c) {
   if (c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9)) return true;
   if ((c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189)) return true;
-  const std::string_view category = utf8proc_category_string(c);
+  const std::string_view category = utf8proc_category_string(static_cast<std::int32_t>(c));
   return category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
 }
 
-std::vector<AddedToken> of_kind(const std::vector<AddedToken>& all, bool normalized, TokenFinder::Normalize normalize) {
+/// Bytes of the white space that valid UTF-8 begins with, or with `last` ends with.
+std::size_t space_bytes(std::string_view text, bool last) {
+  std::size_t bytes = 0;
+  while (true) {
+    const Utf8Character next = character(last ? text.substr(0, text.size() - bytes) : text.substr(bytes), last);
+    if (!is_space(next.code)) return bytes;
+    bytes += next.bytes;
+  }
+}
+
+std::vector<AddedToken> of_kind(const TokenizerSpec& spec, bool normalized) {
   std::vector<AddedToken> tokens;
-  for (const AddedToken& token : all) {
+  for (const AddedToken& token : spec.added.sought()) {
     if (token.normalized != normalized) continue;
     tokens.push_back(token);
-    if (normalized && normalize != nullptr) tokens.back().text = normalize(token.text);
+    if (normalized && spec.normalize != nullptr) tokens.back().text = spec.normalize(token.text);
   }
   return tokens;
 }
@@ -68,13 +67,6 @@ std::string hash_text(const AddedToken& token) {
   if (token.strips_left || token.strips_right || token.single_word)
     text += fmt::format(":{:d}{:d}{:d}", token.strips_left, token.strips_right, token.single_word);
   return text + ";";
-}
-
-std::uint32_t AddedVocabulary::vocab_size(std::size_t base, std::uint32_t rows) const {
-  auto size = static_cast<std::uint32_t>(base);
-  for (const auto& [id, token] : tokens_)
-    if (static_cast<std::uint32_t>(id) < rows) size = std::max(size, static_cast<std::uint32_t>(id) + 1);
-  return size;
 }
 
 void AddedVocabulary::add(std::span<const AddedToken> tokens, const KnownVocabulary& known) {
@@ -120,22 +112,22 @@ std::vector<AddedToken> AddedVocabulary::sought() const {
   return all;
 }
 
-TokenFinder::Pass::Pass(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_first_byte_(256) {
+AddedTokenizer::Pass::Pass(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), by_first_byte_(256) {
   std::stable_sort(tokens_.begin(), tokens_.end(),
                    [](const AddedToken& a, const AddedToken& b) { return a.text.size() > b.text.size(); });
   for (std::size_t i = 0; i < tokens_.size(); ++i)
     if (!tokens_[i].text.empty()) by_first_byte_[static_cast<unsigned char>(tokens_[i].text[0])].push_back(i);
 }
 
-const AddedToken* TokenFinder::Pass::at(std::string_view text) const {
+const AddedToken* AddedTokenizer::Pass::at(std::string_view text) const {
   for (const std::size_t i : by_first_byte_[static_cast<unsigned char>(text[0])])
     if (text.starts_with(tokens_[i].text)) return &tokens_[i];
   return nullptr;
 }
 
-bool TokenFinder::Pass::cut(std::string_view text, bool with_special,
-                            const std::function<bool(std::string_view, bool)>& stretch,
-                            const std::function<void(const AddedToken&)>& token) const {
+bool AddedTokenizer::Pass::cut(std::string_view text, bool with_special,
+                               const std::function<bool(std::string_view, bool)>& stretch,
+                               const std::function<void(const AddedToken&)>& token) const {
   std::size_t done = 0;
   for (std::size_t i = 0; i < text.size();) {
     const AddedToken* found = at(text.substr(i));
@@ -147,12 +139,10 @@ bool TokenFinder::Pass::cut(std::string_view text, bool with_special,
     i = end;  // also where the match does not count: what it covers is text then
     if (found->special && !with_special) continue;
     if (found->single_word &&
-        (is_word(character(text.substr(0, begin), true)) || is_word(character(text.substr(end), false))))
+        (is_word(character(text.substr(0, begin), true).code) || is_word(character(text.substr(end), false).code)))
       continue;
-    while (found->strips_left && begin > done && is_space(character(text.substr(0, begin), true)))
-      begin -= character_bytes(text.substr(0, begin), true);
-    while (found->strips_right && is_space(character(text.substr(end), false)))
-      end += character_bytes(text.substr(end), false);
+    if (found->strips_left) begin -= space_bytes(text.substr(done, begin - done), true);
+    if (found->strips_right) end += space_bytes(text.substr(end), false);
     if (begin > done && !stretch(text.substr(done, begin - done), done == 0)) return false;
     token(*found);
     done = end;
@@ -160,40 +150,13 @@ bool TokenFinder::Pass::cut(std::string_view text, bool with_special,
   return done >= text.size() || stretch(text.substr(done), done == 0);
 }
 
-TokenFinder::TokenFinder(const std::vector<AddedToken>& sought, Normalize normalize, std::uint32_t rows,
-                         std::string file)
-    : raw_(of_kind(sought, false, normalize)),
-      normalized_(of_kind(sought, true, normalize)),
-      normalize_(normalize),
-      rows_(rows),
-      file_(std::move(file)) {}
-
-bool TokenFinder::cut(std::string_view text, bool with_special,
-                      const std::function<bool(std::string_view, bool)>& stretch,
-                      const std::function<void(const AddedToken&)>& token) const {
-  const auto take = [&](const AddedToken& found) {
-    if (static_cast<std::uint32_t>(found.id) >= rows_)
-      throw_input_error(
-          "The text has the token '{}', to which the files beside {} give the id {}, but the model has rows for {} "
-          "tokens (vocab_size in config.json).",
-          found.text, file_, found.id, rows_);
-    token(found);
-  };
-  return raw_.cut(
-      text, with_special,
-      [&](std::string_view raw, bool at_start) {
-        const auto inner = [&](std::string_view part, bool first) { return stretch(part, at_start && first); };
-        if (normalize_ == nullptr) return normalized_.cut(raw, with_special, inner, take);
-        return normalized_.cut(normalize_(raw), with_special, inner, take);
-      },
-      take);
-}
-
 AddedTokenizer::AddedTokenizer(TokenizerSpec spec, std::uint32_t rows)
-    : spec_(std::move(spec)), rows_(rows), finder_(spec_.added.sought(), spec_.normalize, rows, spec_.file) {}
+    : spec_(std::move(spec)), rows_(rows), raw_(of_kind(spec_, false)), normalized_(of_kind(spec_, true)) {}
 
 void AddedTokenizer::set_size(std::size_t tokens) {
-  vocab_ = spec_.added.vocab_size(tokens, rows_);
+  vocab_ = static_cast<std::uint32_t>(tokens);
+  for (const auto& [id, token] : spec_.added.tokens())
+    if (static_cast<std::uint32_t>(id) < rows_) vocab_ = std::max(vocab_, static_cast<std::uint32_t>(id) + 1);
   if (!spec_.add_bos || spec_.bos < 0 || static_cast<std::uint32_t>(spec_.bos) < rows_) return;
   throw_input_error(
       "{}: every text begins with the token {}, but the model has rows for {} tokens (vocab_size in config.json).",
@@ -204,10 +167,24 @@ void AddedTokenizer::set_size(std::size_t tokens) {
 /// and has been normalized, the others.
 bool AddedTokenizer::encode(std::string_view text, bool with_special, std::size_t part_bytes,
                             std::vector<std::int32_t>& out, const Done& done) const {
-  return finder_.cut(
+  const auto take = [&](const AddedToken& found) {
+    if (static_cast<std::uint32_t>(found.id) >= rows_)
+      throw_input_error(
+          "The text has the token '{}', to which the files beside {} give the id {}, but the model has rows for {} "
+          "tokens (vocab_size in config.json).",
+          found.text, spec_.file, found.id, rows_);
+    out.push_back(found.id);
+  };
+  return raw_.cut(
       repair_utf8(text), with_special,
-      [&](std::string_view stretch, bool at_start) { return encode_stretch(stretch, at_start, part_bytes, out, done); },
-      [&](const AddedToken& token) { out.push_back(token.id); });
+      [&](std::string_view raw, bool at_start) {
+        const auto inner = [&](std::string_view part, bool first) {
+          return encode_stretch(part, at_start && first, part_bytes, out, done);
+        };
+        if (spec_.normalize == nullptr) return normalized_.cut(raw, with_special, inner, take);
+        return normalized_.cut(spec_.normalize(raw), with_special, inner, take);
+      },
+      take);
 }
 
 std::vector<std::int32_t> AddedTokenizer::encode(std::string_view text, bool add_bos, Specials specials) const {

@@ -61,8 +61,6 @@ class AddedVocabulary {
   std::vector<AddedToken> sought() const;
   /// Whether the token counts as text where special tokens do, and gives none when it is decoded.
   bool is_special(const AddedToken& token) const { return special_texts_.contains(token.text); }
-  /// Ids up to here have a token; those without a row of the model's embedding are left out. `base`: the vocabulary's.
-  std::uint32_t vocab_size(std::size_t base, std::uint32_t rows) const;
 
  private:
   std::map<std::int32_t, AddedToken> tokens_;
@@ -71,46 +69,11 @@ class AddedVocabulary {
   std::set<std::string> special_texts_;
 };
 
-/// Finds added tokens in a text: of two that begin at the same place the longer one.
-class TokenFinder {
- public:
-  using Normalize = std::string (*)(std::string_view);
-
-  /// `sought` as AddedVocabulary has them; `normalize` may be null. `rows`: of the model's embedding.
-  TokenFinder(const std::vector<AddedToken>& sought, Normalize normalize, std::uint32_t rows, std::string file);
-
-  /// Cuts `text` (valid UTF-8) at its tokens and normalizes what lies between them, as long as `stretch` returns true;
-  /// empty stretches are left out. `at_start`: nothing comes before the stretch. Special tokens count as text unless
-  /// `with_special`. False where `stretch` returned that. InputError for a token that the model has no row for.
-  bool cut(std::string_view text, bool with_special,
-           const std::function<bool(std::string_view, bool at_start)>& stretch,
-           const std::function<void(const AddedToken&)>& token) const;
-
- private:
-  class Pass {
-   public:
-    explicit Pass(std::vector<AddedToken> tokens);
-    bool cut(std::string_view text, bool with_special, const std::function<bool(std::string_view, bool)>& stretch,
-             const std::function<void(const AddedToken&)>& token) const;
-
-   private:
-    const AddedToken* at(std::string_view text) const;
-
-    std::vector<AddedToken> tokens_;                       // the longest first
-    std::vector<std::vector<std::size_t>> by_first_byte_;  // 256
-  };
-
-  Pass raw_, normalized_;
-  Normalize normalize_;
-  std::uint32_t rows_;
-  std::string file_;
-};
-
 /// All that decides a tokenizer's ids beside its vocabulary.
 struct TokenizerSpec {
   std::string file;  // for errors
   AddedVocabulary added;
-  TokenFinder::Normalize normalize = nullptr;
+  std::string (*normalize)(std::string_view) = nullptr;  // of what lies between tokens; nullptr: not at all
   std::int32_t bos = -1;
   bool add_bos = false;
   std::string hash;
@@ -143,12 +106,29 @@ class AddedTokenizer : public Tokenizer {
   bool is_special(const AddedToken& token) const { return spec_.added.is_special(token); }
 
  private:
+  /// Tokens of one kind.
+  class Pass {
+   public:
+    explicit Pass(std::vector<AddedToken> tokens);
+    /// Cuts `text` (valid UTF-8) at them, of two that begin at the same place at the longer one, as long as `stretch`,
+    /// which gets what lies between them unless it is empty, returns true. `at_start`: nothing comes before the
+    /// stretch. Special tokens count as text unless `with_special`. False where `stretch` returned that.
+    bool cut(std::string_view text, bool with_special,
+             const std::function<bool(std::string_view, bool at_start)>& stretch,
+             const std::function<void(const AddedToken&)>& token) const;
+
+   private:
+    const AddedToken* at(std::string_view text) const;
+
+    std::vector<AddedToken> tokens_;                       // the longest first
+    std::vector<std::vector<std::size_t>> by_first_byte_;  // 256
+  };
   bool encode(std::string_view text, bool with_special, std::size_t part_bytes, std::vector<std::int32_t>& out,
               const Done& done) const;
 
   TokenizerSpec spec_;
   std::uint32_t rows_;
-  TokenFinder finder_;
+  Pass raw_, normalized_;
   std::uint32_t vocab_ = 0;
 };
 

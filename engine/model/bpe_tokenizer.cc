@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "engine/common/error.h"
+#include "engine/common/utf8_character.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/utf8.h"
 #include "engine/model/word_splitter.h"
@@ -72,17 +73,11 @@ std::array<int, 324> byte_of_character() {
 bool bytes_from_printable(std::string_view text, std::string& bytes) {
   static const std::array<int, 324> table = byte_of_character();
   bytes.clear();
-  for (std::size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    std::size_t character = first;
-    if (first >= 0x80) {
-      if (i + 1 >= text.size() || (first & 0xE0) != 0xC0) return false;
-      character = (std::size_t{first} & 0x1F) << 6 | (static_cast<unsigned char>(text[i + 1]) & 0x3F);
-      ++i;
-    }
-    if (character >= table.size() || table[character] < 0) return false;
-    bytes += static_cast<char>(table[character]);
-    ++i;
+  while (!text.empty()) {
+    const Utf8Character next = first_character(text);
+    if (next.bytes == 0 || next.code >= table.size() || table[next.code] < 0) return false;
+    bytes += static_cast<char>(table[next.code]);
+    text.remove_prefix(next.bytes);
   }
   return true;
 }

@@ -50,7 +50,7 @@ void check_windows(const JsonFields& fields, const ModelConfig& c) {
       if (type != "full_attention") fields.bad("layer_types", type, "\"full_attention\" in every layer");
     return;
   }
-  if (c.architecture == "llama" || !fields.flag("use_sliding_window", false)) return;
+  if (c.architecture == "llama" || fields.flag("use_sliding_window") != true) return;
   if (fields.contains("sliding_window") && fields["sliding_window"].is_null()) return;
   const std::uint32_t first = fields.contains("max_window_layers") && fields["max_window_layers"] == 0
                                   ? 0
@@ -123,9 +123,9 @@ ModelConfig load_config(const std::filesystem::path& folder) {
     c.max_positions = std::max(c.max_positions, static_cast<std::uint32_t>(std::min(stretched, double(1u << 24))));
   }
   // Of these, a Qwen2 has the first whatever the field says, and no Qwen has the second.
-  if (c.architecture != "qwen2" && fields.flag("attention_bias", false))
+  if (c.architecture != "qwen2" && fields.flag("attention_bias") == true)
     fields.bad("attention_bias", "false (not supported yet)");
-  if (c.architecture == "llama" && fields.flag("mlp_bias", false)) fields.bad("mlp_bias", "false (not supported yet)");
+  if (c.architecture == "llama" && fields.flag("mlp_bias") == true) fields.bad("mlp_bias", "false (not supported yet)");
   if (fields.has("quantization_config"))
     fields.bad("quantization_config", "null (quantised weights are not supported)");
   check_windows(fields, c);
@@ -134,7 +134,7 @@ ModelConfig load_config(const std::filesystem::path& folder) {
     fields.bad("hidden_act", "\"silu\", also called \"swish\"");
   if (fields.contains("tie_word_embeddings") && fields["tie_word_embeddings"].is_null())
     fields.bad("tie_word_embeddings", "true or false");
-  c.tied_embeddings = fields.flag("tie_word_embeddings", false);
+  c.tied_embeddings = fields.flag("tie_word_embeddings").value_or(false);
   const std::vector<std::int32_t> bos = fields.tokens("bos_token_id", c.vocab);
   if (!bos.empty()) c.bos = bos.front();
   c.stop_tokens = read_stop_tokens(fields, folder, c.vocab);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,11 +22,10 @@ nlohmann::json read_json_object(const std::filesystem::path& file);
 nlohmann::json json_object_of(std::string_view text, const std::filesystem::path& file);
 
 /// Typed access to an object's fields. A field that is null counts as missing, but for contains().
-class JsonFields {
+template <class Json>
+class FieldsOf {
  public:
-  using Json = nlohmann::json;
-
-  JsonFields(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
+  FieldsOf(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
 
   const std::string& file() const { return file_; }
   bool contains(const char* name) const { return json_.contains(name); }
@@ -34,9 +34,10 @@ class JsonFields {
 
   std::uint32_t size(const char* name, std::uint32_t most) const {
     const Json& value = get(name);
-    if (!value.is_number_integer() || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > most)
+    if (!value.is_number_integer() || value.template get<std::int64_t>() < 1 ||
+        value.template get<std::int64_t>() > most)
       bad(name, value, fmt::format("a whole number from 1 to {}", most));
-    return value.get<std::uint32_t>();
+    return value.template get<std::uint32_t>();
   }
   std::uint32_t size_or(const char* name, std::uint32_t most, std::uint32_t otherwise) const {
     return contains(name) ? size(name, most) : otherwise;
@@ -44,21 +45,23 @@ class JsonFields {
 
   double number(const char* name, double above, double most) const {
     const Json& value = get(name);
-    if (!value.is_number() || !(value.get<double>() > above) || !(value.get<double>() <= most))
+    if (!value.is_number() || !(value.template get<double>() > above) || !(value.template get<double>() <= most))
       bad(name, value, fmt::format("a number above {} and at most {}", above, most));
-    return value.get<double>();
+    return value.template get<double>();
   }
 
   std::string text(const char* name) const {
     const Json& value = get(name);
     if (!value.is_string()) bad(name, "a text");
-    return value.get<std::string>();
+    return value.template get<std::string>();
   }
 
-  bool flag(const char* name, bool otherwise) const {
-    if (!has(name)) return otherwise;
+  std::string text_or(const char* name, const char* otherwise) const { return has(name) ? text(name) : otherwise; }
+
+  std::optional<bool> flag(const char* name) const {
+    if (!has(name)) return std::nullopt;
     if (!json_[name].is_boolean()) bad(name, "true or false");
-    return json_[name].get<bool>();
+    return json_[name].template get<bool>();
   }
 
   /// A token id or a list of them.
@@ -67,9 +70,10 @@ class JsonFields {
     if (!has(name)) return out;
     const Json list = json_[name].is_array() ? json_[name] : Json::array({json_[name]});
     for (const Json& value : list) {
-      if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= vocab)
+      if (!value.is_number_integer() || value.template get<std::int64_t>() < 0 ||
+          value.template get<std::int64_t>() >= vocab)
         bad(name, value, fmt::format("token numbers below the vocabulary's {}", vocab));
-      out.push_back(value.get<std::int32_t>());
+      out.push_back(value.template get<std::int32_t>());
     }
     return out;
   }
@@ -88,5 +92,6 @@ class JsonFields {
   const Json& json_;
   std::string file_;
 };
+using JsonFields = FieldsOf<nlohmann::json>;
 
 }  // namespace tandem

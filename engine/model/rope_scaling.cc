@@ -95,7 +95,7 @@ RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, std
   }
   s.beta_fast = optional_number(fields, "beta_fast", 32, 1e6);
   s.beta_slow = optional_number(fields, "beta_slow", 1, 1e6);
-  s.truncate = fields.flag("truncate", true);
+  s.truncate = fields.flag("truncate").value_or(true);
   s.attention_factor = attention_factor(fields, s.factor);
   return s;
 }

@@ -1,14 +1,11 @@
 #include "engine/model/safetensors.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <exception>
+#include <future>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <system_error>
-#include <thread>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
@@ -43,13 +40,7 @@ bool read_sizes(const Json& value, std::vector<std::uint64_t>& out) {
   return true;
 }
 
-/// Where the tensors' bytes begin, of a file whose header was read.
-std::size_t header_end(std::span<const std::byte> all) {
-  std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, all.data(), 8);
-  return 8 + header_bytes;
-}
-
+constexpr std::size_t kLine = 64;                     // bytes of a cache line
 constexpr std::size_t kPiece = std::size_t{8} << 20;  // of a file: copied, hashed, between two looks for ^C
 
 std::uint64_t hash_piece(std::uint64_t hash, std::span<const std::byte> piece) {
@@ -64,96 +55,48 @@ std::uint64_t hash_piece(std::uint64_t hash, std::span<const std::byte> piece) {
   return hash;
 }
 
-/// content_hash(); ready(i) is called before piece i, done(its bytes) after it.
+/// content_hash(); ready(from) is called before a piece that begins there, done(its bytes) after it.
 std::uint64_t hash_in_pieces(std::span<const std::byte> all, std::uint64_t seed, const auto& ready, const auto& done) {
   std::uint64_t hash = seed ^ all.size();
   for (std::size_t from = 0; from < all.size(); from += kPiece) {
     const std::span<const std::byte> piece = all.subspan(from, std::min(kPiece, all.size() - from));
-    ready(from / kPiece);
+    ready(from);
     stop_if_interrupted();
     hash = hash_piece(hash, piece);
     done(piece);
   }
   return hash ^ (hash >> 32);
 }
+constexpr auto kNothing = [](auto) {};
 
-/// A file's bytes in huge pages, so that byte `aligned` begins a cache line.
-class Copy {
- public:
-  Copy(const MappedFile& file, std::size_t aligned)
-      : file_(file),
-        shift_((kLine - aligned % kLine) % kLine),
-        memory_(huge_memory(file.bytes().size() + shift_, "the weights")),
-        there_((file.bytes().size() + kPiece - 1) / kPiece) {}
-  std::shared_ptr<const std::byte> bytes() const { return {memory_, memory_.get() + shift_}; }
-
-  /// Copies and hashes at once. `more` is told what is there, by one thread at a time.
-  std::uint64_t fill(std::uint64_t seed, const std::function<void(std::uint64_t)>& more) {
-    std::exception_ptr not_copied, not_hashed;
-    const auto copy_all = [&] {
-      try {
-        copy(more);
-      } catch (...) {
-        not_copied = std::current_exception();
-      }
-      const std::lock_guard lock(mutex_);
-      over_ = not_copied != nullptr;
-      changed_.notify_one();
-    };
-    std::thread copying;
-    try {
-      copying = std::thread(copy_all);
-    } catch (const std::system_error&) {  // a limit on processes
-      copy_all();
-    }
-    std::uint64_t hash = 0;
-    try {
-      hash = hash_in_pieces(
-          {bytes().get(), file_.bytes().size()}, seed, [&](std::size_t piece) { wait_for(piece); }, [](auto) {});
-    } catch (const NeverThere&) {
-    } catch (...) {
-      not_hashed = std::current_exception();
-    }
-    if (copying.joinable()) copying.join();
-    if (not_copied) std::rethrow_exception(not_copied);
-    if (not_hashed) std::rethrow_exception(not_hashed);
-    return hash;
-  }
-
- private:
-  static constexpr std::size_t kLine = 64;
-
-  void copy(const std::function<void(std::uint64_t)>& more) {
-    const bool keep = file_.is_cached();
-    in_pieces(file_.bytes().size(), kPiece, [&](std::size_t from, std::size_t size) {
-      file_.read({memory_.get() + shift_ + from, size}, from, keep);
-      const std::lock_guard lock(mutex_);
-      there_[from / kPiece] = true;
-      changed_.notify_one();
-      more(size);
+/// Copies a file's bytes and hashes them, each block while the next one is copied. `more` is told of bytes that are
+/// there, by one thread at a time.
+std::uint64_t copy_and_hash(const MappedFile& file, std::byte* to, std::uint64_t seed,
+                            const std::function<void(std::uint64_t)>& more) {
+  constexpr std::size_t kBlock = 64 * kPiece;  // work for many threads
+  const std::size_t size = file.bytes().size();
+  const bool keep = file.is_cached();
+  std::mutex mutex;
+  const auto copy = [&](std::size_t block) {
+    in_pieces(std::min(kBlock, size - block), kPiece, [&](std::size_t from, std::size_t bytes) {
+      file.read({to + block + from, bytes}, block + from, keep);
+      const std::lock_guard lock(mutex);
+      more(bytes);
     });
-  }
-  struct NeverThere {};
-  void wait_for(std::size_t piece) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return there_[piece] || over_; });
-    if (!there_[piece]) throw NeverThere();
-  }
-
-  const MappedFile& file_;
-  std::size_t shift_;
-  std::shared_ptr<std::byte> memory_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<bool> there_;  // pieces
-  bool over_ = false;        // those that are not there never will be
-};
+  };
+  std::future<void> next = std::async(copy, 0);
+  const auto ready = [&](std::size_t from) {
+    if (from % kBlock != 0) return;
+    next.get();
+    if (from + kBlock < size) next = std::async(copy, from + kBlock);
+  };
+  return hash_in_pieces({to, size}, seed, ready, kNothing);
+}
 
 }  // namespace
 
 std::uint64_t content_hash(std::span<const std::byte> bytes, std::uint64_t seed) {
-  return hash_in_pieces(
-      bytes, seed, [](std::size_t) {}, [](auto) {});
+  return hash_in_pieces(bytes, seed, kNothing, kNothing);
 }
 
 std::uint64_t text_hash(std::string_view text, std::uint64_t seed) {
@@ -163,7 +106,7 @@ std::string hash_digits(std::string_view text, std::uint64_t seed) {
   return fmt::format("{:016x}", text_hash(text, seed));
 }
 
-void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
+std::size_t TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, all.data(), 8);
   if (header_bytes > kMaxHeader || header_bytes > all.size() - 8)
@@ -212,6 +155,7 @@ void TensorFiles::add(const std::string& file, std::span<const std::byte> all) {
     covered = end;
   }
   if (covered != body.size()) throw_input_error("{}: bytes [{}, {}) belong to no tensor.", file, covered, body.size());
+  return all.size() - body.size();
 }
 
 TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPlace& place) {
@@ -234,24 +178,24 @@ TensorFiles TensorFiles::open(const std::vector<fs::path>& paths, const WeightPl
   files.copied_ = place.in == WeightPlace::In::memory || (place.in == WeightPlace::In::either && bytes <= room / 2);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     std::span<const std::byte> all = mapped[i]->bytes();
-    files.add(paths[i].string(), all);  // a damaged file is not worth a copy
+    const std::size_t header = files.add(paths[i].string(), all);  // a damaged file is not worth a copy
     if (files.copied_) {
-      Copy copy(*mapped[i], header_end(all));
-      const std::shared_ptr<const std::byte> bytes_there = copy.bytes();
-      files.hash_ = copy.fill(files.hash_, [&](std::uint64_t more) {
+      // So that the tensors begin a cache line.
+      const std::size_t shift = (kLine - header % kLine) % kLine;
+      const std::shared_ptr<std::byte> memory = huge_memory(all.size() + shift, "the weights");
+      std::byte* const copied = memory.get() + shift;
+      files.hash_ = copy_and_hash(*mapped[i], copied, files.hash_, [&](std::uint64_t more) {
         done += more;
         if (place.progress) place.progress(done, bytes);
       });
       for (auto& [name, tensor] : files.tensors_)
         if (tensor.file == paths[i].string() && !tensor.bytes.empty())
-          tensor.bytes = {bytes_there.get() + (tensor.bytes.data() - all.data()), tensor.bytes.size()};
-      files.storage_->push_back(bytes_there);
+          tensor.bytes = {copied + (tensor.bytes.data() - all.data()), tensor.bytes.size()};
+      files.storage_->push_back(memory);
     } else {
-      files.hash_ = hash_in_pieces(
-          all, files.hash_, [](std::size_t) {},
-          [&](auto piece) {
-            if (place.in == WeightPlace::In::passing) mapped[i]->let_go(piece);
-          });
+      files.hash_ = hash_in_pieces(all, files.hash_, kNothing, [&](auto piece) {
+        if (place.in == WeightPlace::In::passing) mapped[i]->let_go(piece);
+      });
       files.storage_->push_back(mapped[i]);
     }
     MappedFile::check_all();

@@ -47,8 +47,8 @@ class TensorFiles {
 
  private:
   static TensorFiles open(const std::vector<std::filesystem::path>& files, const WeightPlace& place);
-  /// The tensors of a file by its header; their bytes lie in `all`.
-  void add(const std::string& file, std::span<const std::byte> all);
+  /// The tensors of a file by its header, which ends where this says; their bytes lie in `all`.
+  std::size_t add(const std::string& file, std::span<const std::byte> all);
   std::map<std::string, TensorInfo> tensors_;
   std::shared_ptr<std::vector<std::shared_ptr<const void>>> storage_ =
       std::make_shared<std::vector<std::shared_ptr<const void>>>();

@@ -6,6 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
+#include "engine/common/utf8_character.h"
 #include "engine/model/sentencepiece_model.h"
 #include "engine/model/sentencepiece_tokenizer.h"
 
@@ -18,17 +19,12 @@ bool is_byte(const std::string& text) {
          kHex.find(text[3]) != std::string_view::npos && kHex.find(text[4]) != std::string_view::npos;
 }
 
-std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 using Ranks = std::unordered_map<std::string, std::size_t>;  // by piece: of the first merge that makes it
 
 /// How often `text` has its first character, where it has no other; 0 elsewhere.
 std::size_t repeats(std::string_view text) {
-  std::size_t size = 1;
-  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
+  if (text.empty()) return 0;
+  const std::size_t size = first_character(text).bytes;
   for (std::size_t at = size; at < text.size(); at += size)
     if (text.substr(at, size) != text.substr(0, size)) return 0;
   return text.size() / size;
@@ -156,7 +152,7 @@ std::string sentencepiece_of(const Vocabulary& vocabulary, const Merges& merges,
     } else if (const auto rank = ranks.find(text); rank != ranks.end()) {
       piece.score = -static_cast<float>(rank->second);
       reachable.insert(text);
-    } else if (characters(text) == 1) {
+    } else if (first_character(text).bytes == text.size()) {
       piece.score = -static_cast<float>(merges.size());
       reachable.insert(text);
     } else {

@@ -1,7 +1,7 @@
 // tiktoken files: lines of "base64 rank", where a token's rank is its id and its merge's order. Special tokens follow
 // the ranks, by the names that files beside it list, or those of Llama 3.1 where there are no such files (as Meta
 // published).
-#include <algorithm>
+#include <ranges>
 #include <unordered_map>
 
 #include "engine/common/error.h"
@@ -132,10 +132,8 @@ BpeSpec read_tiktoken(const std::filesystem::path& folder) {
   spec.file = file.string();
   const std::string text = read_file(file);
   std::size_t number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
+  for (const auto part : std::views::split(text, '\n')) {
+    const std::string_view line(part.begin(), part.end());
     ++number;
     if (line.empty()) continue;
     std::string bytes;

@@ -1,6 +1,5 @@
 // tokenizer.model of SentencePiece, as transformers reads it: by SentencePiece's own rules, or where the tokenizer's
 // class is LlamaTokenizer by that class's.
-#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -82,14 +81,14 @@ class TokenizerModel {
 
   void add_tokens(const SentencePieceModel& model) {
     const bool backend = settings_.kind == TokenizerClass::backend;
-    std::map<std::string, std::int32_t> renamed;  // placeholders that the settings give a name
+    std::unordered_map<std::string, std::int32_t> ids;  // of placeholders that the settings name, then of pieces
     std::set<std::string> kept;
     for (std::size_t id = 0; backend && id < model.pieces.size(); ++id)
       if (!settings_.listed.contains(static_cast<std::int32_t>(id))) kept.insert(model.pieces[id].text);
     for (auto& [id, token] : settings_.listed) {
       if (!backend) break;
       if (model.prefix_space) token.normalized = false;
-      if (id < static_cast<std::int32_t>(model.pieces.size()) && !kept.contains(token.text)) renamed[token.text] = id;
+      if (id < static_cast<std::int32_t>(model.pieces.size()) && !kept.contains(token.text)) ids[token.text] = id;
     }
     if (!own_extra()) {
       std::vector<AddedToken>& extra = settings_.extra.emplace();
@@ -99,11 +98,9 @@ class TokenizerModel {
         extra.push_back({.text = piece.text, .special = control});
       }
     }
-    std::unordered_map<std::string_view, std::int32_t> ids;
     for (std::size_t id = 0; id < model.pieces.size(); ++id)
       ids.emplace(model.pieces[id].text, static_cast<std::int32_t>(id));
     const auto id_of = [&](const std::string& text) {
-      if (const auto found = renamed.find(text); found != renamed.end()) return found->second;
       const auto found = ids.find(text);
       return found == ids.end() ? -1 : found->second;
     };

@@ -4,14 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "engine/common/error.h"
-#include "engine/common/json.h"
-#include "engine/common/read_file.h"
+#include "engine/model/json_fields.h"
 
 namespace tandem {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+using Fields = FieldsOf<OrderedJson>;
 
 constexpr const char* kStandard[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                      "pad_token", "cls_token", "mask_token"};
@@ -45,13 +44,6 @@ OrderedJson read_ordered(const std::filesystem::path& file) {
   return json;
 }
 
-std::string text_or_nothing(const OrderedJson& json, const char* name, const std::string& file) {
-  if (!json.contains(name) || json[name].is_null()) return {};
-  if (!json[name].is_string())
-    throw_input_error("{}: field '{}' is {}, but a text is needed.", file, name, json_excerpt(json[name]));
-  return json[name].get<std::string>();
-}
-
 TokenizerClass class_named(std::string name, const std::string& file) {
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
   if (name == "LlamaTokenizer") return TokenizerClass::llama;
@@ -69,9 +61,9 @@ TokenizerClass class_named(std::string name, const std::string& file) {
 TokenizerClass choose_class(const std::filesystem::path& folder, const std::string& own, const std::string& file,
                             bool byte_level) {
   const std::filesystem::path model_file = folder / "config.json";
-  const OrderedJson model = read_ordered(model_file);
-  const std::string type = text_or_nothing(model, "model_type", model_file.string());
-  const std::string models = text_or_nothing(model, "tokenizer_class", model_file.string());
+  const OrderedJson json = read_ordered(model_file);
+  const Fields model(json, model_file.string());
+  const std::string type = model.text_or("model_type", ""), models = model.text_or("tokenizer_class", "");
   const std::string& declared = own.empty() ? models : own;
   const std::string& where = own.empty() ? model_file.string() : file;
   if (byte_level && type != "qwen2" && declared.starts_with("LlamaTokenizer")) return TokenizerClass::backend;
@@ -90,12 +82,13 @@ class Reader {
 
   TokenizerSettings read() {
     settings_.any = path_exists(settings_.file) || path_exists(folder_ / "config.json");
-    settings_.kind = choose_class(folder_, text_or_nothing(fields_, "tokenizer_class", settings_.file), settings_.file,
+    const Fields fields(fields_, settings_.file);
+    settings_.kind = choose_class(folder_, fields.text_or("tokenizer_class", ""), settings_.file,
                                   tokenizer_json_.has_value() && tokenizer_json_->byte_level);
     if (tokenizer_json_.has_value()) fields_.erase("add_bos_token");  // its post_processor decides
-    settings_.add_bos = flag("add_bos_token");
-    settings_.add_prefix_space = flag("add_prefix_space");
-    settings_.legacy = flag("legacy");
+    settings_.add_bos = fields.flag("add_bos_token");
+    settings_.add_prefix_space = fields.flag("add_prefix_space");
+    settings_.legacy = fields.flag("legacy");
     separate_specific_tokens();
     if (fields_.contains(kDecoder)) {
       read_decoder(fields_[kDecoder]);
@@ -113,16 +106,8 @@ class Reader {
  private:
   std::string field(const std::string& name) const { return fmt::format("{}: field '{}'", settings_.file, name); }
 
-  std::optional<bool> flag(const char* name) const {
-    if (!fields_.contains(name) || fields_[name].is_null()) return std::nullopt;
-    if (!fields_[name].is_boolean())
-      throw_input_error("{} is {}, but true or false is needed.", field(name), json_excerpt(fields_[name]));
-    return fields_[name].get<bool>();
-  }
-
   [[noreturn]] void refuse_extra(const char* name) const {
-    throw_input_error("{} is {}, but a list of tokens, or an object of names and tokens, is needed.", field(name),
-                      json_excerpt(fields_[name]));
+    Fields(fields_, settings_.file).bad(name, "a list of tokens, or an object of names and tokens,");
   }
 
   /// An object of names and tokens; an empty one where the field is missing.

@@ -32,15 +32,14 @@ std::string compose_piece(std::string_view text) {
 std::string repair_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    stop_if_interrupted();
-    for (const std::size_t end = std::min(at + kPiece, text.size()); at < end;) {
-      const Utf8Character found = first_character(text.substr(at));
-      found.bytes == 0 ? out += "\xEF\xBF\xBD" : out.append(text, at, found.bytes);
-      at += found.part;
-    }
+  while (true) {
+    const std::size_t valid = valid_utf8_bytes(text);
+    out += text.substr(0, valid);
+    text.remove_prefix(valid);
+    if (text.empty()) return out;
+    out += "\xEF\xBF\xBD";
+    text.remove_prefix(first_character(text).part);
   }
-  return out;
 }
 
 std::size_t valid_utf8_bytes(std::string_view text) {

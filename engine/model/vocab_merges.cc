@@ -1,5 +1,7 @@
 // vocab.json with merges.txt: byte-level BPE as GPT-2 wrote it. What these files leave open (the expression for words,
 // the normalization) follows from the tokenizer's class.
+#include <ranges>
+
 #include "engine/model/bpe_tokenizer.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
@@ -13,10 +15,8 @@ using Json = nlohmann::json;
 Merges read_merges(const std::string& text, const std::string& file) {
   Merges merges;
   std::size_t number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const auto part : std::views::split(text, '\n')) {
+    std::string line(part.begin(), part.end());
     ++number;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;

@@ -32,14 +32,6 @@ constexpr std::uint32_t kHeap = 64 << 10;                        // KiB, where c
 
 }  // namespace
 
-struct WordSplitter::Expression {
-  pcre2_code* code = nullptr;
-  Expression() = default;
-  Expression(const Expression&) = delete;
-  Expression& operator=(const Expression&) = delete;
-  ~Expression() { pcre2_code_free(code); }
-};
-
 /// What is left of a text's steps.
 struct WordSplitter::Budget {
   std::uint64_t steps;
@@ -51,26 +43,24 @@ WordSplitter::WordSplitter(const std::vector<std::string>& expressions, const st
     const std::string pattern = pcre2_expression(text, file);
     int error = 0;
     PCRE2_SIZE where = 0;
-    auto expression = std::make_unique<Expression>();
-    expression->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT, &error,
-                                     &where, nullptr);
-    if (expression->code == nullptr) {
+    const Expression& expression = expressions_.emplace_back(
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT, &error, &where,
+                      nullptr),
+        pcre2_code_free);
+    if (expression == nullptr) {
       PCRE2_UCHAR message[256] = {};
       pcre2_get_error_message(error, message, sizeof message);
       throw_input_error("{}: the expression '{}' cannot be compiled ({}).", file, text,
                         reinterpret_cast<const char*>(message));
     }
     std::uint32_t matches_nothing = 0;
-    pcre2_pattern_info(expression->code, PCRE2_INFO_MATCHEMPTY, &matches_nothing);
+    pcre2_pattern_info(expression.get(), PCRE2_INFO_MATCHEMPTY, &matches_nothing);
     if (matches_nothing != 0)
       throw_input_error("{}: the expression '{}' can match the empty text, which is not supported.", file, text);
-    pcre2_jit_compile(expression->code, PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
-    expressions_.push_back(std::move(expression));
+    pcre2_jit_compile(expression.get(), PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
   }
 }
-
-WordSplitter::~WordSplitter() = default;
 
 bool WordSplitter::split(std::string_view text, const std::function<bool(std::string_view)>& word) const {
   Budget budget{kSteps + kStepsOfByte * text.size()};
@@ -82,8 +72,8 @@ bool WordSplitter::split(std::string_view text, std::size_t at, Budget& budget,
                          const std::function<bool(std::string_view)>& word) const {
   if (text.empty()) return true;
   if (at == expressions_.size()) return word(text);
-  const Expression& expression = *expressions_[at];
-  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create_from_pattern(expression.code, nullptr));
+  const Expression& expression = expressions_[at];
+  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create_from_pattern(expression.get(), nullptr));
   std::size_t done = 0;
   while (find(expression, text, done, budget, match.get())) {
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(match.get());
@@ -105,7 +95,7 @@ bool WordSplitter::find(const Expression& expression, std::string_view text, std
     pcre2_set_match_limit(budget.context.get(), static_cast<std::uint32_t>(most));
     pcre2_set_offset_limit(budget.context.get(), last);
     const auto run = [&](std::uint32_t more) {
-      return pcre2_match(expression.code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), place,
+      return pcre2_match(expression.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), place,
                          PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | more, match, budget.context.get());
     };
     int found = run(0);

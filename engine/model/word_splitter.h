@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+struct pcre2_real_code_8;
 struct pcre2_real_match_data_8;
 
 namespace tandem {
@@ -26,21 +27,20 @@ class WordSplitter {
   /// One expression after the other cuts what the one before left. \s and \S mean Unicode's White_Space, as in the
   /// references. InputError naming `file` for an expression that does not compile, or that PCRE2 may read differently.
   WordSplitter(const std::vector<std::string>& expressions, const std::string& file);
-  ~WordSplitter();
 
   /// Matches and what lies between them, in order, as long as `word` returns true (false where it did not); together
   /// they are the text, valid UTF-8. InputError where a text needs more steps than a budget in proportion to its bytes.
   bool split(std::string_view text, const std::function<bool(std::string_view word)>& word) const;
 
  private:
-  struct Expression;
+  using Expression = std::shared_ptr<pcre2_real_code_8>;
   struct Budget;
   bool split(std::string_view text, std::size_t expression, Budget& budget,
              const std::function<bool(std::string_view)>& word) const;
   bool find(const Expression& expression, std::string_view text, std::size_t from, Budget& budget,
             pcre2_real_match_data_8* match) const;
 
-  std::vector<std::unique_ptr<Expression>> expressions_;
+  std::vector<Expression> expressions_;
   std::string file_;
 };
 

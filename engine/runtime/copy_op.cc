@@ -9,8 +9,8 @@ namespace tandem {
 
 void Copier::Between::add(std::size_t to, std::size_t from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (list_) {
-    list_->add(to, from, bytes);
+  if (list_ != nullptr) {
+    list_->add(to_, to, from_, from, bytes);
   } else if (cost_ == nullptr) {
     std::memcpy(to_ + to, from_ + from, bytes);
   } else if (to_host_ == from_host_) {
@@ -28,6 +28,7 @@ void Copier::Between::add(std::size_t to, std::size_t from, std::size_t bytes) {
 
 Copier::Between Copier::begin(const TierBuffer& to, bool from_host) {
   Between pieces;
+  pieces.list_ = list_;
   pieces.cost_ = cost_;
   pieces.to_host_ = to.tier() == Tier::host;
   pieces.from_host_ = from_host;
@@ -39,7 +40,6 @@ Copier::Between Copier::begin(const TierBuffer& to, bool from_host) {
 Copier::Between Copier::between(const TierBuffer& to, const TierBuffer& from) {
   Between pieces = begin(to, from.tier() == Tier::host);
   if (ctx_ != nullptr) pieces.from_ = from.read<char>(*ctx_);
-  if (list_ != nullptr) pieces.list_ = list_->between(pieces.to_, pieces.from_);
   return pieces;
 }
 
@@ -51,11 +51,7 @@ Copier::Between Copier::short_runs(const TierBuffer& to, const TierBuffer& from)
 
 Copier::Between Copier::from_values(const TierBuffer& to, std::span<const std::byte> values) {
   Between pieces = begin(to, to.tier() == Tier::host);
-  if (list_ != nullptr) {
-    pieces.list_ = list_->between(pieces.to_, launch_->upload(values));
-  } else {
-    pieces.from_ = reinterpret_cast<const char*>(values.data());
-  }
+  pieces.from_ = reinterpret_cast<const char*>(list_ != nullptr ? launch_->upload(values) : values.data());
   return pieces;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,7 +38,7 @@ class Copier {
     friend class Copier;
     char* to_ = nullptr;
     const char* from_ = nullptr;
-    std::optional<CopyList::Between> list_;
+    CopyList* list_ = nullptr;
     Cost* cost_ = nullptr;
     bool to_host_ = false, from_host_ = false, short_ = false;
     LinkPieces pieces_;

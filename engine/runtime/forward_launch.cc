@@ -61,9 +61,9 @@ void Forward::launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>&
   if (!in_place) {  // sequences before these have ended
     auto* const chosen = ctx.scratch<std::int32_t>(rows);
     CopyList list;
-    CopyList::Between going_on = list.between(chosen, tokens);
     for (std::uint32_t row = 0; row < rows; ++row)
-      going_on.add(row * sizeof(std::int32_t), source[row] * sizeof(std::int32_t), sizeof(std::int32_t));
+      list.add(reinterpret_cast<char*>(chosen), row * sizeof(std::int32_t), reinterpret_cast<const char*>(tokens),
+               source[row] * sizeof(std::int32_t), sizeof(std::int32_t));
     list.copy(CopyWay::within_device, ctx.stream());
     tokens = chosen;
   }

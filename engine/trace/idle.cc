@@ -190,15 +190,10 @@ void CostTotals::add(const Cost& cost, LaneKind lane) {
 }
 
 void CostTotals::add(const CostTotals& other) {
-  hbm += other.hbm;
-  dram += other.dram;
-  h2d += other.h2d;
-  d2h += other.d2h;
-  flops += other.flops;
-  peer_link += other.peer_link;
-  peer_hbm += other.peer_hbm;
-  peer_flops += other.peer_flops;
-  touched += other.touched;
+  using T = CostTotals;
+  for (const auto sum :
+       {&T::hbm, &T::dram, &T::h2d, &T::d2h, &T::flops, &T::peer_link, &T::peer_hbm, &T::peer_flops, &T::touched})
+    this->*sum += other.*sum;
 }
 
 IdleReport account_idle(const Trace& trace) {

@@ -163,7 +163,7 @@ bool is_share(Quantity quantity) {
 
 void add_range(CellOutcome& c, const CellRuns& runs, const Laboratory& laboratory, const HardwareProfile& machine) {
   if (c.fitted || !c.ours || *c.ours <= 0 || machine.ranges.empty()) return;
-  if (times_decide(runs.run->calls) || (runs.over != nullptr && times_decide(runs.over->calls))) return;
+  if (runs.run->calls.times_decide || (runs.over != nullptr && runs.over->calls.times_decide)) return;
   constexpr double kLeast = 1e-9;  // a share that has become nothing
   const TimeRange range = range_of(machine, [&](const HardwareProfile& hardware) {
     const RunOutcome run = laboratory.replayed(*runs.run, hardware);

@@ -269,7 +269,7 @@ Target simulate(const Model& shape, const HardwareProfile& hardware, const Workl
       if (options.look) options.look(result);
       if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())
         row = refused_row(row.method, std::move(why), /*too_large=*/true);
-      else if (ranges && !times_decide(calls))
+      else if (ranges && !calls.times_decide)
         fill_range(calls, roomy, row);
       if (options.calls) options.calls(std::move(calls));
     } catch (const Interrupted&) {

@@ -9,6 +9,7 @@
 #include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
+#include "tests/engine/device/judge.h"
 #include "tests/methods/failing_ranks.h"
 #include "tests/methods/slow_spade.h"
 
@@ -95,10 +96,10 @@ TEST(AsyncSpadePlaces, GiveTheSameBitsWithAnyBudgetAndStart) {
 }
 
 TEST(AsyncSpadePlaces, OnThePeerEveryScheduleEdgeIsNeeded) {
-  Bench bench(tiny_model(true, 3), with_peer(/*record=*/true));
+  std::vector<ScheduleOp> schedule;
+  Bench bench(tiny_model(true, 3), with_peer(&schedule));
   bench.decode(*make_method("asyncspade:budget=50,window=6,pack=2,place=peer"), {kRagged[0], kRagged[2]}, 30);
   std::size_t caught = 0;
-  const std::vector<ScheduleOp>& schedule = recorded_schedule(*bench.device);
   for (const EdgeReport& edge : judge_all_edges(schedule, &schedule_names(*bench.device))) {
     const ScheduleOp& op = schedule[edge.op_index];
     if (edge.verdict == EdgeVerdict::caught) ++caught;

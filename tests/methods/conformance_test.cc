@@ -5,6 +5,7 @@
 
 #include "engine/common/error.h"
 #include "methods/registry.h"
+#include "tests/engine/device/judge.h"
 #include "tests/engine/runtime/tiny.h"
 
 namespace tandem::testing {
@@ -195,10 +196,10 @@ bool waits_before_a_drain(const std::vector<ScheduleOp>& schedule, std::size_t o
 }
 
 void judge_every_edge(const std::string& spec, std::uint32_t layers, std::uint32_t steps) {
-  Bench bench(tiny_model(true, layers), sim(/*record=*/true));
+  std::vector<ScheduleOp> schedule;
+  Bench bench(tiny_model(true, layers), sim(&schedule));
   const auto method = make_method(spec);
   bench.decode(*method, {random_prompt(401, 1), random_prompt(133, 2)}, steps);
-  const std::vector<ScheduleOp>& schedule = recorded_schedule(*bench.device);
   std::size_t caught = 0, implied = 0;
   for (const EdgeReport& edge : judge_all_edges(schedule, &schedule_names(*bench.device))) {
     const ScheduleOp& op = schedule[edge.op_index];

@@ -18,9 +18,9 @@ namespace tandem::testing {
 inline const std::vector<std::vector<std::int32_t>> kRagged = {random_prompt(301, 1), random_prompt(30, 2),
                                                                random_prompt(170, 3), random_prompt(2, 4)};
 
-inline std::unique_ptr<Device> with_peer(bool record = false) {
+inline std::unique_ptr<Device> with_peer(std::vector<ScheduleOp>* schedule = nullptr) {
   SimOptions options;
-  options.record_schedule = record;
+  options.schedule = schedule;
   return make_sim_device(load_profile("asyncspade-a100"), options);
 }
 

@@ -47,9 +47,9 @@ inline std::vector<std::int32_t> random_prompt(std::uint32_t tokens, std::uint32
   return out;
 }
 
-inline std::unique_ptr<Device> sim(bool record = false) {
+inline std::unique_ptr<Device> sim(std::vector<ScheduleOp>* schedule = nullptr) {
   SimOptions options;
-  options.record_schedule = record;
+  options.schedule = schedule;
   return make_sim_device(load_profile("fluxion-a100"), options);
 }
 

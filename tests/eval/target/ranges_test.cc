@@ -94,9 +94,9 @@ TEST(Replay, KnowsWhereTimesDecide) {
   const char* spec = "fluxion:heads=published";
   const SimCalls calls = calls_of(spec, hardware);
   EXPECT_NEAR(replayed_step(calls, hardware) * 1e-6, row_of(spec, hardware).step_ms, 1e-9);
-  EXPECT_TRUE(times_decide(calls));
+  EXPECT_TRUE(calls.times_decide);
   EXPECT_EQ(row_of(spec, hardware, /*ranges=*/true).step_high_ms, 0) << "another machine would deal the tasks anew";
-  for (const char* other : kMethods) EXPECT_FALSE(times_decide(calls_of(other, hardware))) << other;
+  for (const char* other : kMethods) EXPECT_FALSE(calls_of(other, hardware).times_decide) << other;
 }
 
 TEST(Replay, TakesTheEnginesOwnTimesFromTheProfile) {

@@ -1,16 +1,34 @@
 // Removes edges from recorded schedules: a test of the tests' schedules and of the checker itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "engine/device/hazard.h"
 
 namespace tandem {
-namespace {
 
-bool is_judged(const ScheduleOp& op) {
+enum class EdgeVerdict : std::uint8_t {
+  caught,   // without the edge the checker reports a hazard
+  implied,  // the remaining edges order the two operations anyway
+  missed,  // without the edge they are unordered and nothing conflicts: the edge is superfluous or an access is missing
+};
+
+struct EdgeReport {
+  std::size_t op_index = 0, edge_index = 0;  // schedule[op_index].after[edge_index]
+  EdgeVerdict verdict = EdgeVerdict::missed;
+  std::string hazard;  // the checker's sentence where caught
+};
+
+inline bool is_judged(const ScheduleOp& op) {
   return op.form != ScheduleOp::Form::drain;
 }
 
 // `before` has seen schedule[0, op_index).
-EdgeReport judge_from(const HazardChecker& before, const std::vector<ScheduleOp>& schedule, std::size_t op_index,
-                      std::size_t edge_index) {
+inline EdgeReport judge_from(const HazardChecker& before, const std::vector<ScheduleOp>& schedule, std::size_t op_index,
+                             std::size_t edge_index) {
   EdgeReport report{op_index, edge_index, EdgeVerdict::missed, {}};
   ScheduleOp changed = schedule[op_index];
   const Event removed = changed.after[edge_index];
@@ -30,22 +48,9 @@ EdgeReport judge_from(const HazardChecker& before, const std::vector<ScheduleOp>
   return report;
 }
 
-}  // namespace
-
-const char* to_string(EdgeVerdict verdict) {
-  switch (verdict) {
-    case EdgeVerdict::caught:
-      return "caught";
-    case EdgeVerdict::implied:
-      return "implied";
-    case EdgeVerdict::missed:
-      return "missed";
-  }
-  return "unknown verdict";
-}
-
-EdgeReport judge_edge(const std::vector<ScheduleOp>& schedule, std::size_t op_index, std::size_t edge_index,
-                      const ScheduleNames* names) {
+/// Removes one explicit edge from a schedule that is free of hazards and says what the checker makes of it.
+inline EdgeReport judge_edge(const std::vector<ScheduleOp>& schedule, std::size_t op_index, std::size_t edge_index,
+                             const ScheduleNames* names = nullptr) {
   TANDEM_CHECK(op_index < schedule.size() && edge_index < schedule[op_index].after.size(),
                "operation {} has no edge {}", op_index, edge_index);
   HazardChecker checker(names);
@@ -53,7 +58,9 @@ EdgeReport judge_edge(const std::vector<ScheduleOp>& schedule, std::size_t op_in
   return judge_from(checker, schedule, op_index, edge_index);
 }
 
-std::vector<EdgeReport> judge_all_edges(const std::vector<ScheduleOp>& schedule, const ScheduleNames* names) {
+/// judge_edge for every explicit edge of operations and host waits (drains and invalid events left out), in order.
+inline std::vector<EdgeReport> judge_all_edges(const std::vector<ScheduleOp>& schedule,
+                                               const ScheduleNames* names = nullptr) {
   std::vector<EdgeReport> reports;
   HazardChecker checker(names);
   for (std::size_t i = 0; i < schedule.size(); ++i) {
