@@ -1,6 +1,7 @@
 #include "engine/model/byte_pairs.h"
 
 #include <algorithm>
+#include <bit>
 #include <queue>
 
 #include "engine/common/error.h"
@@ -13,6 +14,12 @@ namespace {
 constexpr std::size_t kShortWord = 48;
 // Bytes. A longer one is more than a context, and would take gigabytes.
 constexpr std::size_t kLongestWord = std::size_t{4} << 20;
+
+std::uint64_t scrambled(std::uint64_t x) {
+  x ^= x >> 32;
+  x *= 0x9e3779b97f4a7c15u;
+  return x ^ (x >> 29);
+}
 
 }  // namespace
 
@@ -32,10 +39,11 @@ BytePairs::BytePairs(std::vector<std::string> tokens, const std::vector<Merge>& 
     if (!drop_unknown || in_most_texts)
       throw_input_error("{}: there is no token for the byte 0x{:02x}, so not every text can be encoded.", file, byte);
   }
-  merges_.reserve(merges.size());
+  slots_.resize(std::bit_ceil(std::max<std::size_t>(16, 2 * merges.size())));
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right, result] = merges[rank];
-    merges_.try_emplace(key(left, right), Joined{static_cast<std::uint32_t>(rank), result});
+    Slot& slot = slots_[place_of(key(left, right))];
+    if (slot.pair == kEmpty) slot = {key(left, right), static_cast<std::uint32_t>(rank), result};
   }
   // A word that is a token need not be merged, if its merges lead to that token: in trained vocabularies nearly always.
   std::vector<std::int32_t> merged;
@@ -51,9 +59,15 @@ std::int32_t BytePairs::find(std::string_view bytes) const {
   return found == all_ids_.end() ? -1 : found->second;
 }
 
-const BytePairs::Joined* BytePairs::merge_of(std::int32_t left, std::int32_t right) const {
-  const auto found = merges_.find(key(left, right));
-  return found == merges_.end() ? nullptr : &found->second;
+std::size_t BytePairs::place_of(std::uint64_t pair) const {
+  std::size_t at = scrambled(pair) & (slots_.size() - 1);
+  while (slots_[at].pair != pair && slots_[at].pair != kEmpty) at = (at + 1) & (slots_.size() - 1);
+  return at;
+}
+
+const BytePairs::Slot* BytePairs::merge_of(std::int32_t left, std::int32_t right) const {
+  const Slot& slot = slots_[place_of(key(left, right))];
+  return slot.pair == kEmpty ? nullptr : &slot;
 }
 
 void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& out) const {
@@ -82,7 +96,7 @@ void BytePairs::merge(std::string_view word, std::vector<std::int32_t>& out) con
 
 void BytePairs::merge_short(std::string_view word, std::vector<std::int32_t>& out) const {
   std::int32_t symbols[kShortWord];
-  const Joined* merges[kShortWord];  // of symbol i with its right neighbour
+  const Slot* merges[kShortWord];  // of symbol i with its right neighbour
   std::size_t n = word.size();
   for (std::size_t i = 0; i < n; ++i) symbols[i] = byte_ids_[static_cast<unsigned char>(word[i])];
   for (std::size_t i = 0; i + 1 < n; ++i) merges[i] = merge_of(symbols[i], symbols[i + 1]);
@@ -123,7 +137,7 @@ void BytePairs::merge_long(std::string_view word, std::vector<std::int32_t>& out
   const auto propose = [&](std::size_t at) {
     const std::size_t next = symbols[at].next;
     if (next == none) return;
-    if (const Joined* m = merge_of(symbols[at].id, symbols[next].id))
+    if (const Slot* m = merge_of(symbols[at].id, symbols[next].id))
       queue.push({m->rank, at, symbols[at].id, symbols[next].id, m->result});
   };
   for (std::size_t i = 0; i < word.size(); ++i)

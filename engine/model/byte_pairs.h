@@ -32,14 +32,17 @@ class BytePairs {
   std::int32_t find(std::string_view bytes) const;  // -1 where no token has these bytes
 
  private:
-  struct Joined {
+  struct Slot {
+    std::uint64_t pair = kEmpty;
     std::uint32_t rank = 0;
     std::int32_t result = 0;
   };
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
   static std::uint64_t key(std::int32_t left, std::int32_t right) {
     return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
   }
-  const Joined* merge_of(std::int32_t left, std::int32_t right) const;
+  std::size_t place_of(std::uint64_t pair) const;  // where it is, or would be
+  const Slot* merge_of(std::int32_t left, std::int32_t right) const;
   void merge_short(std::string_view word, std::vector<std::int32_t>& out) const;
   void merge_long(std::string_view word, std::vector<std::int32_t>& out) const;
   void merge(std::string_view word, std::vector<std::int32_t>& out) const;
@@ -49,7 +52,7 @@ class BytePairs {
   std::unordered_map<std::string_view, std::int32_t> ids_;  // of tokens that a word can be at once
   std::int32_t byte_ids_[256];                              // -1: no token
   bool drops_ = false;                                      // one of them is -1
-  std::unordered_map<std::uint64_t, Joined> merges_;        // by key()
+  std::vector<Slot> slots_;                                 // open addressing, a power of two
 };
 
 }  // namespace tandem
