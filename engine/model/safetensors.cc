@@ -73,7 +73,7 @@ constexpr auto kNothing = [](auto) {};
 /// there, by one thread at a time.
 std::uint64_t copy_and_hash(const MappedFile& file, std::byte* to, std::uint64_t seed,
                             const std::function<void(std::uint64_t)>& more) {
-  constexpr std::size_t kBlock = 64 * kPiece;  // work for many threads
+  constexpr std::size_t kBlock = 16 * kPiece;  // work for many threads
   const std::size_t size = file.bytes().size();
   const bool keep = file.is_cached();
   std::mutex mutex;
