@@ -14,7 +14,6 @@
 #include "engine/kernels/linear_gpu.h"
 #include "engine/kernels/merge.h"
 #include "engine/kernels/norm.h"
-#include "engine/kernels/page_table.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/qkv.h"
 #include "engine/kernels/sampling.h"
