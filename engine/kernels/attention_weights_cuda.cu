@@ -30,14 +30,9 @@ __global__ void __launch_bounds__(kWeightThreads)
     log_sum_exp_kernel(const __grid_constant__ LaunchArray<ScoreRow> rows) {
   TANDEM_SHARED(float, scratch, kWarp);
   const ScoreRow row = rows[blockIdx.x];
-  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   float most = -__builtin_huge_valf();
   for (std::uint32_t i = threadIdx.x; i < row.n; i += kWeightThreads) most = fmaxf(most, row.scores[i]);
-  most = warp_max(most);
-  if (lane == 0) scratch[warp] = most;
-  __syncthreads();
-  most = warp_max(lane < kWeightThreads / kWarp ? scratch[lane] : -__builtin_huge_valf());
-  __syncthreads();
+  most = block_max(most, scratch);
   float sum = 0.0f;
   if (most != -__builtin_huge_valf()) {
     for (std::uint32_t i = threadIdx.x; i < row.n; i += kWeightThreads) sum += expf(row.scores[i] - most);

@@ -18,9 +18,9 @@ __global__ void __launch_bounds__(kDigestThreads)
   if (first >= run.tokens) return;
   const std::uint32_t count = run.tokens - first < block_tokens ? run.tokens - first : block_tokens;
   const auto key = [&](std::uint32_t i) {
-    const std::uint32_t token = first + i, slot = run.slots[token / kListPageTokens];
-    return static_cast<const typename Element::Bits*>(kv.pages) +
-           ((std::size_t{slot} * kv.kv_heads + blockIdx.y) * 2 * kListPageTokens + token % kListPageTokens) * kv.dim;
+    const std::uint32_t token = first + i;
+    return reinterpret_cast<const typename Element::Bits*>(
+        kv.key(run.slots[token / kListPageTokens], blockIdx.y, token));
   };
   auto* const least = static_cast<typename Element::Bits*>(run.digests) +
                       (std::size_t{blockIdx.y} * vectors_of(kind) * run.room + blockIdx.x) * kv.dim;

@@ -1,8 +1,8 @@
 // Which kernels a paged attention takes, and on what grids.
 #include "engine/common/error.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/attention_limits.h"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/paged_attention_kernels.cuh"
 #include "engine/kernels/plain_attention_kernels.cuh"
@@ -26,7 +26,7 @@ template <class Parts>
 __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t count, std::uint32_t dim, float* out,
                                           float* out_lse) {
   TANDEM_SHARED(float, kept, kMergeKept);
-  TANDEM_SHARED(float, found, kMergeWarps);
+  TANDEM_SHARED(float, found, kWarp);
   TANDEM_SHARED(float, sums, kMergeWarps* kMergeWidth);
   const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   float most = kEmptyScore;
@@ -35,12 +35,7 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
     if (i < kMergeKept) kept[i] = lse;
     most = fmaxf(most, lse);
   }
-  most = warp_max(most);
-  if (lane == 0) found[warp] = most;
-  __syncthreads();
-  most = fmaxf(fmaxf(found[0], found[1]), fmaxf(found[2], found[3]));
-  static_assert(kMergeWarps == 4);
-  __syncthreads();
+  most = block_max(most, found);
   const auto weight = [&](std::uint32_t i) {
     const float lse = i < kMergeKept ? kept[i] : parts.lse(i);
     return lse == kEmptyScore ? 0.0f : expf(lse - most);
@@ -50,6 +45,7 @@ __device__ __forceinline__ void merge_row(const Parts& parts, std::uint32_t coun
   total = warp_sum(total);
   if (lane == 0) found[warp] = total;
   __syncthreads();
+  static_assert(kMergeWarps == 4);
   total = (found[0] + found[1]) + (found[2] + found[3]);
   const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
 

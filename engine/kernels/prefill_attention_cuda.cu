@@ -5,7 +5,6 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_limits.h"
 #include "engine/kernels/attention_tiles.cuh"
-#include "engine/kernels/cuda/async_copy.cuh"
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/plain_attention_kernels.cuh"
 
@@ -35,7 +34,7 @@ __device__ __forceinline__ void load_tokens(const PrefillChunk& chunk, std::uint
     const std::uint32_t token = first + row % Shape::kTokens;
     const bool there = token < end;
     const std::uint32_t slot = chunk.slots[there ? token / kListPageTokens : 0];
-    const std::uint16_t* page = page_of<Bf16>(chunk.kv, slot, kv_head);  // any type of 16 bits
+    const auto* page = reinterpret_cast<const std::uint16_t*>(chunk.kv.key(slot, kv_head, 0));
     const unsigned page_row = row / Shape::kTokens * kListPageTokens + token % kListPageTokens;
     async_copy_16(stage + row * Shape::kRow + column, page + page_row * kDim + column, there);
   }
@@ -173,13 +172,7 @@ __global__ void __launch_bounds__(PrefillShape<kDim>::kWarps* kWarp, 2)
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t row = first_row + warp_row + tile * 16 + lane / 4 + half * 8;
       if (row >= rows) continue;
-      const float inverse = sums[tile].inverse(half);
-      float* const out = chunk.out + row_offset(row) + lane % 4 * 2;
-#pragma unroll
-      for (unsigned n = 0; n < kDim / 8; ++n) {
-        store_vector(out + n * 8,
-                     make_float2(sums[tile].o[n][2 * half] * inverse, sums[tile].o[n][2 * half + 1] * inverse));
-      }
+      sums[tile].store(half, lane, chunk.out + row_offset(row));
       if (chunk.lse != nullptr && lane % 4 == 0) chunk.lse[row_offset(row) / kDim] = sums[tile].lse(half, kBits);
     }
   }
@@ -200,7 +193,8 @@ __global__ void __launch_bounds__(kPlainThreads)
     heads.begin(chunk.q + at);
     for (std::uint32_t token = 0; token < tokens; token += kListPageTokens) {
       const std::uint32_t left = tokens - token;
-      const auto* const k = page_of<Element>(chunk.kv, chunk.slots[token / kListPageTokens], kv_head);
+      const auto* const k = reinterpret_cast<const typename Element::Bits*>(
+          chunk.kv.key(chunk.slots[token / kListPageTokens], kv_head, 0));
       heads.add(k, k + std::size_t{kListPageTokens} * chunk.kv.dim, 0, left < kListPageTokens ? left : kListPageTokens,
                 0xffffffffu);
     }

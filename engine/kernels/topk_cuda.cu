@@ -11,21 +11,18 @@ __global__ void __launch_bounds__(kSelectThreads)
   TANDEM_SHARED(SelectScratch, scratch, 1);
   const TopKRow row = rows[blockIdx.x];
   const std::uint32_t kept = row.k < row.n ? row.k : row.n;
-  if (threadIdx.x == 0) row.out[0] = kept;
   if (row.k >= row.n) {
+    if (threadIdx.x == 0) row.out[0] = kept;
     for (std::uint32_t i = threadIdx.x; i < row.n; i += kSelectThreads) row.out[1 + i] = i;
     return;
   }
-  if (kept == 0) return;
   const auto key_of = [&row, group](std::uint32_t i) {
     if (i < row.first) return 0xffffffffu;
     float score = -__builtin_huge_valf();
     for (std::uint32_t g = 0; g < group; ++g) score = fmaxf(score, row.scores[std::size_t{g} * row.n + i]);
     return order_key(score);
   };
-  const SelectionEnd end = end_of_selection(key_of, row.n, kept, scratch[0]);
-  walk_selection(key_of, row.n, end, scratch[0],
-                 [&row](std::uint32_t rank, std::uint32_t i) { row.out[1 + rank] = i; });
+  list_best(key_of, row.n, kept, row.out, scratch[0]);
 }
 
 constexpr unsigned kReduceThreads = 256;

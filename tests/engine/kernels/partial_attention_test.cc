@@ -354,8 +354,7 @@ TEST_P(PartialAttentionTest, ScoresAreTheSameAloneAndFromAttention) {
         const Spans spans = cut(random, kv, tokens, longest);
         Result with{std::vector<float>(std::size_t{group} * dim), std::vector<float>(group)};
         std::vector<float> given(std::size_t{group} * tokens), alone(given.size()), right(given.size());
-        partial_attention_with_scores(q.data(), spans, {group, dim, type()}, with.o.data(), with.lse.data(),
-                                      given.data());
+        partial_attention(q.data(), spans, {group, dim, type()}, with.o.data(), with.lse.data(), given.data());
         token_scores(q.data(), spans, {group, dim, type()}, alone.data());
         token_scores_reference(q.data(), spans, {group, dim, type()}, right.data());
         EXPECT_TRUE(with == fast(q, spans, group, dim)) << "asking for scores changes nothing else";

@@ -2,7 +2,6 @@
 // double precision, a thread per row or per window.
 #include "engine/common/error.h"
 #include "engine/kernels/cuda/launch.cuh"
-#include "engine/kernels/rope_device.cuh"
 #include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 
 namespace tandem::gpu {
@@ -373,6 +372,14 @@ void predict_next_cuda(const PredictionRule& rule, const DeviceRope& rope, const
   TANDEM_CHECK(weights != nullptr, "Equation 2 has no room for its weights.");
   launch(stream, eq2_weights_kernel, dim3(rule.window, heads, n), kPredictThreads, 0, rule, windows, dim, weights);
   launch(stream, apply_eq2_weights_kernel, dim3(heads, n), kPredictThreads, 0, rule, rope, windows, dim, weights);
+}
+
+void select_ahead_cuda(const PredictionRule& rule, const DeviceRope& rope, const AheadBatch& batch, CudaStream stream) {
+  const std::uint32_t q_heads = batch.group * batch.kv.kv_heads;
+  predict_next_cuda(rule, rope, batch.windows, batch.rows, q_heads, batch.kv.dim, batch.weights, stream);
+  choose_tokens_cuda(batch.queries, batch.choices, batch.rows, batch.group, batch.kv, batch.lists, batch.scores,
+                     stream);
+  pack_tokens_cuda(batch.packs, batch.rows, batch.most, batch.kv, stream);
 }
 
 }  // namespace tandem

@@ -30,17 +30,11 @@ __global__ void __launch_bounds__(kGramTile* kGramTile)
     double sum = 0.0;
     for (std::uint32_t begin = 0; begin < rows; begin += kGramTile) {
       const std::uint32_t row = begin + y, column_i = blockIdx.y * kGramTile + x;
-      const void* data = grams.queries;
-      std::size_t at = row / group * grams.stride + std::size_t{row % group} * dim;
-      if (keys && row < rows) {
-        data = kv.pages;
-        at = ((std::size_t{grams.slots[row / kListPageTokens]} * kv.kv_heads + grams.kv_head) * 2 * kListPageTokens +
-              row % kListPageTokens) *
-             dim;
-      }
+      const void* data = grams.queries + row / group * grams.stride + std::size_t{row % group} * dim;
+      if (keys && row < rows) data = kv.key(grams.slots[row / kListPageTokens], grams.kv_head, row);
       const DType type = keys ? kv.type : DType::f32;
-      left[y * kGramTile + x] = row < rows && column_i < dim ? load_1(data, type, at + column_i) : 0.0f;
-      right[y * kGramTile + x] = row < rows && j < dim ? load_1(data, type, at + j) : 0.0f;
+      left[y * kGramTile + x] = row < rows && column_i < dim ? load_1(data, type, column_i) : 0.0f;
+      right[y * kGramTile + x] = row < rows && j < dim ? load_1(data, type, j) : 0.0f;
       __syncthreads();
       for (unsigned r = 0; r < kGramTile; ++r)
         sum += static_cast<double>(left[r * kGramTile + y]) * static_cast<double>(right[r * kGramTile + x]);
@@ -53,7 +47,7 @@ __global__ void __launch_bounds__(kGramTile* kGramTile)
 constexpr unsigned kEigenThreads = 256;
 constexpr unsigned kEigenPairs = 256;  // of 512 dimensions
 
-/// Sum over the block, on every thread. `scratch`: 8 shared numbers.
+/// block_sum() with fewer registers: with that one the kernel below spills. `scratch`: 8 shared numbers.
 __device__ __forceinline__ double block_sum_of_eigen(double value, double* scratch) {
   value = warp_sum(value);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
@@ -159,9 +153,9 @@ __global__ void __launch_bounds__(kSkewThreads)
   if (begin >= keys.tokens) return;
   const std::uint32_t tokens = keys.tokens - begin < kSkewTokens ? keys.tokens - begin : kSkewTokens;
   static_assert(kSkewTokens == kListPageTokens);
-  const std::size_t page = (std::size_t{keys.slots[blockIdx.x]} * kv.kv_heads + keys.kv_head) * 2 * kListPageTokens;
+  const char* const page = kv.key(keys.slots[blockIdx.x], keys.kv_head, 0);
   for (std::uint32_t i = threadIdx.x; i < kSkewTokens * dim; i += kSkewThreads)
-    rows[i] = i < tokens * dim ? load_1(kv.pages, kv.type, page * dim + i) : 0.0f;
+    rows[i] = i < tokens * dim ? load_1(page, kv.type, i) : 0.0f;
   __syncthreads();
   // A warp per direction, read once for all tokens of the page; a lane sums every 32nd product.
   for (std::uint32_t c = threadIdx.x / kWarp; c < columns; c += kSkewThreads / kWarp) {
@@ -217,14 +211,9 @@ __global__ void __launch_bounds__(kSelectThreads) near_the_best_kernel(const Ske
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const SkewedChoice& choice = choices[blockIdx.y];
   const float* scores = choice.scores + std::size_t{blockIdx.x} * choice.n;
-  const unsigned lane = threadIdx.x % kWarp, nothing_bits = 0xff800000u;
-  float most = __uint_as_float(nothing_bits);
+  float most = -__builtin_huge_valf();
   for (std::uint32_t t = threadIdx.x; t < choice.n; t += kSelectThreads) most = fmaxf(most, scores[t]);
-  most = warp_max(most);
-  if (lane == 0) most_of[threadIdx.x / kWarp] = most;
-  __syncthreads();
-  most = warp_max(lane < kSelectThreads / kWarp ? most_of[lane] : __uint_as_float(nothing_bits));
-  const double least = static_cast<double>(most) - choice.alpha;
+  const double least = static_cast<double>(block_max(most, most_of)) - choice.alpha;
   std::uint32_t mine = 0, near = 0;
   for (std::uint32_t t = threadIdx.x; t < choice.n; t += kSelectThreads)
     mine += static_cast<double>(scores[t]) >= least ? 1u : 0u;
@@ -259,12 +248,8 @@ __global__ void __launch_bounds__(kSelectThreads) best_units_kernel(const Skewed
   TANDEM_SHARED(SelectScratch, all_scratch, 1);
   const SkewedChoice& choice = choices[blockIdx.y];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, gridDim.x * group);
-  std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
-  if (threadIdx.x == 0) chosen[0] = keep;
-  if (keep == 0) return;
-  const auto key_of = [&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x * group, group, i)); };
-  walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
-                 [&](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+  list_best([&](std::uint32_t i) { return order_key(unit_score(choice, blockIdx.x * group, group, i)); }, units, keep,
+            choice.chosen + blockIdx.x * (1 + std::size_t{choice.room}), all_scratch[0]);
 }
 
 /// What any head of the group would choose by itself. Grid: {KV heads, choices}.
@@ -310,13 +295,8 @@ __global__ void __launch_bounds__(kSelectThreads)
   const SkewedChoice& choice = choices[blockIdx.x];
   const std::uint32_t units = choice.n / choice.unit, keep = kept_units(choice, kv_heads * group);
   std::uint32_t* const chosen = choice.chosen;
-  if (threadIdx.x == 0) chosen[0] = keep;
-  if (keep > 0) {
-    const float* const sums = choice.sums;
-    const auto key_of = [sums](std::uint32_t i) { return order_key(sums[i]); };
-    walk_selection(key_of, units, end_of_selection(key_of, units, keep, all_scratch[0]), all_scratch[0],
-                   [chosen](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
-  }
+  const float* const sums = choice.sums;
+  list_best([sums](std::uint32_t i) { return order_key(sums[i]); }, units, keep, chosen, all_scratch[0]);
   __syncthreads();
   const std::size_t stride = 1 + std::size_t{choice.room};
   for (std::uint32_t i = threadIdx.x; i <= keep; i += kSelectThreads) {
@@ -360,33 +340,16 @@ void skewed_scores_cuda(const LaunchArray<SkewedScores>& requests, std::uint32_t
            kSkewThreads, shape.group * shape.columns * sizeof(float), requests, first, shape);
 }
 
-namespace {
-
-/// `best`: a block for each KV head, behind the counts of what is near the best.
-void choose_by(void (*best)(const SkewedChoice*, std::uint32_t), const SkewedChoice* choices, std::uint32_t count,
-               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
-  TANDEM_CHECK(group >= 1 && count <= kMaxGridRows, "{} choices of groups of {}.", count, group);
-  launch(stream, near_the_best_kernel, dim3(kv_heads * group, count), kSelectThreads, 0, choices);
-  launch(stream, best, dim3(kv_heads, count), kSelectThreads, 0, choices, group);
-}
-
-}  // namespace
-
-void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads, std::uint32_t group,
-                        CudaStream stream) {
-  choose_by(best_units_kernel, choices, count, kv_heads, group, stream);
-}
-
-void choose_skewed_of_each_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t kv_heads,
-                                std::uint32_t group, CudaStream stream) {
-  choose_by(best_units_of_each_kernel, choices, count, kv_heads, group, stream);
-}
-
-void choose_skewed_of_all_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,
-                               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream) {
+void choose_skewed_cuda(const SkewedChoice* choices, std::uint32_t count, std::uint32_t most_units,
+                        std::uint32_t kv_heads, std::uint32_t group, Scope scope, CudaStream stream) {
   TANDEM_CHECK(group >= 1 && kv_heads >= 1 && count <= kMaxGridRows, "{} choices of {} groups of {}.", count, kv_heads,
                group);
   launch(stream, near_the_best_kernel, dim3(kv_heads * group, count), kSelectThreads, 0, choices);
+  if (scope != Scope::layer) {
+    launch(stream, scope == Scope::kv_head ? best_units_kernel : best_units_of_each_kernel, dim3(kv_heads, count),
+           kSelectThreads, 0, choices, group);
+    return;
+  }
   launch(stream, sum_units_kernel, dim3(blocks_for(most_units, kSkewThreads), count), kSkewThreads, 0, choices,
          kv_heads, group);
   launch(stream, best_units_of_all_kernel, count, kSelectThreads, 0, choices, kv_heads, group);

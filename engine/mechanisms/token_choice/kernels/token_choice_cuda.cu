@@ -17,16 +17,12 @@ __global__ void __launch_bounds__(kSelectThreads)
   const std::uint32_t kept = choice.keep < choice.tokens ? choice.keep : choice.tokens;
   std::uint32_t* const chosen = choice.chosen + blockIdx.x * (1 + std::size_t{choice.room});
   const float* const own = scores + (std::size_t{blockIdx.y} * gridDim.x + blockIdx.x) * group * columns;
-  if (threadIdx.x == 0) chosen[0] = kept;
-  if (kept == 0) return;
   const auto key_of = [=](std::uint32_t i) {
     float score = -__builtin_huge_valf();
     for (std::uint32_t g = 0; g < group; ++g) score = fmaxf(score, own[g * columns + i]);
     return order_key(score);
   };
-  const SelectionEnd end = end_of_selection(key_of, choice.tokens, kept, scratch[0]);
-  walk_selection(key_of, choice.tokens, end, scratch[0],
-                 [chosen](std::uint32_t rank, std::uint32_t i) { chosen[1 + rank] = i; });
+  list_best(key_of, choice.tokens, kept, chosen, scratch[0]);
 }
 
 constexpr unsigned kPackThreads = 128;
@@ -41,16 +37,14 @@ __global__ void __launch_bounds__(kPackThreads)
   const std::uint32_t count = chosen[0];
   if (begin >= count) return;
   const std::uint32_t tokens = count - begin < kPackTokens ? count - begin : kPackTokens;
-  const std::size_t row = std::size_t{kv.dim} * (kv.type == DType::f32 ? 4 : 2), page = kListPageTokens * row;
+  const std::size_t row = kv.row_bytes();
   char* const packed = static_cast<char*>(pack.packed) + std::size_t{head} * 2 * pack.room * row;
   const bool wide = row % 16 == 0 && reinterpret_cast<std::uintptr_t>(packed) % 16 == 0;
   const auto words = static_cast<std::uint32_t>(row / (wide ? 16 : 2));
   for (std::uint32_t i = threadIdx.x; i < 2 * tokens * words; i += kPackThreads) {
     const std::uint32_t is_v = i / (tokens * words), at = i % (tokens * words);
     const std::uint32_t place = begin + at / words, token = chosen[1 + place];
-    const char* const from = static_cast<const char*>(kv.pages) +
-                             (std::size_t{pack.slots[token / kListPageTokens]} * kv.kv_heads + head) * 2 * page +
-                             is_v * page + token % kListPageTokens * row;
+    const char* const from = kv.key(pack.slots[token / kListPageTokens], head, token) + is_v * kv.page_bytes();
     char* const to = packed + (std::size_t{is_v} * pack.room + place) * row;
     if (wide) {
       store_vector(to + at % words * 16, load_stream(from + at % words * 16));
