@@ -60,7 +60,9 @@ class PartialAttentionTest : public IsaAndTypeTest {
  protected:
   using Spans = std::vector<KvSpan>;
   static Result fast(const std::vector<float>& q, const Spans& spans, std::uint32_t group, std::uint32_t dim) {
-    return run(partial_attention, q, spans, group, dim);
+    const auto kernel = [](const float* query, std::span<const KvSpan> attended, AttentionShape shape, float* o,
+                           float* lse) { partial_attention(query, attended, shape, o, lse); };
+    return run(kernel, q, spans, group, dim);
   }
   static Result exact(const std::vector<float>& q, const Spans& spans, std::uint32_t group, std::uint32_t dim) {
     return run(partial_attention_reference, q, spans, group, dim);
