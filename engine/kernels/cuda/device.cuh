@@ -13,8 +13,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-// Kernels that are no templates are inline for the other compiler; nvcc says that it ignores it.
-#pragma nv_diag_suppress 20050
 #else
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
 #endif
