@@ -1,10 +1,12 @@
-// Attention over KV as it is stored: partial attention of one token over chosen spans, and causal prefill attention.
-// Grouped queries: the `group` query heads that share one KV head are computed together, so that K and V are read once.
+// Attention over KV as it is stored: partial attention of one token over chosen spans, causal prefill attention, and
+// the merge of partial results. Grouped queries: the `group` query heads that share one KV head are computed together,
+// so that K and V are read once.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"     // CudaStream
 #include "engine/kernels/attention_span.h"  // KvSpan
 #include "engine/kernels/page_list.h"
@@ -19,15 +21,13 @@ namespace tandem {
 /// that it attends, not on how they are cut into spans, where they lie in memory, or what other heads do. Everything is
 /// computed in f32; with bf16 KV the query and the weights that multiply V are rounded to bf16 (lse is of the weights
 /// before that), and products of bf16 are exact.
+///
+/// scores, where given: the scores q.k / sqrt(D) of all tokens in span order; NaN and what is too large for f32 become
+/// f32's largest number. Then every span is attended by every head. `stride`: from a head's scores to the next one's;
+/// 0: as many as there are tokens.
 void partial_attention(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
-                       float* o /*[group][D]*/, float* lse /*[group]*/);
-
-/// The same, and the scores q.k / sqrt(D) of all tokens in span order; NaN and what is too large for f32 become f32's
-/// largest number. Every span is attended by every head. `stride`: from a head's scores to the next one's; 0: as many
-/// as there are tokens.
-void partial_attention_with_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
-                                   float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][stride]*/,
-                                   std::size_t stride = 0);
+                       float* o /*[group][D]*/, float* lse /*[group]*/, float* scores /*[group][stride]*/ = nullptr,
+                       std::size_t stride = 0);
 
 /// The same for parts of the spans that follow each other, each with a result of its own, bit for bit that of its own
 /// call: part i ends before span ends[i], the last one with the last span. One call reads memory without a pause
@@ -37,7 +37,7 @@ void partial_attention_of_parts(const float* q /*[group][D]*/, std::span<const K
                                 float* o /*[parts][group][D]*/, float* lse /*[parts][group]*/,
                                 float* scores /*[group][stride]*/ = nullptr, std::size_t stride = 0);
 
-/// The scores alone, bit for bit those of partial_attention_with_scores; head masks are not looked at. Reads no V.
+/// The scores alone, bit for bit those of partial_attention(); head masks are not looked at. Reads no V.
 void token_scores(const float* q /*[group][D]*/, std::span<const KvSpan> spans, AttentionShape shape,
                   float* scores /*[group][tokens]*/);
 
@@ -87,5 +87,29 @@ struct PrefillChunk {
 /// query's bits do not depend on how the prompt is cut into chunks. Throws CudaError where the launch is refused,
 /// InputError for a larger D.
 void prefill_attention_cuda(const PrefillChunk& chunk, CudaStream stream);
+
+/// Joins partial results over disjoint sets of tokens (Dao et al. 2023, Flash-Decoding; Ye et al. 2025, FlashInfer
+/// §2.2): out = sum_i exp(lse_i - lse) o_i with lse = ln sum_i exp(lse_i), row by row, parts in the order given. A part
+/// with lse = -infinity is ignored whatever its o; where all are, out = 0 and out_lse = -infinity. Where one part is
+/// left, out and out_lse are that part's, bit for bit. out may be one of the inputs' o, and out_lse one of the inputs'
+/// lse.
+void merge_partials(const float* const* o /*[parts] -> [rows][D]*/, const float* const* lse /*[parts] -> [rows]*/,
+                    std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
+                    float* out_lse /*[rows] or nullptr*/);
+
+/// Rows for which the last part counts: of every `per_bit` rows together one bit, the lowest of the first word first.
+/// per_bit 0: all.
+struct LastPart {
+  LaunchArray<std::uint32_t> bits;
+  std::uint32_t per_bit = 0;
+};
+
+/// The same on the GPU. The parts are device memory or pinned: a partial result that the CPU wrote is read over the
+/// link where it lies, each number once where there are up to 512 parts. Where the last part does not count it is not
+/// read.
+void merge_partials_cuda(const LaunchArray<const float*>& o /*[parts] -> [rows][D]*/,
+                         const LaunchArray<const float*>& lse /*[parts] -> [rows]*/, std::uint32_t parts,
+                         std::uint32_t rows, std::uint32_t dim, float* out /*[rows][D]*/,
+                         float* out_lse /*[rows] or nullptr*/, CudaStream stream, const LastPart& last = {});
 
 }  // namespace tandem

@@ -146,7 +146,7 @@ class Runs {
   // A tile whose tokens have L lines is fetched in 32 L pieces, beside 4 L products: eight to each. Each piece is
   // fetched once; a second time gained nothing here. Fetching token by token took 1.19 times as long in random pages of
   // D 64, 1.04 times in those of D 128, and 0.96 to 1 times in memory in one piece (groups of 4, two cores).
-  __attribute__((always_inline)) static inline void fetch_some(Fetch& fetch) {
+  TANDEM_INLINE void fetch_some(Fetch& fetch) {
     for (int i = 0; i < 8; ++i) fetch_piece<false>(fetch);
   }
 
@@ -233,8 +233,7 @@ class Runs {
     for (; at < token_bytes_; at += kRowBytes) add_lines<1>(weights, v, at, sums + at / 2);
   }
   template <int kLines>
-  __attribute__((always_inline)) static inline void add_lines(const float* weights, const char* const* v, size_t at,
-                                                              float* sums) {
+  TANDEM_INLINE void add_lines(const float* weights, const char* const* v, size_t at, float* sums) {
     vf parity[2][2 * kLines] = {};
     for (uint32_t t = 0; t < kRun && v[t] != nullptr; t += 2)
       for (uint32_t odd = 0; odd < 2 && v[t + odd] != nullptr; ++odd) {
@@ -317,31 +316,19 @@ class Runs {
 void attend_in_runs(const float* q, const KvSpan* spans, const size_t* ends, size_t parts, AttentionShape shape,
                     float* o, float* lse, float* scores, size_t score_stride, float* scratch) {
   const uint32_t all_heads = shape.group == 32 ? ~0u : (1u << shape.group) - 1;
-  Cursor cursor{spans, spans, 0, all_heads, shape.dim * size_t{2}, kTile, kTile};
+  const Cursor cursor{spans, spans, 0, all_heads, shape.dim * size_t{2}, kTile, kTile};
   Runs runs(q, shape, scratch);
-  Tile tiles[2];
-  int now = 0;
-  size_t reached = 0;  // parts that the cursor goes through
-  const auto reach = [&](Tile& tile, const Tile* before) {
-    cursor.end = spans + ends[reached++];
-    next_tile(cursor, tile, before);
-  };
-  for (size_t part = 0; part < parts; ++part) {
-    runs.begin();
-    if (reached == part) reach(tiles[now], nullptr);
-    for (bool more = tiles[now].count > 0; more; now ^= 1) {
-      const Tile& tile = tiles[now];
-      Tile& following = tiles[now ^ 1];
-      next_tile(cursor, following, &tile);
-      more = following.count > 0;
-      if (!more && reached < parts) reach(following, &tile);
-      runs.take(tile, following, scores, score_stride);
-      if (scores != nullptr) scores += tile.count;
-    }
-    runs.finish(o, lse);
-    o += size_t{shape.group} * shape.dim;
-    lse += shape.group;
-  }
+  for_each_tile(
+      cursor, ends, parts, [&] { runs.begin(); },
+      [&](const Tile& tile, const Tile& following) {
+        runs.take(tile, following, scores, score_stride);
+        if (scores != nullptr) scores += tile.count;
+      },
+      [&] {
+        runs.finish(o, lse);
+        o += size_t{shape.group} * shape.dim;
+        lse += shape.group;
+      });
 }
 
 }  // namespace

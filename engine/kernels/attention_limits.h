@@ -17,6 +17,11 @@ constexpr bool has_tiles(DType type, std::uint32_t dim) {
   return type != DType::f32 && (dim == 64 || dim == 96 || dim == 128 || dim == 256);
 }
 
+/// Whether decode attention and token scores of this shape run on tensor cores.
+constexpr bool takes_tensor_cores(DType type, std::uint32_t group, std::uint32_t dim) {
+  return has_tiles(type, dim) && group <= 16;
+}
+
 /// Calls `call` with the dimension of a kernel that has_tiles() as a constant.
 template <class Call>
 void with_tiles(std::uint32_t dim, const Call& call) {

@@ -175,6 +175,13 @@ struct SoftmaxRows {
   __device__ __forceinline__ float inverse(unsigned row) const {
     return total[row] == 0.0f ? 0.0f : 1.0f / total[row];
   }
+  /// o of this lane's columns of the row, divided by the total; `out` is its row of [kDim]. After finish().
+  __device__ __forceinline__ void store(unsigned row, unsigned lane, float* out) const {
+    const float share = inverse(row);
+#pragma unroll
+    for (unsigned n = 0; n < kDim / 8; ++n)
+      store_vector(out + n * 8 + lane % 4 * 2, make_float2(o[n][2 * row] * share, o[n][2 * row + 1] * share));
+  }
   __device__ __forceinline__ float lse(unsigned row, float bits) const {
     return total[row] == 0.0f ? kEmptyScore : largest[row] + (logf(total[row]) - bits * kLn2);
   }

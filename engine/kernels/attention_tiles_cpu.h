@@ -122,6 +122,35 @@ void next_tile(Cursor& at, Tile& tile, const Tile* before) {
   plan_fetch(tile, at.tile_tokens, at.token_bytes);
 }
 
+// Goes through the tiles of all parts; part i ends before span ends[i], and the cursor stands before the first span. Of
+// each part: begin(), then take(tile, next) for each tile, then finish(). `next` is to be fetched meanwhile: the tile
+// after this one, of the next part where this part has no more; without tokens behind the last one.
+template <class Begin, class Take, class Finish>
+TANDEM_INLINE void for_each_tile(Cursor cursor, const size_t* ends, size_t parts, const Begin& begin, const Take& take,
+                                 const Finish& finish) {
+  const KvSpan* const spans = cursor.span;
+  Tile tiles[2];
+  int now = 0;
+  size_t reached = 0;  // parts that the cursor goes through
+  const auto reach = [&](Tile& tile, const Tile* before) {
+    cursor.end = spans + ends[reached++];
+    next_tile(cursor, tile, before);
+  };
+  for (size_t part = 0; part < parts; ++part) {
+    begin();
+    if (reached == part) reach(tiles[now], nullptr);
+    for (bool more = tiles[now].count > 0; more; now ^= 1) {
+      const Tile& tile = tiles[now];
+      Tile& following = tiles[now ^ 1];
+      next_tile(cursor, following, &tile);
+      more = following.count > 0;
+      if (!more && reached < parts) reach(following, &tile);
+      take(tile, following);
+    }
+    finish();
+  }
+}
+
 // Of the tokens [from, from + kWidth) of a tile those that a head attends, one after the other: the values' addresses
 // and the scores. Returns how many; v and own have room for kWidth.
 TANDEM_INLINE uint32_t own_tokens(const Tile& tile, uint32_t from, uint32_t head, vf scores, const char** v,

@@ -56,28 +56,23 @@ struct WidenedValues {
   static constexpr bool kRounds = __is_same(Stored, BF16);
   static constexpr uint32_t place(uint32_t i) { return Type::pair_place(i); }
   // Stores kWidth weights and returns them as they were stored.
-  __attribute__((always_inline)) static inline vf keep(vf weights, float* row, uint32_t t) {
+  TANDEM_INLINE vf keep(vf weights, float* row, uint32_t t) {
     if (kRounds) weights = number_to_bf16(weights);  // scores are never NaN
     store(row + t, weights);
     return weights;
   }
-  __attribute__((always_inline)) static inline vf weight(const float* p) { return splat(*p); }
-  __attribute__((always_inline)) static inline void load_step(const char* const* v, size_t offset, Value& a, Value& b) {
+  TANDEM_INLINE vf weight(const float* p) { return splat(*p); }
+  TANDEM_INLINE void load_step(const char* const* v, size_t offset, Value& a, Value& b) {
     Type::load_pair(v[0] + offset, a, b);
   }
-  __attribute__((always_inline)) static inline void load_last(const char* const* v, size_t offset, Value& a, Value& b) {
-    load_step(v, offset, a, b);
-  }
+  TANDEM_INLINE void load_last(const char* const* v, size_t offset, Value& a, Value& b) { load_step(v, offset, a, b); }
   // The first `bytes` of a pair of vectors, the rest 0; of a step of up to `tokens` tokens.
-  __attribute__((always_inline)) static inline void load_part(const char* const* v, uint32_t, size_t offset,
-                                                              size_t bytes, Value& a, Value& b) {
+  TANDEM_INLINE void load_part(const char* const* v, uint32_t, size_t offset, size_t bytes, Value& a, Value& b) {
     char padded[8 * kWidth] = {};
     __builtin_memcpy(padded, v[0] + offset, bytes);
     Type::load_pair(padded, a, b);
   }
-  __attribute__((always_inline)) static inline vf add(vf weight, Value value, vf total) {
-    return fma(weight, value, total);
-  }
+  TANDEM_INLINE vf add(vf weight, Value value, vf total) { return fma(weight, value, total); }
 };
 
 #if defined(__AVX512BF16__)
@@ -91,36 +86,29 @@ struct PairedValues {
   static constexpr int kTogether = 8;
   static constexpr bool kRounds = true;
   static constexpr uint32_t place(uint32_t i) { return i / 8 * 4 + i % 4 + i % 8 / 4 * kWidth; }
-  __attribute__((always_inline)) static inline vf keep(vf weights, float* row, uint32_t t) {
+  TANDEM_INLINE vf keep(vf weights, float* row, uint32_t t) {
     const auto bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(weights));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + t / 2), _mm256_rol_epi32(bits, 16));
     return reinterpret_cast<vf>(widen(bits) << 16);
   }
-  __attribute__((always_inline)) static inline __m512bh weight(const float* p) {
-    return reinterpret_cast<__m512bh>(splat(*p));
-  }
-  __attribute__((always_inline)) static inline __m512i negative_zeros() {
-    return _mm512_set1_epi16(static_cast<short>(0x8000));
-  }
-  __attribute__((always_inline)) static inline void interleave(__m512i first, __m512i second, Value& a, Value& b) {
+  TANDEM_INLINE __m512bh weight(const float* p) { return reinterpret_cast<__m512bh>(splat(*p)); }
+  TANDEM_INLINE __m512i negative_zeros() { return _mm512_set1_epi16(static_cast<short>(0x8000)); }
+  TANDEM_INLINE void interleave(__m512i first, __m512i second, Value& a, Value& b) {
     a = reinterpret_cast<Value>(_mm512_unpacklo_epi16(second, first));
     b = reinterpret_cast<Value>(_mm512_unpackhi_epi16(second, first));
   }
-  __attribute__((always_inline)) static inline void load_step(const char* const* v, size_t offset, Value& a, Value& b) {
+  TANDEM_INLINE void load_step(const char* const* v, size_t offset, Value& a, Value& b) {
     interleave(_mm512_loadu_si512(v[0] + offset), _mm512_loadu_si512(v[1] + offset), a, b);
   }
-  __attribute__((always_inline)) static inline void load_last(const char* const* v, size_t offset, Value& a, Value& b) {
+  TANDEM_INLINE void load_last(const char* const* v, size_t offset, Value& a, Value& b) {
     interleave(_mm512_loadu_si512(v[0] + offset), negative_zeros(), a, b);
   }
-  __attribute__((always_inline)) static inline void load_part(const char* const* v, uint32_t tokens, size_t offset,
-                                                              size_t bytes, Value& a, Value& b) {
+  TANDEM_INLINE void load_part(const char* const* v, uint32_t tokens, size_t offset, size_t bytes, Value& a, Value& b) {
     const __mmask32 mask = (1u << bytes / 2) - 1;
     interleave(_mm512_maskz_loadu_epi16(mask, v[0] + offset),
                tokens > 1 ? _mm512_maskz_loadu_epi16(mask, v[1] + offset) : negative_zeros(), a, b);
   }
-  __attribute__((always_inline)) static inline vf add(__m512bh weight, Value value, vf total) {
-    return _mm512_dpbf16_ps(total, weight, value);
-  }
+  TANDEM_INLINE vf add(__m512bh weight, Value value, vf total) { return _mm512_dpbf16_ps(total, weight, value); }
 };
 typedef PairedValues ValuesBF16;
 #else

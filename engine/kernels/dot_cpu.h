@@ -23,19 +23,17 @@ struct WidenedKeys {
   static constexpr uint32_t kStep = 2 * kWidth;  // dimensions per step
   static constexpr size_t kQueryBytes = 4;
   static constexpr bool kInPairs = true;
-  __attribute__((always_inline)) static inline Key key(const char* p) {
+  TANDEM_INLINE Key key(const char* p) {
     Key key;
     Type::load_pair(p, key.a, key.b);
     return key;
   }
-  __attribute__((always_inline)) static inline Key first_of_key(const char* p, int count) {
+  TANDEM_INLINE Key first_of_key(const char* p, int count) {
     if (count < kWidth) return {load_first_weights<Type>(p, count), vf{}};
     return {Type::load(p), load_first_weights<Type>(p + kWidth * Type::kBytes, count - kWidth)};
   }
-  __attribute__((always_inline)) static inline Query query(const char* p) {
-    return {F32::load(p), F32::load(p + kWidth * sizeof(float))};
-  }
-  __attribute__((always_inline)) static inline vf add(const Query& query, const Key& key, vf total) {
+  TANDEM_INLINE Query query(const char* p) { return {F32::load(p), F32::load(p + kWidth * sizeof(float))}; }
+  TANDEM_INLINE vf add(const Query& query, const Key& key, vf total) {
     return fma(key.b, query.b, fma(key.a, query.a, total));
   }
 };
@@ -52,16 +50,12 @@ struct DotBF16 {
   static constexpr uint32_t kStep = 32;
   static constexpr size_t kQueryBytes = 2;
   static constexpr bool kInPairs = false;
-  __attribute__((always_inline)) static inline Key key(const char* p) {
-    return reinterpret_cast<Key>(_mm512_loadu_si512(p));
-  }
-  __attribute__((always_inline)) static inline Key first_of_key(const char* p, int count) {
+  TANDEM_INLINE Key key(const char* p) { return reinterpret_cast<Key>(_mm512_loadu_si512(p)); }
+  TANDEM_INLINE Key first_of_key(const char* p, int count) {
     return reinterpret_cast<Key>(_mm512_maskz_loadu_epi16((1u << count) - 1, p));
   }
-  __attribute__((always_inline)) static inline Query query(const char* p) { return key(p); }
-  __attribute__((always_inline)) static inline vf add(Query query, Key key, vf total) {
-    return _mm512_dpbf16_ps(total, query, key);
-  }
+  TANDEM_INLINE Query query(const char* p) { return key(p); }
+  TANDEM_INLINE vf add(Query query, Key key, vf total) { return _mm512_dpbf16_ps(total, query, key); }
 };
 #else
 typedef WidenedKeys<BF16> DotBF16;

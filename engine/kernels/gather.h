@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/common/error.h"
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"
 
@@ -46,6 +47,12 @@ void gather_lists_cuda(const LaunchArray<Pieces>& lists /*[n]*/, std::uint32_t n
                        CudaStream stream);
 constexpr std::uint32_t kMostLists = 256;
 /// LogicError where pools, strides and pieces are not in units of 16 bytes.
-void check_pieces(const Pieces& pieces);
+inline void check_pieces(const Pieces& pieces) {
+  const auto number_of = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at); };
+  TANDEM_CHECK(
+      (pieces.bytes | pieces.from_stride | pieces.to_stride | number_of(pieces.from) | number_of(pieces.to)) % 16 == 0,
+      "Pieces of {} bytes at strides of {} and {} are not all multiples of 16.", pieces.bytes, pieces.from_stride,
+      pieces.to_stride);
+}
 
 }  // namespace tandem

@@ -142,6 +142,15 @@ void few_rows(Product p, uint32_t outs) {
   }
 }
 
+// few_rows() of the `left` rows, or of kTogether where there are more.
+template <class Type, int kRows = 1>
+void rows_left(const Product& p, uint32_t outs, uint32_t left) {
+  if constexpr (kRows < static_cast<int>(kTogether)) {
+    if (left > kRows) return rows_left<Type, kRows + 1>(p, outs, left);
+  }
+  few_rows<Type, kRows>(p, outs);
+}
+
 template <class Type>
 void rows_of(const LinearRows& a) {
   const uint32_t outs = a.last - a.first;
@@ -152,33 +161,7 @@ void rows_of(const LinearRows& a) {
                        .y = a.y + size_t{a.out} * r + a.first,
                        .in = a.in,
                        .stride = a.out};
-    switch (a.n - r) {
-      case 1:
-        few_rows<Type, 1>(p, outs);
-        break;
-      case 2:
-        few_rows<Type, 2>(p, outs);
-        break;
-      case 3:
-        few_rows<Type, 3>(p, outs);
-        break;
-#if defined(__AVX512F__)
-      case 4:
-        few_rows<Type, 4>(p, outs);
-        break;
-      case 5:
-        few_rows<Type, 5>(p, outs);
-        break;
-      case 6:
-        few_rows<Type, 6>(p, outs);
-        break;
-      case 7:
-        few_rows<Type, 7>(p, outs);
-        break;
-#endif
-      default:
-        few_rows<Type, kTogether>(p, outs);
-    }
+    rows_left<Type>(p, outs, a.n - r);
   }
 }
 

@@ -116,6 +116,12 @@ void pages_of_residents_cuda(const LaunchArray<ResidentPages>& lists /*[count]*/
                              std::uint32_t capacity, PageEntry* entries /*[count][capacity]*/,
                              std::uint32_t* counts /*[count]*/, CudaStream stream);
 
+/// Places slots in a sequence's page table in device memory, from which kernels list pages: table[layer][first + i] =
+/// slots[layer][i] for i < count, of every layer. first + count <= capacity.
+void place_slots_cuda(const LaunchArray<std::uint32_t>& slots /*[layers][count]*/, std::uint32_t layers,
+                      std::uint32_t first, std::uint32_t count, std::uint32_t capacity,
+                      std::uint32_t* table /*[layers][capacity]*/, CudaStream stream);
+
 /// totals[row] += tokens of the row's lists, one per KV head, whatever the heads' masks. `totals` may be pinned memory.
 void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads,
                        std::uint64_t* totals /*[rows]*/, CudaStream stream);

@@ -19,7 +19,6 @@
 #pragma once
 
 #include "engine/kernels/attention_tiles.cuh"
-#include "engine/kernels/cuda/async_copy.cuh"
 #include "engine/kernels/page_list_device.cuh"
 
 namespace tandem::gpu {
@@ -279,11 +278,7 @@ __global__ void __launch_bounds__(PagedShape<Element, kDim>::kWarps* kWarp,
       for (unsigned half = 0; half < 2; ++half) {
         const unsigned row = lane / 4 + half * 8;
         if (row >= attention.group) continue;
-        const float inverse = rows.inverse(half);
-        float* o = out.o + row * kDim + lane % 4 * 2;
-#pragma unroll
-        for (unsigned n = 0; n < kDim / 8; ++n)
-          store_vector(o + n * 8, make_float2(rows.o[n][2 * half] * inverse, rows.o[n][2 * half + 1] * inverse));
+        rows.store(half, lane, out.o + row * kDim);
         if (lane % 4 == 0) out.lse[row] = rows.lse(half, kBits);
       }
     }

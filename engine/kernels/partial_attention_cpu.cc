@@ -6,12 +6,12 @@
 // kWidth lanes, each of which has every token of its number modulo kWidth. So tiles may be cut anywhere. (bf16 KV with
 // AMX has an order of its own: attention_amx_cpu.h.)
 #include "engine/kernels/attention_amx_cpu.h"
+#include "engine/kernels/attention_products_amx_cpu.h"
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/attention_tiles_cpu.h"
 #include "engine/kernels/attention_values_cpu.h"
 #include "engine/kernels/dot_cpu.h"
 #include "engine/kernels/kernels_cpu.h"
-#include "engine/kernels/token_scores_amx_cpu.h"
 #include "engine/kernels/vec.h"
 
 namespace tandem::TANDEM_ISA_NAMESPACE {
@@ -272,47 +272,39 @@ void attend(const float* q, const KvSpan* spans, const size_t* ends, size_t part
   prepare_queries<Dot>(q, group, dim, queries);
   const float scale = score_scale<Dot>(dim);
   Head heads[kMaxGroup];
-  Cursor cursor{spans,
-                spans,
-                0,
-                group == 32 ? ~0u : (1u << group) - 1,
-                dim * Type::kBytes,
-                kTile * 2 * dim * Type::kBytes <= kTileBytes ? kTile : kSlots,
-                kSlots};
+  const Cursor cursor{spans,
+                      spans,
+                      0,
+                      group == 32 ? ~0u : (1u << group) - 1,
+                      dim * Type::kBytes,
+                      kTile * 2 * dim * Type::kBytes <= kTileBytes ? kTile : kSlots,
+                      kSlots};
   Head spare{0.0f, 0, vf{}, vf{}, sums + group * padded, reinterpret_cast<const char*>(queries)};
   __builtin_memset(spare.o, 0, padded * sizeof(float));
   Attending at;
   at.spare = &spare;
-  Tile tiles[2];
-  int now = 0;
-  size_t reached = 0;  // parts that the cursor goes through
-  const auto reach = [&](Tile& tile, const Tile* before) {
-    cursor.end = spans + ends[reached++];
-    next_tile(cursor, tile, before);
-  };
-  for (size_t part = 0; part < parts; ++part) {
-    __builtin_memset(sums, 0, group * padded * sizeof(float));
-    for (uint32_t h = 0; h < group; ++h)
-      heads[h] = {-kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
-    if (reached == part) reach(tiles[now], nullptr);
-    for (bool more = tiles[now].count > 0; more; now ^= 1) {
-      const Tile& tile = tiles[now];
-      Tile& following = tiles[now ^ 1];
-      next_tile(cursor, following, &tile);
-      more = following.count > 0;
-      if (!more && reached < parts) reach(following, &tile);
-      attend_tile<Dot, Values>(at, heads, group, tile, following, dim, scale, scores, score_stride);
-      if (scores != nullptr) scores += tile.count;
-    }
-    for (uint32_t h = 0; h < group; ++h, ++lse, o += dim) {
-      const Head& head = heads[h];
-      const float total = sum(head.total);
-      const bool empty = total == 0.0f;
-      const float inverse = empty ? 0.0f : 1.0f / (Values::kRounds ? sum(head.kept_total) : total);
-      store_sums<Values>(head.o, inverse, dim, o);
-      *lse = empty ? -kInfinity : head.reference + __builtin_logf(total);
-    }
-  }
+  for_each_tile(
+      cursor, ends, parts,
+      [&] {
+        __builtin_memset(sums, 0, group * padded * sizeof(float));
+        for (uint32_t h = 0; h < group; ++h)
+          heads[h] = {
+              -kInfinity, 0, vf{}, vf{}, sums + h * padded, reinterpret_cast<const char*>(queries + h * padded)};
+      },
+      [&](const Tile& tile, const Tile& following) __attribute__((always_inline)) {
+        attend_tile<Dot, Values>(at, heads, group, tile, following, dim, scale, scores, score_stride);
+        if (scores != nullptr) scores += tile.count;
+      },
+      [&] {
+        for (uint32_t h = 0; h < group; ++h, ++lse, o += dim) {
+          const Head& head = heads[h];
+          const float total = sum(head.total);
+          const bool empty = total == 0.0f;
+          const float inverse = empty ? 0.0f : 1.0f / (Values::kRounds ? sum(head.kept_total) : total);
+          store_sums<Values>(head.o, inverse, dim, o);
+          *lse = empty ? -kInfinity : head.reference + __builtin_logf(total);
+        }
+      });
 }
 
 template <class Dot>

@@ -26,14 +26,6 @@ __device__ __forceinline__ float plain_score(const float* q, const typename Elem
   return fminf(warp_sum(sum) * scale, kLargestScore);
 }
 
-/// First element of K of a page of KvPages::pages; V follows after 16 tokens.
-template <class Element>
-__device__ __forceinline__ const typename Element::Bits* page_of(const KvPages& kv, std::uint32_t slot,
-                                                                 std::uint32_t kv_head) {
-  return static_cast<const typename Element::Bits*>(kv.pages) +
-         (std::size_t{slot} * kv.kv_heads + kv_head) * 2 * kListPageTokens * kv.dim;
-}
-
 constexpr unsigned kPlainThreads = 128;
 constexpr std::size_t plain_attention_shared(std::uint32_t group, std::uint32_t dim) {
   return sizeof(float) * group * (2 * std::size_t{dim} + kListPageTokens + 3);

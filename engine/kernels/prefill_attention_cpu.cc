@@ -19,6 +19,16 @@ const char* token_of(const void* const* pages, uint32_t token, size_t token_byte
   return static_cast<const char*>(pages[token / kPage]) + token % kPage * token_bytes;
 }
 
+// Row t of a tile's keys or values as floats; zeros from `count` on.
+void load_row(const PrefillTile& tile, const void* const* pages, uint32_t from, uint32_t t, uint32_t count,
+              float* row) {
+  if (t < count)
+    widen(token_of(pages, from + t, tile.dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2})), tile.kv, 0, tile.dim,
+          row);
+  else
+    __builtin_memset(row, 0, tile.dim * sizeof(float));
+}
+
 // Scores of all rows with the tokens [from, from + count), 64 at most, in two ways. Slots beyond count are not read and
 // give any finite number. Rows are padded with zeros to a multiple of kRows. Setup: what both products need meanwhile.
 struct WidenedScores {
@@ -35,13 +45,10 @@ struct WidenedScores {
   static void scores(const PrefillTile& tile, const float* queries, uint32_t rows, uint32_t from, uint32_t count,
                      float* keys, float* out) {
     const uint32_t dim = tile.dim;
-    const size_t padded = padded_dim(dim), token_bytes = dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
+    const size_t padded = padded_dim(dim);
     float* key = keys + padded * kTokens;
     for (uint32_t t = 0; t < kTokens; ++t) {
-      if (t < count)
-        widen(token_of(tile.k_pages, from + t, token_bytes), tile.kv, 0, dim, key);
-      else
-        for (uint32_t d = 0; d < dim; ++d) key[d] = 0.0f;
+      load_row(tile, tile.k_pages, from, t, count, key);
       for (uint32_t d = 0; d < dim; ++d) keys[size_t{kTokens} * d + t] = key[d];  // [dim][kTokens]
     }
     multiply(queries, padded, keys, kTokens, out, kTokens, rows, kTokens, dim, false);
@@ -90,18 +97,14 @@ struct PairedScores {
 template <bool kRounds>
 struct WidenedValues {
   static void take(const PrefillTile& tile, uint32_t from, uint32_t count, float* values) {
-    const size_t padded = padded_dim(tile.dim),
-                 token_bytes = tile.dim * (tile.kv == DType::f32 ? size_t{4} : size_t{2});
+    const size_t padded = padded_dim(tile.dim);
     for (uint32_t t = 0; t < kTokens; ++t) {
       float* value = values + padded * t;
       for (size_t d = tile.dim; d < padded; ++d) value[d] = 0.0f;
-      if (t < count)
-        widen(token_of(tile.v_pages, from + t, token_bytes), tile.kv, 0, tile.dim, value);
-      else
-        for (uint32_t d = 0; d < tile.dim; ++d) value[d] = 0.0f;
+      load_row(tile, tile.v_pages, from, t, count, value);
     }
   }
-  __attribute__((always_inline)) static inline vf keep(float* row, uint32_t t, vf a, vf b) {
+  TANDEM_INLINE vf keep(float* row, uint32_t t, vf a, vf b) {
     if (kRounds) {  // scores are never NaN
       a = number_to_bf16(a);
       b = number_to_bf16(b);
@@ -142,8 +145,8 @@ struct PairedValues {
       }
     }
   }
-  __attribute__((always_inline)) static inline vf keep(float* row, uint32_t t, vf a,
-                                                       vf b) {  // in the first half of the row
+  TANDEM_INLINE vf keep(float* row, uint32_t t, vf a,
+                        vf b) {  // in the first half of the row
     const auto pairs = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
     _mm512_storeu_si512(row + t / 2, pairs);
     return reinterpret_cast<vf>(_mm512_slli_epi32(pairs, 16)) +

@@ -23,39 +23,61 @@ struct SelectionEnd {
   std::uint32_t key, ties;
 };
 
-struct SelectScratch {
-  std::uint32_t counts[kSelectDigits];
-  std::uint32_t sums[kWarp];
-  std::uint32_t found[2];
+template <class Amount>
+struct DigitScratch {
+  Amount digits[kSelectDigits];
+  Amount sums[kWarp];
+  Amount left;
+  std::uint32_t digit;
 };
+using SelectScratch = DigitScratch<std::uint32_t>;
+
+/// Where the amounts of the largest keys first reach wanted(the amount of all): that key, and what of the wanted is
+/// left for it, digit by digit. add(shift, known, prefix): adds the amount of each key with (key & known) == prefix to
+/// scratch.digits[key >> shift & 0xff]; every thread calls it.
+template <class Amount, class Add, class Wanted>
+__device__ __forceinline__ Amount reach_amount(const Add& add, const Wanted& wanted, DigitScratch<Amount>& scratch,
+                                               std::uint32_t& key) {
+  static_assert(kSelectThreads == kSelectDigits);
+  std::uint32_t known = 0;  // bits of the digits so far
+  Amount left = 0;
+  key = 0;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    scratch.digits[threadIdx.x] = 0;
+    __syncthreads();
+    add(shift, known, key);
+    __syncthreads();
+    const std::uint32_t digit = kSelectDigits - 1 - threadIdx.x;
+    const Amount amount = scratch.digits[digit];
+    Amount all = 0;
+    const Amount above = sum_before(amount, scratch.sums, all);
+    if (shift == 24) left = wanted(all);
+    if (above < left && above + amount >= left) {  // of one thread
+      scratch.digit = digit;
+      scratch.left = left - above;
+    }
+    __syncthreads();
+    key |= scratch.digit << shift;
+    known |= 0xffu << shift;
+    left = scratch.left;
+  }
+  return left;
+}
 
 /// 1 <= k <= the number of keys above 0. key_of(i): for i < n, the same at every call.
 template <class KeyOf>
 __device__ __forceinline__ SelectionEnd end_of_selection(const KeyOf& key_of, std::uint32_t n, std::uint32_t k,
                                                          SelectScratch& scratch) {
-  static_assert(kSelectThreads == kSelectDigits);
-  std::uint32_t prefix = 0, known = 0, left = k;  // the key's digits so far, their bits, its rank among equals
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    scratch.counts[threadIdx.x] = 0;
-    __syncthreads();
+  const auto count = [&](int shift, std::uint32_t known, std::uint32_t prefix) {
     for (std::uint32_t i = threadIdx.x; i < n; i += kSelectThreads) {
       const std::uint32_t key = key_of(i);
-      if ((key & known) == prefix) atomicAdd(&scratch.counts[key >> shift & 0xffu], 1u);
+      if ((key & known) == prefix) atomicAdd(&scratch.digits[key >> shift & 0xffu], 1u);
     }
-    __syncthreads();
-    const std::uint32_t digit = kSelectDigits - 1 - threadIdx.x, count = scratch.counts[digit];
-    std::uint32_t all = 0;
-    const std::uint32_t above = sum_before(count, scratch.sums, all);
-    if (above < left && above + count >= left) {  // of one thread
-      scratch.found[0] = digit;
-      scratch.found[1] = left - above;
-    }
-    __syncthreads();
-    prefix |= scratch.found[0] << shift;
-    known |= 0xffu << shift;
-    left = scratch.found[1];
-  }
-  return {prefix, left};
+  };
+  SelectionEnd end;
+  end.ties = reach_amount(
+      count, [k](std::uint32_t) { return k; }, scratch, end.key);
+  return end;
 }
 
 struct WalkToTheEnd {
@@ -97,6 +119,16 @@ __device__ __forceinline__ void walk_selection(const KeyOf& key_of, std::uint32_
     above_before += all >> 16;
     ties_before += all & 0xffffu;
   }
+}
+
+/// list = `keep`, and the best so many of n in ascending order. keep <= n.
+template <class KeyOf>
+__device__ __forceinline__ void list_best(const KeyOf& key_of, std::uint32_t n, std::uint32_t keep, std::uint32_t* list,
+                                          SelectScratch& scratch) {
+  if (threadIdx.x == 0) list[0] = keep;
+  if (keep == 0) return;
+  walk_selection(key_of, n, end_of_selection(key_of, n, keep, scratch), scratch,
+                 [list](std::uint32_t rank, std::uint32_t i) { list[1 + rank] = i; });
 }
 
 }  // namespace tandem::gpu

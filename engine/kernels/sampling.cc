@@ -7,11 +7,42 @@
 #include <vector>
 
 #include "engine/common/error.h"
-#include "engine/kernels/argmax.h"
+#include "engine/kernels/kernel_table.h"
 #include "engine/kernels/sampling_math.h"
 #include "engine/kernels/topk.h"
 
 namespace tandem {
+
+TopTwo top_two(const float* logits, std::uint32_t vocab) {
+  TANDEM_CHECK(vocab >= 1, "An empty vocabulary has no best token.");
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  constexpr std::uint32_t kBlock = 256;
+  const KernelTable& table = kernels();
+  TopTwo top{-1, kNone, -1, kNone};
+  for (std::uint32_t from = 0; from < vocab; from += kBlock) {
+    const std::uint32_t to = std::min(from + kBlock, vocab);
+    if (top.second >= 0 && table.largest(logits + from, to - from) <= top.second_logit) continue;
+    for (std::uint32_t i = from; i < to; ++i) {
+      const float logit = logits[i] >= kNone ? logits[i] : kNone;  // NaN
+      if (top.best < 0 || logit > top.best_logit) {
+        top = {static_cast<std::int32_t>(i), logit, top.best, top.best_logit};
+      } else if (top.second < 0 || logit > top.second_logit) {
+        top.second = static_cast<std::int32_t>(i);
+        top.second_logit = logit;
+      }
+    }
+  }
+  return top;
+}
+
+double log_probability(const float* logits, std::uint32_t vocab, std::uint32_t token) {
+  TANDEM_CHECK(token < vocab, "Token {} is outside a vocabulary of {}.", token, vocab);
+  const double most = *std::max_element(logits, logits + vocab);
+  double sum = 0;  // at least 1: the largest logit's own term
+  for (std::uint32_t i = 0; i < vocab; ++i) sum += std::exp(logits[i] - most);
+  return logits[token] - most - std::log(sum);
+}
+
 namespace {
 
 struct Candidate {

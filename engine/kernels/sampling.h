@@ -1,4 +1,5 @@
-// Draws the next token from what the model says, the same one on every device.
+// Chooses the next token from what the model says: draws it, the same one on every device, or takes the best; and how
+// clear the choice was.
 //
 // The random number of a token is a function of the seed and the token's position only (a counter-based generator,
 // Salmon et al. 2011, Philox4x32-10), and probabilities are whole numbers, weights in units of 2^-40 of the best
@@ -6,6 +7,7 @@
 // given the same logits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/device/cuda/launch_array.h"
@@ -47,5 +49,33 @@ struct SampleRow {
 };
 void sample_tokens_cuda(const LaunchArray<SampleRow>& rows /*[count]*/, std::uint32_t count, std::uint32_t vocab,
                         CudaStream stream);
+
+/// The largest and the second largest logit; ties go to the lower index. NaN counts as -infinity. A vocabulary of one
+/// has second = -1 and second_logit = -infinity.
+struct TopTwo {
+  std::int32_t best = -1;
+  float best_logit = 0;
+  std::int32_t second = -1;
+  float second_logit = 0;
+};
+
+/// vocab >= 1.
+TopTwo top_two(const float* logits /*[vocab]*/, std::uint32_t vocab);
+
+/// ln softmax(logits)[token], accumulated in double precision in the order of the vocabulary: the same bits with every
+/// instruction set. vocab >= 1, token < vocab.
+double log_probability(const float* logits /*[vocab]*/, std::uint32_t vocab, std::uint32_t token);
+
+/// Bytes of device memory that choose_cuda() works in.
+std::size_t choose_scratch_bytes(std::uint32_t n, std::uint32_t vocab);
+
+/// On the GPU, for each row: top_two(), and log_probability() of tokens[i], of the best token where `tokens` is nullptr
+/// (exponentials in f32, their sum in f64: within 1e-6); NaN for a token that is not in [0, vocab). `best`: the best
+/// tokens alone, for the next step to read. What is nullptr is not written. Device memory; n <= 65535. `scratch`:
+/// choose_scratch_bytes(n, vocab), aligned to 8 bytes.
+void choose_cuda(const float* logits /*[n][vocab]*/, std::uint32_t n, std::uint32_t vocab,
+                 const std::int32_t* tokens /*[n] or nullptr*/, TopTwo* top /*[n] or nullptr*/,
+                 std::int32_t* best /*[n] or nullptr*/, double* log_probabilities /*[n] or nullptr*/, void* scratch,
+                 CudaStream stream);
 
 }  // namespace tandem

@@ -85,13 +85,21 @@ struct ThreadPool::State {
   bool pinned = false;
   int spins = 0;
 
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+      generation.fetch_add(1, std::memory_order_release);
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   void run_pinned_helper(int cpu, std::size_t cpus) {
     unpinned_cpus = static_cast<int>(cpus);
     run_on({cpu});  // where a container forbids it the thread stays unpinned and works
     run_helper();
   }
-
-  void end();
 
   void run_helper() {
     std::uint64_t seen = 0;
@@ -112,16 +120,6 @@ struct ThreadPool::State {
   }
 };
 
-void ThreadPool::State::end() {
-  {
-    const std::lock_guard lock(mutex);
-    stop = true;
-    generation.fetch_add(1, std::memory_order_release);
-  }
-  wake.notify_all();
-  for (std::thread& thread : threads) thread.join();
-}
-
 ThreadPool::ThreadPool(unsigned threads, unsigned spare) : state_(std::make_unique<State>()) {
   if (threads == 0) threads = usable_threads();
   const std::vector<int> cpus = usable_cpus();
@@ -139,16 +137,13 @@ ThreadPool::ThreadPool(unsigned threads, unsigned spare) : state_(std::make_uniq
       else
         state->threads.emplace_back([state] { state->run_helper(); });
     }
-  } catch (const std::system_error& error) {  // a limit on processes: those that began must end before they are gone
-    state->end();
+  } catch (const std::system_error& error) {  // a limit on processes
     throw_run_error("Thread {} of {} cannot be started ({}): ask for fewer with --threads.", state->threads.size() + 2,
                     threads, error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->end();
-}
+ThreadPool::~ThreadPool() = default;
 
 unsigned ThreadPool::size() const {
   return static_cast<unsigned>(state_->threads.size()) + 1;

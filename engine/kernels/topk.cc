@@ -13,7 +13,6 @@
 #include "engine/kernels/attention_weights.h"
 
 namespace tandem {
-
 namespace {
 
 // Scores as numbers that compare like them: a broken model's NaN is the worst score, zeros are equal whatever their
@@ -71,6 +70,18 @@ float likely_floor(const float* scores, std::uint32_t n, std::uint32_t wanted) {
   return *at;
 }
 
+/// Adds one KV head's softmax_mean scores to `out`.
+void add_softmax_mean(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, float* out /*[n]*/) {
+  std::vector<float> sums(group);
+  for (std::uint32_t g = 0; g < group; ++g) sums[g] = log_sum_exp(scores + std::size_t{g} * n, n);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    float most = -std::numeric_limits<float>::infinity(), sum = 0;
+    for (std::uint32_t g = 0; g < group; ++g) most = std::max(most, scores[std::size_t{g} * n + i] - sums[g]);
+    for (std::uint32_t g = 0; g < group; ++g) sum += std::exp(scores[std::size_t{g} * n + i] - sums[g] - most);
+    out[i] += most + std::log(sum / static_cast<float>(group));
+  }
+}
+
 }  // namespace
 
 // Old and new in one run, ns a score, medians of 41 rounds (one thread, 2-core VM, AMD EPYC Zen 5, normal scores): the
@@ -110,22 +121,6 @@ void top_k(const float* scores, std::uint32_t n, std::uint32_t k, std::uint32_t*
     chosen += tie | (key > least ? 1 : 0);
   }
 }
-
-namespace {
-
-/// Adds one KV head's softmax_mean scores to `out`.
-void add_softmax_mean(const float* scores /*[group][n]*/, std::uint32_t group, std::uint32_t n, float* out /*[n]*/) {
-  std::vector<float> sums(group);
-  for (std::uint32_t g = 0; g < group; ++g) sums[g] = log_sum_exp(scores + std::size_t{g} * n, n);
-  for (std::uint32_t i = 0; i < n; ++i) {
-    float most = -std::numeric_limits<float>::infinity(), sum = 0;
-    for (std::uint32_t g = 0; g < group; ++g) most = std::max(most, scores[std::size_t{g} * n + i] - sums[g]);
-    for (std::uint32_t g = 0; g < group; ++g) sum += std::exp(scores[std::size_t{g} * n + i] - sums[g] - most);
-    out[i] += most + std::log(sum / static_cast<float>(group));
-  }
-}
-
-}  // namespace
 
 void reduce_scores(const float* scores, std::uint32_t heads, std::uint32_t group, std::uint32_t n, Reduce reduce,
                    float* out) {

@@ -16,15 +16,19 @@ namespace tandem::TANDEM_ISA_NAMESPACE {
 
 #define TANDEM_INLINE static inline __attribute__((always_inline))
 
+// TANDEM_MM(add_ps) is the intrinsic of that name for whole vectors.
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;  // floats per vector
 constexpr int kRegisters = 32;
+#define TANDEM_MM(name) _mm512_##name
 #elif defined(__AVX2__)
 constexpr int kWidth = 8;
 constexpr int kRegisters = 16;
+#define TANDEM_MM(name) _mm256_##name
 #else
 constexpr int kWidth = 4;
 constexpr int kRegisters = 16;
+#define TANDEM_MM(name) _mm_##name
 #endif
 
 constexpr float kLargest = 3.402823466e+38f;
@@ -61,84 +65,64 @@ TANDEM_INLINE void store_first(float* p, vf v, int count) {
 
 // a > b ? a : b and a < b ? a : b, which GCC makes two instructions of: b where one is NaN.
 TANDEM_INLINE vf maximum(vf a, vf b) {
-#if defined(__AVX512F__)
-  return _mm512_max_ps(a, b);
-#elif defined(__AVX2__)
-  return _mm256_max_ps(a, b);
-#else
-  return _mm_max_ps(a, b);
-#endif
+  return TANDEM_MM(max_ps)(a, b);
 }
 TANDEM_INLINE vf minimum(vf a, vf b) {
-#if defined(__AVX512F__)
-  return _mm512_min_ps(a, b);
-#elif defined(__AVX2__)
-  return _mm256_min_ps(a, b);
+  return TANDEM_MM(min_ps)(a, b);
+}
+TANDEM_INLINE vf splat(float x) {
+  return TANDEM_MM(set1_ps)(x);
+}
+TANDEM_INLINE vf fma(vf a, vf b, vf c) {
+#if defined(__FMA__)
+  return TANDEM_MM(fmadd_ps)(a, b, c);
 #else
-  return _mm_min_ps(a, b);
-#endif
-}
-
-#if defined(__AVX512F__)
-TANDEM_INLINE vf splat(float x) {
-  return _mm512_set1_ps(x);
-}
-TANDEM_INLINE vf fma(vf a, vf b, vf c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-#elif defined(__AVX2__)
-TANDEM_INLINE vf splat(float x) {
-  return _mm256_set1_ps(x);
-}
-TANDEM_INLINE vf fma(vf a, vf b, vf c) {
-  return _mm256_fmadd_ps(a, b, c);
-}
-#else
-TANDEM_INLINE vf splat(float x) {
-  return _mm_set1_ps(x);
-}
-TANDEM_INLINE vf fma(vf a, vf b, vf c) {
   return a * b + c;
-}
 #endif
+}
 
-TANDEM_INLINE float sum(vf v) {  // a fixed tree
+// All lanes combined into one, by a fixed tree. combine(): of two __m256 or __m128.
+template <class Combine>
+TANDEM_INLINE float combine_lanes(vf v, const Combine& combine) {
 #if defined(__AVX512F__)
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-  const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m256 half = combine(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 #elif defined(__AVX2__)
-  const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m256 half = v;
+#endif
+#if defined(__AVX2__)
+  const __m128 quarter = combine(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 #else
   const __m128 quarter = v;
 #endif
-  const __m128 pair = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
-  return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
+  const __m128 pair = combine(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(combine(pair, _mm_movehdup_ps(pair)));
 }
-
+TANDEM_INLINE float sum(vf v) {
+  return combine_lanes(
+      v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
+}
 TANDEM_INLINE float maximum_of(vf v) {
-#if defined(__AVX512F__)
-  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-  const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-#elif defined(__AVX2__)
-  const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-#else
-  const __m128 quarter = v;
-#endif
-  const __m128 pair = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
-  return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
+  return combine_lanes(
+      v, [](auto a, auto b) __attribute__((always_inline)) {
+        if constexpr (sizeof a == sizeof(__m128))
+          return _mm_max_ps(a, b);
+        else
+          return _mm256_max_ps(a, b);
+      });
 }
 
-// The first `count` lanes, the rest 0.
-TANDEM_INLINE vf first_lanes(vf v, uint32_t count) {
+TANDEM_INLINE vi lane_numbers() {
   vi lane;
   for (int i = 0; i < kWidth; ++i) lane[i] = i;
-  return reinterpret_cast<vf>(reinterpret_cast<vi>(v) & (lane < static_cast<int32_t>(count)));
+  return lane;
+}
+// The first `count` lanes, the rest 0.
+TANDEM_INLINE vf first_lanes(vf v, uint32_t count) {
+  return reinterpret_cast<vf>(reinterpret_cast<vi>(v) & (lane_numbers() < static_cast<int32_t>(count)));
 }
 // Lane i of v becomes lane i + by, modulo kWidth.
 TANDEM_INLINE vf rotate_lanes(vf v, uint32_t by) {
-  vi from;
-  for (int i = 0; i < kWidth; ++i) from[i] = i;
-  from = (from - static_cast<int32_t>(by)) & (kWidth - 1);
+  const vi from = (lane_numbers() - static_cast<int32_t>(by)) & (kWidth - 1);
 #if defined(__AVX512F__)
   return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(from), v);
 #elif defined(__AVX2__)
@@ -160,23 +144,44 @@ TANDEM_INLINE vf choose_lanes(vf a, vf b, vi from) {
 #endif
 }
 
+// Halves of two vectors side by side, or every second quarter: those of a, then those of b.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+TANDEM_INLINE vf low_halves(vf a, vf b) {
+  return _mm256_permute2f128_ps(a, b, 0x20);
+}
+TANDEM_INLINE vf high_halves(vf a, vf b) {
+  return _mm256_permute2f128_ps(a, b, 0x31);
+}
+#else
+#if defined(__AVX512F__)
+#define TANDEM_QUARTERS _mm512_shuffle_f32x4
+#else
+#define TANDEM_QUARTERS _mm_shuffle_ps
+#endif
+TANDEM_INLINE vf low_halves(vf a, vf b) {
+  return TANDEM_QUARTERS(a, b, 0x44);
+}
+TANDEM_INLINE vf high_halves(vf a, vf b) {
+  return TANDEM_QUARTERS(a, b, 0xee);
+}
+TANDEM_INLINE vf even_quarters(vf a, vf b) {
+  return TANDEM_QUARTERS(a, b, 0x88);
+}
+TANDEM_INLINE vf odd_quarters(vf a, vf b) {
+  return TANDEM_QUARTERS(a, b, 0xdd);
+}
+#endif
+
 // Sums of whole vectors, several at a time: level by level, fold<L>(a, b) halves what is left of a and of b and puts
 // them into one vector. Lane i of what log2(kWidth) levels make of v[0..kWidth) is the sum of v[i], by a tree that is
 // the same for every i.
 template <int kLevel>
 TANDEM_INLINE vf fold(vf a, vf b) {
+  if constexpr (kLevel == 0) return TANDEM_MM(shuffle_ps)(a, b, 0x44) + TANDEM_MM(shuffle_ps)(a, b, 0xee);
+  if constexpr (kLevel == 1) return TANDEM_MM(shuffle_ps)(a, b, 0x88) + TANDEM_MM(shuffle_ps)(a, b, 0xdd);
+  if constexpr (kLevel == 2) return low_halves(a, b) + high_halves(a, b);
 #if defined(__AVX512F__)
-  if constexpr (kLevel == 0) return _mm512_shuffle_ps(a, b, 0x44) + _mm512_shuffle_ps(a, b, 0xee);
-  if constexpr (kLevel == 1) return _mm512_shuffle_ps(a, b, 0x88) + _mm512_shuffle_ps(a, b, 0xdd);
-  if constexpr (kLevel == 2) return _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
-  if constexpr (kLevel == 3) return _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xdd);
-#elif defined(__AVX2__)
-  if constexpr (kLevel == 0) return _mm256_shuffle_ps(a, b, 0x44) + _mm256_shuffle_ps(a, b, 0xee);
-  if constexpr (kLevel == 1) return _mm256_shuffle_ps(a, b, 0x88) + _mm256_shuffle_ps(a, b, 0xdd);
-  if constexpr (kLevel == 2) return _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
-#else
-  if constexpr (kLevel == 0) return _mm_shuffle_ps(a, b, 0x44) + _mm_shuffle_ps(a, b, 0xee);
-  if constexpr (kLevel == 1) return _mm_shuffle_ps(a, b, 0x88) + _mm_shuffle_ps(a, b, 0xdd);
+  if constexpr (kLevel == 3) return even_quarters(a, b) + odd_quarters(a, b);
 #endif
 }
 // Folds kCount vectors that have kLevel levels behind them into one.
@@ -206,39 +211,24 @@ TANDEM_INLINE void transpose_blocks(vf* v) {
   static_assert(kCount == 1 || kCount == 2 || kCount == 4);
   if constexpr (kCount == 2) {
     const vf a = v[0], b = v[1];
-#if defined(__AVX512F__)
-    v[0] = _mm512_shuffle_f32x4(a, b, 0x44);
-    v[1] = _mm512_shuffle_f32x4(a, b, 0xee);
-#elif defined(__AVX2__)
-    v[0] = _mm256_permute2f128_ps(a, b, 0x20);
-    v[1] = _mm256_permute2f128_ps(a, b, 0x31);
-#else
-    v[0] = _mm_shuffle_ps(a, b, 0x44);
-    v[1] = _mm_shuffle_ps(a, b, 0xee);
-#endif
+    v[0] = low_halves(a, b);
+    v[1] = high_halves(a, b);
   }
   if constexpr (kCount == 4) {
-#if defined(__AVX512F__)
-    const vf a = _mm512_shuffle_f32x4(v[0], v[1], 0x44), b = _mm512_shuffle_f32x4(v[2], v[3], 0x44),
-             c = _mm512_shuffle_f32x4(v[0], v[1], 0xee), d = _mm512_shuffle_f32x4(v[2], v[3], 0xee);
-    v[0] = _mm512_shuffle_f32x4(a, b, 0x88);
-    v[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
-    v[2] = _mm512_shuffle_f32x4(c, d, 0x88);
-    v[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
-#elif defined(__AVX2__)
+#if defined(__AVX2__) && !defined(__AVX512F__)
     const vf a = _mm256_shuffle_ps(v[0], v[1], 0x44), b = _mm256_shuffle_ps(v[2], v[3], 0x44),
              c = _mm256_shuffle_ps(v[0], v[1], 0xee), d = _mm256_shuffle_ps(v[2], v[3], 0xee);
-    v[0] = _mm256_permute2f128_ps(a, b, 0x20);
-    v[1] = _mm256_permute2f128_ps(c, d, 0x20);
-    v[2] = _mm256_permute2f128_ps(a, b, 0x31);
-    v[3] = _mm256_permute2f128_ps(c, d, 0x31);
+    v[0] = low_halves(a, b);
+    v[1] = low_halves(c, d);
+    v[2] = high_halves(a, b);
+    v[3] = high_halves(c, d);
 #else
-    const vf a = _mm_shuffle_ps(v[0], v[1], 0x44), b = _mm_shuffle_ps(v[2], v[3], 0x44),
-             c = _mm_shuffle_ps(v[0], v[1], 0xee), d = _mm_shuffle_ps(v[2], v[3], 0xee);
-    v[0] = _mm_shuffle_ps(a, b, 0x88);
-    v[1] = _mm_shuffle_ps(a, b, 0xdd);
-    v[2] = _mm_shuffle_ps(c, d, 0x88);
-    v[3] = _mm_shuffle_ps(c, d, 0xdd);
+    const vf a = low_halves(v[0], v[1]), b = low_halves(v[2], v[3]), c = high_halves(v[0], v[1]),
+             d = high_halves(v[2], v[3]);
+    v[0] = even_quarters(a, b);
+    v[1] = odd_quarters(a, b);
+    v[2] = even_quarters(c, d);
+    v[3] = odd_quarters(c, d);
 #endif
   }
 }
@@ -267,17 +257,18 @@ TANDEM_INLINE vf exp(vf x) {
 // Stored types: loads convert exactly, stores round to nearest even.
 //
 // load_pair loads 2 kWidth numbers into two vectors, in an order of which pair_place tells where number i went.
-struct F32 {
-  static constexpr size_t kBytes = 4;
-  __attribute__((always_inline)) static inline void load_pair(const char* p, vf& a, vf& b) {
-    a = load(p);
-    b = load(p + kWidth * kBytes);
+template <class Type, size_t kSize>
+struct InOrder {
+  static constexpr size_t kBytes = kSize;
+  TANDEM_INLINE void load_pair(const char* p, vf& a, vf& b) {
+    a = Type::load(p);
+    b = Type::load(p + kWidth * kBytes);
   }
   static constexpr uint32_t pair_place(uint32_t i) { return i; }
-  __attribute__((always_inline)) static inline vf load(const char* p) {
-    return *reinterpret_cast<const vf_unaligned*>(p);
-  }
-  __attribute__((always_inline)) static inline void store(char* p, vf v) { *reinterpret_cast<vf_unaligned*>(p) = v; }
+};
+struct F32 : InOrder<F32, 4> {
+  TANDEM_INLINE vf load(const char* p) { return *reinterpret_cast<const vf_unaligned*>(p); }
+  TANDEM_INLINE void store(char* p, vf v) { *reinterpret_cast<vf_unaligned*>(p) = v; }
 };
 #if defined(__AVX512F__)
 typedef __m256i v16bits;
@@ -329,35 +320,27 @@ TANDEM_INLINE vf rounded_to_bf16(vf v) {
 struct BF16 {
   static constexpr size_t kBytes = 2;
   // Even and odd numbers apart, which takes two instructions where natural order takes four.
-  __attribute__((always_inline)) static inline void load_pair(const char* p, vf& a, vf& b) {
+  TANDEM_INLINE void load_pair(const char* p, vf& a, vf& b) {
     const vi bits = *reinterpret_cast<const vi_unaligned*>(p);
     a = reinterpret_cast<vf>(bits << 16);
     b = reinterpret_cast<vf>(bits & static_cast<int32_t>(0xffff0000));
   }
   static constexpr uint32_t pair_place(uint32_t i) { return i / 2 + i % 2 * kWidth; }
-  __attribute__((always_inline)) static inline vf load(const char* p) {
+  TANDEM_INLINE vf load(const char* p) {
     return reinterpret_cast<vf>(widen(*reinterpret_cast<const v16bits_unaligned*>(p)) << 16);
   }
-  __attribute__((always_inline)) static inline void store(char* p, vf v) {
+  TANDEM_INLINE void store(char* p, vf v) {
     const vi bits = reinterpret_cast<vi>(v);
     const vi top = (bits >> 16) & 0xffff;
     const vi rounded = ((bits + 0x7fff + (top & 1)) >> 16) & 0xffff;
     *reinterpret_cast<v16bits_unaligned*>(p) = narrow(is_nan(bits) ? top | 0x40 : rounded);
   }
 };
-struct F16 {
-  static constexpr size_t kBytes = 2;
-  __attribute__((always_inline)) static inline void load_pair(const char* p, vf& a, vf& b) {
-    a = load(p);
-    b = load(p + kWidth * kBytes);
-  }
-  static constexpr uint32_t pair_place(uint32_t i) { return i; }
-  __attribute__((always_inline)) static inline vf load(const char* p) {
+struct F16 : InOrder<F16, 2> {
+  TANDEM_INLINE vf load(const char* p) {
     const v16bits bits = *reinterpret_cast<const v16bits_unaligned*>(p);
-#if defined(__AVX512F__)
-    return _mm512_cvtph_ps(bits);
-#elif defined(__AVX2__)
-    return _mm256_cvtph_ps(bits);
+#if defined(__F16C__)
+    return TANDEM_MM(cvtph_ps)(bits);
 #else
     // Exponent and mantissa moved into place are the value times 2^-112, subnormals too; infinities and NaN by hand.
     const vi wide = widen(bits);
@@ -368,11 +351,9 @@ struct F16 {
     return reinterpret_cast<vf>(value | ((wide & 0x8000) << 16));
 #endif
   }
-  __attribute__((always_inline)) static inline void store(char* p, vf v) {
-#if defined(__AVX512F__)
-    *reinterpret_cast<v16bits_unaligned*>(p) = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
-#elif defined(__AVX2__)
-    *reinterpret_cast<v16bits_unaligned*>(p) = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+  TANDEM_INLINE void store(char* p, vf v) {
+#if defined(__F16C__)
+    *reinterpret_cast<v16bits_unaligned*>(p) = TANDEM_MM(cvtps_ph)(v, _MM_FROUND_TO_NEAREST_INT);
 #else
     // As float_to_f16 in convert.cc, which says why.
     const vi bits = reinterpret_cast<vi>(v), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;

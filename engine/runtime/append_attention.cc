@@ -5,7 +5,6 @@
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
-#include "engine/kernels/merge.h"
 #include "engine/runtime/copy_op.h"
 
 namespace tandem {
@@ -172,8 +171,8 @@ void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, st
                          std::min(piece.tokens, position + 1 - piece.begin), ~0u});
       }
       const std::size_t head = std::size_t{row} * shape.q_heads + g * group;
-      partial_attention_with_scores(query + head * dim, spans, {group, dim, kv_.shape().type}, o + head * dim,
-                                    lse + head, scores.data());
+      partial_attention(query + head * dim, spans, {group, dim, kv_.shape().type}, o + head * dim, lse + head,
+                        scores.data());
       for (std::uint32_t h = 0; h < group; ++h) {
         const float* own = scores.data() + std::size_t{h} * seen;
         blend_weights(own, lse[head + h], held, 1, 1, mass);
@@ -241,8 +240,8 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
       for (std::uint32_t first = 0; first < rows; first += together) {
         const std::size_t at = std::size_t{first} * shape.q_heads + kv_head * group;
         RowBlock block(shape, std::min(together, rows - first), query + at * shape.head_dim);
-        partial_attention_with_scores(block.query.data(), spans, block.shape(type), block.o.data(), block.lse.data(),
-                                      scores.data());
+        partial_attention(block.query.data(), spans, block.shape(type), block.o.data(), block.lse.data(),
+                          scores.data());
         block.store(o + at * shape.head_dim, lse + at);
         for (std::uint32_t head = 0; head < block.rows * group; ++head) {  // [row][group]
           const float* from = scores.data() + std::size_t{head} * seen;

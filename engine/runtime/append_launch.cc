@@ -2,7 +2,6 @@
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
-#include "engine/kernels/merge.h"
 #include "engine/runtime/append_attention.h"
 #include "engine/runtime/launched_attention.h"
 

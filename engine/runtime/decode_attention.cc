@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/plan_check.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/fetch_list.h"
-#include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/runtime/device_work.h"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/device/device.h"
-#include "engine/kernels/argmax.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"

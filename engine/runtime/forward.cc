@@ -4,14 +4,12 @@
 #include <functional>
 
 #include "engine/common/error.h"
-#include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/convert.h"
-#include "engine/kernels/embedding.h"
 #include "engine/kernels/linear.h"
-#include "engine/kernels/log_probability.h"
-#include "engine/kernels/norm.h"
+#include "engine/kernels/pointwise.h"
+#include "engine/kernels/sampling.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/layer_costs.h"
 

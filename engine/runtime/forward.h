@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "engine/device/device.h"
-#include "engine/kernels/argmax.h"
 #include "engine/kernels/linear_gpu.h"
-#include "engine/kernels/qkv.h"
+#include "engine/kernels/pointwise.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"

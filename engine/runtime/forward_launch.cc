@@ -4,12 +4,9 @@
 
 #include "engine/common/error.h"
 #include "engine/device/copy_list.h"
-#include "engine/kernels/activation.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/convert.h"
-#include "engine/kernels/embedding.h"
-#include "engine/kernels/norm.h"
-#include "engine/kernels/qkv.h"
+#include "engine/kernels/pointwise.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/launched_attention.h"
 

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "engine/kernels/attention.h"
-#include "engine/kernels/merge.h"
 
 namespace tandem {
 

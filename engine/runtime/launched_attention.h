@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kv/kv_store.h"
 

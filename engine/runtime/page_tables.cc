@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/kernels/page_table.h"
+#include "engine/kernels/paged_attention.h"
 
 namespace tandem {
 

@@ -7,7 +7,7 @@
 
 #include "engine/device/device.h"
 #include "engine/device/launch_context.h"
-#include "engine/kernels/qkv.h"
+#include "engine/kernels/pointwise.h"
 #include "engine/runtime/observer.h"
 #include "engine/runtime/plan.h"
 

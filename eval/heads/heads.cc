@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "engine/common/error.h"
-#include "engine/kernels/norm.h"
+#include "engine/kernels/pointwise.h"
 #include "engine/runtime/forward.h"
 #include "eval/heads/capture.h"
 

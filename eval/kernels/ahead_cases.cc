@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <numeric>
 
-#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

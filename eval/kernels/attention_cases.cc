@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "engine/kernels/attention.h"
-#include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "eval/kernels/case.h"
 #include "eval/kernels/paged_batch.h"

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <fmt/core.h>
 
-#include "engine/kernels/activation.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/linear.h"
 #include "engine/kernels/linear_gpu.h"
+#include "engine/kernels/pointwise.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

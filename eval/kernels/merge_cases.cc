@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "engine/kernels/argmax.h"
-#include "engine/kernels/log_probability.h"
+#include "engine/kernels/sampling.h"
 #include "eval/kernels/case.h"
 
 namespace tandem::eval {

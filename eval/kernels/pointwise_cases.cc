@@ -4,11 +4,8 @@
 #include <fmt/core.h>
 #include <limits>
 
-#include "engine/kernels/activation.h"
 #include "engine/kernels/convert.h"
-#include "engine/kernels/embedding.h"
-#include "engine/kernels/norm.h"
-#include "engine/kernels/qkv.h"
+#include "engine/kernels/pointwise.h"
 #include "engine/kernels/rope.h"
 #include "eval/kernels/case.h"
 

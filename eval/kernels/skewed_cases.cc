@@ -279,16 +279,7 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
     const SkewedChoice* const device = memory.input(std::vector<SkewedChoice>{choice});
     PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        if (together) {
-          choose_skewed_of_all_cuda(device, 1, n / unit, heads, group, memory.stream());
-        } else if (each) {
-          choose_skewed_of_each_cuda(device, 1, heads, group, memory.stream());
-        } else {
-          choose_skewed_cuda(device, 1, heads, group, memory.stream());
-        }
-        return;
-      }
+      if (memory.cuda()) return choose_skewed_cuda(device, 1, n / unit, heads, group, scope, memory.stream());
       const std::uint32_t tokens = tokens_near_the_best(choice.scores, heads * group, n, alpha);
       const std::uint32_t keep = std::min(most, (tokens + unit - 1) / unit);
       if (together) return best_units_of_all(choice.scores, heads, group, n, unit, keep, choice.chosen, stride);

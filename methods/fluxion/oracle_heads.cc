@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 #include "engine/mechanisms/context_view/context_view.h"
 
 namespace tandem {

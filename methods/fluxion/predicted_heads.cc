@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/common/error.h"
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 #include "methods/fluxion/features.h"
 #include "methods/fluxion/predictor_on_gpu.h"
 

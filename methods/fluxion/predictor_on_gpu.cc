@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 
 namespace tandem {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "engine/mechanisms/partial_key_index/kernels/eigen.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/slow_model.h"

@@ -4,7 +4,7 @@
 // Rules for kernels, so that both compilers take them:
 //   * shared memory: TANDEM_SHARED(float, sums, 32); and TANDEM_DYNAMIC_SHARED(bytes); no __shared__;
 //   * 8- and 16-byte accesses through load_vector, load_stream and store_vector, which check alignment when emulated;
-//   * cp.async, ldmatrix and mma through cuda/async_copy.cuh and cuda/mma.cuh;
+//   * cp.async through async_copy_16, ldmatrix and mma through cuda/mma.cuh;
 //   * bf16 and f16 are stored as std::uint16_t: Bf16, F16 and F32 widen and narrow;
 //   * a block never waits for another block; every thread reaches every __syncthreads().
 #pragma once
@@ -13,8 +13,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-// Kernels that are no templates are inline for the other compiler; nvcc says that it ignores it.
-#pragma nv_diag_suppress 20050
 #else
 #include "tests/engine/kernels/cuda_emulator/language.cuh"
 #endif
@@ -157,6 +155,42 @@ __device__ __forceinline__ uint4 load_stream(const void* at) {
 #endif
 }
 
+// ---- asynchronous copies from global to shared memory (cp.async, sm_80 and later). When emulated, the destination
+// holds NaN from the moment a copy is issued until the thread that issued it has waited for its group: reading too
+// early and issuing into a stage that is still being read are both wrong results.
+
+/// Starts copying 16 bytes past the first-level cache; both addresses are multiples of 16. With `valid` false nothing
+/// is read and the destination becomes zero; `from` must still be a readable address.
+__device__ __forceinline__ void async_copy_16(void* to_shared, const void* from_global, bool valid = true) {
+#ifdef __CUDACC__
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(to_shared));
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from_global), "r"(bytes) : "memory");
+#else
+  cuda_emulator::async_copy(to_shared, from_global, 16, valid);
+#endif
+}
+
+/// Closes the group of the copies that this thread has issued since its last call. A group may be empty.
+__device__ __forceinline__ void async_commit() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  cuda_emulator::async_commit();
+#endif
+}
+
+/// Waits until at most the `kPending` latest groups of this thread are still under way. Other threads see the data
+/// after a barrier that follows.
+template <int kPending>
+__device__ __forceinline__ void async_wait() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#else
+  cuda_emulator::async_wait(kPending);
+#endif
+}
+
 // ---- elements whose type is known at run time: for kernels that wait for memory anyway
 
 __device__ __forceinline__ float load_1(const void* data, DType type, std::size_t i) {
@@ -226,6 +260,17 @@ __device__ __forceinline__ float exp2_approximate(float x) {
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
 
+/// cos and sin of position * inverse_frequency, times scale: the angle in float64 and reduced there.
+__device__ __forceinline__ float2 rotation(double inverse_frequency, std::uint32_t position, float scale) {
+  const double angle = inverse_frequency * position;
+  const double turns = rint(angle * 0.15915494309189533577);
+  double rest = fma(-turns, 6.28318530717958623200, angle);
+  rest = fma(-turns, 2.44929359829470635445e-16, rest);
+  float sine, cosine;
+  sincospif(static_cast<float>(rest * 0.31830988618379067154), &sine, &cosine);
+  return make_float2(cosine * scale, sine * scale);
+}
+
 // ---- reductions, the same bits on every lane: every lane adds the same pairs, in either order
 
 template <class Value>
@@ -241,16 +286,25 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// Sum over the block, on every thread. blockDim.x is a multiple of 32, blockDim.y == blockDim.z == 1. `scratch` is 32
-/// shared floats that may be used again after the call.
-__device__ __forceinline__ float block_sum(float value, float* scratch) {
+/// The values of the block's warps, each on the lane of its warp's number and `none` on the others. blockDim.x is a
+/// multiple of 32, blockDim.y == blockDim.z == 1. `scratch` is 32 shared values that may be used again after the call.
+template <class Value>
+__device__ __forceinline__ Value of_warps(Value value, Value none, Value* scratch) {
   const unsigned warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  value = warp_sum(value);
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
-  value = warp_sum(lane < warps ? scratch[lane] : 0.0f);
+  value = lane < warps ? scratch[lane] : none;
   __syncthreads();
   return value;
+}
+
+/// Sum and largest over the block, on every thread.
+template <class Value>
+__device__ __forceinline__ Value block_sum(Value value, Value* scratch) {
+  return warp_sum(of_warps(warp_sum(value), Value{0}, scratch));
+}
+__device__ __forceinline__ float block_max(float value, float* scratch) {
+  return warp_max(of_warps(warp_max(value), -__builtin_huge_valf(), scratch));
 }
 
 }  // namespace tandem::gpu

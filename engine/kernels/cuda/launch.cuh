@@ -1,9 +1,8 @@
 // How launch code starts a kernel, the same source under nvcc and emulated:
 //
-//   inline void launch_foo(gpu::Launcher& launch, ...) { launch(foo_kernel<Bf16>, grid, block, shared_bytes, ...); }
+//   void foo_cuda(..., CudaStream stream) { gpu::launch(stream, foo_kernel<Bf16>, grid, block, shared_bytes, ...); }
 //
-// The public twin foo_cuda(..., CudaStream) in foo_cuda.cu makes a Launcher of the stream; the tests make an emulated
-// one. So the choice of kernel and grid is tested too.
+// The tests compile foo_cuda.cu with an emulated Launcher, so that the choice of kernel and grid is tested too.
 #pragma once
 
 #include <cstddef>
@@ -87,3 +86,15 @@ class Launcher {
 #else
 #include "tests/engine/kernels/cuda_emulator/launcher.cuh"
 #endif
+
+namespace tandem::gpu {
+
+/// Launches one kernel, as Launcher does.
+template <class Kernel, class... Arguments>
+void launch(CudaStream stream, Kernel* kernel, dim3 grid, dim3 block, std::size_t dynamic_shared,
+            const Arguments&... arguments) {
+  Launcher launcher(stream);
+  launcher(kernel, grid, block, dynamic_shared, arguments...);
+}
+
+}  // namespace tandem::gpu

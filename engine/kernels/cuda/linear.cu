@@ -24,20 +24,17 @@ bool refused(cublasStatus_t status) {
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/// The functions we call, by name.
+/// The functions of cuBLASLt that are called.
+// clang-format off
+#define TANDEM_CUBLASLT(F)                                                                          \
+  F(Create) F(Destroy) F(Matmul) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute) \
+  F(MatrixLayoutCreate) F(MatrixLayoutDestroy) F(MatmulPreferenceCreate) F(MatmulPreferenceDestroy) \
+  F(MatmulPreferenceSetAttribute) F(MatmulAlgoGetHeuristic)
+// clang-format on
+
 struct Library {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtMatmulDescCreate) operation_create = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) operation_destroy = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) operation_set = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
+#define TANDEM_POINTER(name) decltype(&cublasLt##name) name = nullptr;
+  TANDEM_CUBLASLT(TANDEM_POINTER)
 };
 
 template <class Function>
@@ -57,18 +54,8 @@ const Library& library() {
                       "libcublas-13-0) or put its folder into LD_LIBRARY_PATH.",
                       dlerror()));
     Library it;
-    find(at, it.create, "cublasLtCreate");
-    find(at, it.destroy, "cublasLtDestroy");
-    find(at, it.matmul, "cublasLtMatmul");
-    find(at, it.operation_create, "cublasLtMatmulDescCreate");
-    find(at, it.operation_destroy, "cublasLtMatmulDescDestroy");
-    find(at, it.operation_set, "cublasLtMatmulDescSetAttribute");
-    find(at, it.layout_create, "cublasLtMatrixLayoutCreate");
-    find(at, it.layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(at, it.preference_create, "cublasLtMatmulPreferenceCreate");
-    find(at, it.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(at, it.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    find(at, it.choose, "cublasLtMatmulAlgoGetHeuristic");
+#define TANDEM_FIND(name) find(at, it.name, "cublasLt" #name);
+    TANDEM_CUBLASLT(TANDEM_FIND)
     return it;
   }();
   return loaded;
@@ -121,12 +108,12 @@ struct LinearCuda::State {
 };
 
 LinearCuda::LinearCuda() : state_(std::make_unique<State>()) {
-  check(library().create(&state_->handle), "making a handle");
+  check(library().Create(&state_->handle), "making a handle");
   state_->workspace = CudaMemory(kWorkspace);
 }
 
 LinearCuda::~LinearCuda() {
-  if (state_->handle != nullptr) library().destroy(state_->handle);
+  if (state_->handle != nullptr) library().Destroy(state_->handle);
 }
 
 void LinearCuda::operator()(const void* x, const MatrixView& w, const float* bias, void* y, DType y_type,
@@ -147,27 +134,28 @@ void LinearCuda::multiply(const void* x, const MatrixView& w, const Result& to, 
   if (n == 0 || w.rows == 0) return;
   const Library& lt = library();
   // Column-major, y^T [out x n] = W [out x in] x^T [in x n]: our rows are its columns, so only W is transposed.
-  Descriptor<cublasLtMatmulDesc_t> operation(lt.operation_destroy);
-  check(lt.operation_create(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  Descriptor<cublasLtMatmulDesc_t> operation(lt.MatmulDescDestroy);
+  check(lt.MatmulDescCreate(&operation.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-    check(lt.operation_set(operation.handle, attribute, &value, sizeof value), "describing a product");
+    check(lt.MatmulDescSetAttribute(operation.handle, attribute, &value, sizeof value), "describing a product");
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   if (bias != nullptr) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
-  Descriptor<cublasLtMatrixLayout_t> weights(lt.layout_destroy), rows(lt.layout_destroy), result(lt.layout_destroy);
-  check(lt.layout_create(&weights.handle, of(w.type), w.cols, w.rows, w.cols), "describing the weights");
-  check(lt.layout_create(&rows.handle, of(w.type), w.cols, n, w.cols), "describing the rows");
-  check(lt.layout_create(&result.handle, of(y_type), w.rows, n, w.rows), "describing the result");
+  Descriptor<cublasLtMatrixLayout_t> weights(lt.MatrixLayoutDestroy), rows(lt.MatrixLayoutDestroy),
+      result(lt.MatrixLayoutDestroy);
+  check(lt.MatrixLayoutCreate(&weights.handle, of(w.type), w.cols, w.rows, w.cols), "describing the weights");
+  check(lt.MatrixLayoutCreate(&rows.handle, of(w.type), w.cols, n, w.cols), "describing the rows");
+  check(lt.MatrixLayoutCreate(&result.handle, of(y_type), w.rows, n, w.rows), "describing the result");
 
   const std::array<std::uint32_t, 3> aligned = {alignment_of(w.data), alignment_of(x), alignment_of(y)};
   const std::uint32_t bias_aligned = bias == nullptr ? 0 : alignment_of(bias);
   const Key key{w.type, y_type, adds, n, w.rows, w.cols, aligned[0], aligned[1], aligned[2], bias_aligned};
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
     const float one = 1, kept = to.adds ? 1 : 0;
-    return lt.matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &kept, to.y,
+    return lt.Matmul(state_->handle, operation.handle, &one, w.data, weights.handle, x, rows.handle, &kept, to.y,
                      result.handle, to.y, result.handle, &algorithm, state_->workspace.as<>(), kWorkspace,
                      static_cast<cudaStream_t>(stream.handle));
   };
@@ -177,10 +165,11 @@ void LinearCuda::multiply(const void* x, const MatrixView& w, const Result& to, 
   std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> algorithms{};
   int results = 0;
   {
-    Descriptor<cublasLtMatmulPreference_t> preference(lt.preference_destroy);
-    check(lt.preference_create(&preference.handle), "choosing an algorithm");
+    Descriptor<cublasLtMatmulPreference_t> preference(lt.MatmulPreferenceDestroy);
+    check(lt.MatmulPreferenceCreate(&preference.handle), "choosing an algorithm");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check(lt.preference_set(preference.handle, attribute, &value, sizeof value), "choosing an algorithm");
+      check(lt.MatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value),
+            "choosing an algorithm");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
@@ -192,8 +181,9 @@ void LinearCuda::multiply(const void* x, const MatrixView& w, const Result& to, 
     if (y_type != DType::f32)
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     // What it says where it knows none is no error of ours.
-    if (lt.choose(state_->handle, operation.handle, weights.handle, rows.handle, result.handle, result.handle,
-                  preference.handle, kMostAlgorithms, algorithms.data(), &results) != CUBLAS_STATUS_SUCCESS)
+    if (lt.MatmulAlgoGetHeuristic(state_->handle, operation.handle, weights.handle, rows.handle, result.handle,
+                                  result.handle, preference.handle, kMostAlgorithms, algorithms.data(),
+                                  &results) != CUBLAS_STATUS_SUCCESS)
       results = 0;
   }
   // The choice is a guess about this device: what it names first may be refused when it is to run.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/launched_attention.h"
 

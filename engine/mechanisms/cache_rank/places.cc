@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
-#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/copy_op.h"

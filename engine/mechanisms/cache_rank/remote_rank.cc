@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "engine/distributed/message.h"
-#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 
 namespace tandem {
 namespace {

@@ -67,13 +67,7 @@ void PartialKeyIndexes::launch_choices(LaunchContext& ctx, const ModelShape& sha
   }
   const auto count = static_cast<std::uint32_t>(choices.size());
   const SkewedChoice* const uploaded = ctx.upload(choices);
-  if (first.scope == Scope::kv_head) {
-    choose_skewed_cuda(uploaded, count, shape.kv_heads, shape.group(), ctx.stream());
-  } else if (first.scope == Scope::query_head) {
-    choose_skewed_of_each_cuda(uploaded, count, shape.kv_heads, shape.group(), ctx.stream());
-  } else {
-    choose_skewed_of_all_cuda(uploaded, count, most_units, shape.kv_heads, shape.group(), ctx.stream());
-  }
+  choose_skewed_cuda(uploaded, count, most_units, shape.kv_heads, shape.group(), first.scope, ctx.stream());
 }
 
 void PartialKeyIndexes::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows,

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/kernels/attention.h"
 #include "engine/kernels/digest.h"
-#include "engine/kernels/merge.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
 #include "engine/mechanisms/work_queue/work_queue.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 
 namespace tandem {
 const PartialBuffers& WorkQueue::apart(std::uint32_t i) {

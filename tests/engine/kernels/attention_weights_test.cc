@@ -25,7 +25,7 @@ TEST_P(AttentionWeightsTest, ScoresAreTheSameAloneAndFromAttention) {
       }
       std::vector<float> o(std::size_t{group} * dim), lse(group), plain_o(o.size()), plain_lse(group);
       std::vector<float> emitted(std::size_t{group} * tokens), alone(emitted.size()), expected;
-      partial_attention_with_scores(q.data(), spans, {group, dim}, o.data(), lse.data(), emitted.data());
+      partial_attention(q.data(), spans, {group, dim}, o.data(), lse.data(), emitted.data());
       partial_attention(q.data(), spans, {group, dim}, plain_o.data(), plain_lse.data());
       token_scores(q.data(), spans, {group, dim}, alone.data());
       EXPECT_TRUE(same_bits(o, plain_o) && same_bits(lse, plain_lse)) << "asking for scores changes nothing else";
@@ -46,8 +46,7 @@ TEST_P(AttentionWeightsTest, ScoresNeedSpansThatAllHeadsAttend) {
   const std::vector<float> kv(64), q(128);
   std::vector<float> o(128), lse(2), scores(2);
   const KvSpan span{kv.data(), kv.data(), 1, 1};
-  EXPECT_THROW(partial_attention_with_scores(q.data(), {&span, 1}, {2, 64}, o.data(), lse.data(), scores.data()),
-               LogicError);
+  EXPECT_THROW(partial_attention(q.data(), {&span, 1}, {2, 64}, o.data(), lse.data(), scores.data()), LogicError);
 }
 
 TEST_P(AttentionWeightsTest, LogSumExpAgreesWithFloat64) {

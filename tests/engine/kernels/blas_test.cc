@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/kernels/thread_pool.h"
-#include "engine/mechanisms/partial_key_index/kernels/eigen.h"
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 
 namespace tandem {
 namespace {

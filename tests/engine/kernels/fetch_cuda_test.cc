@@ -41,7 +41,7 @@ TEST_F(FetchCudaTest, UnitsCrossTheLinkAsTheDeviceListsThem) {
     const OnDevice<std::uint32_t> chosen(heads * (1 + most)), near(heads * group), from(room), to(room), count(1);
     const OnDevice<SkewedChoice> choice(
         std::vector<SkewedChoice>{{device_scores.data(), n, unit, most, 3, chosen.data(), most, near.data(), nullptr}});
-    choose_skewed_cuda(choice.data(), 1, heads, group, {});
+    choose_skewed_cuda(choice.data(), 1, n / unit, heads, group, Scope::kv_head, {});
     const OnDevice<UnitFetch> fetch(std::vector<UnitFetch>{{chosen.data(), most, host_slots.as<std::uint32_t>(), 0}});
     list_units_cuda(fetch.data(), 1, heads, unit, pages, {from.data(), to.data(), count.data(), room}, {});
     const std::size_t row = std::size_t{piece} * dim;

@@ -1,11 +1,10 @@
-#include "engine/kernels/log_probability.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <vector>
 
 #include "engine/common/error.h"
+#include "engine/kernels/sampling.h"
 
 namespace tandem {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/kernels/merge.h"
+#include "engine/kernels/attention.h"
 #include "tests/engine/kernels/paged_batch.h"
 
 namespace tandem {

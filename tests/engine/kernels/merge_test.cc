@@ -1,4 +1,3 @@
-#include "engine/kernels/merge.h"
 
 #include <limits>
 

@@ -4,7 +4,7 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/digest.h"
-#include "engine/kernels/page_table.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
 #include "engine/mechanisms/residency/kernels/residency.h"
 #include "tests/engine/kernels/paged_batch.h"

@@ -1,14 +1,13 @@
 // Norms, rotary embedding, activations, embedding rows and the two best logits.
+#include "engine/kernels/pointwise.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "engine/common/error.h"
-#include "engine/kernels/activation.h"
-#include "engine/kernels/argmax.h"
-#include "engine/kernels/embedding.h"
-#include "engine/kernels/norm.h"
 #include "engine/kernels/rope.h"
+#include "engine/kernels/sampling.h"
 #include "tests/engine/kernels/kernel_test.h"
 
 namespace tandem {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "engine/kernels/argmax.h"
 #include "engine/kernels/isa.h"
+#include "engine/kernels/sampling.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/golden/golden.h"

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/attention_span.h"
 #include "engine/kernels/rope.h"
+#include "engine/mechanisms/token_choice/kernels/token_choice.h"
 
 namespace tandem {
 
@@ -86,5 +88,34 @@ void predict_next_cuda(const PredictionRule& rule, const DeviceRope& rope, const
 constexpr std::size_t prediction_scratch(const PredictionRule& rule, std::uint32_t n, std::uint32_t heads) {
   return rule.weights == LagWeights::eq2 ? std::size_t{n} * heads * rule.window * rule.window : 0;
 }
+
+struct AheadWindow {
+  const float* queries = nullptr;  // [group][room][D], by push_query
+  std::uint32_t count = 0;         // that are there
+  std::uint32_t position = 0;      // of the newest
+};
+
+/// What a cache rank does for one KV head and layer (AsyncSpade, papers: section 4, figure 6): predicts the group's
+/// next queries, scores every token with them, and gathers the keys and values of the best: the `keep` best tokens of
+/// the spans, or all where there are fewer, in ascending order, packed. Chooses as choose_tokens() does.
+void select_ahead(const PredictionRule& rule, const RopeTable& rope, const AheadWindow& window,
+                  std::span<const KvSpan> spans, AttentionShape shape, std::uint32_t keep,
+                  void* k /*[min(keep, tokens)][D]*/, void* v /*[min(keep, tokens)][D]*/);
+
+/// The same on the GPU for a whole batch, of sequences and layers: predict_next_cuda, choose_tokens_cuda and
+/// pack_tokens_cuda one after another, so that nothing of it comes to the host. All pointers are device memory.
+struct AheadBatch {
+  const QueryWindow* windows = nullptr;     // [rows]; out: the row of `queries`
+  const TokenChoiceRow* choices = nullptr;  // [rows]
+  const TokenPack* packs = nullptr;         // [rows]; chosen and room: those of `choices`
+  std::uint32_t rows = 0, group = 1;
+  std::uint32_t most = 0;  // the largest `keep`
+  KvPages kv;
+  PageLists lists;            // the rows' pages, full but for the last of each
+  float* queries = nullptr;   // [rows][Hq][D]
+  float* scores = nullptr;    // [rows][Hq][16 * lists.capacity]; to work in
+  double* weights = nullptr;  // prediction_scratch(rule, rows, Hq)
+};
+void select_ahead_cuda(const PredictionRule& rule, const DeviceRope& rope, const AheadBatch& batch, CudaStream stream);
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 #include "engine/device/cuda/launch_array.h"
 #include "engine/device/cuda/runtime.h"  // CudaStream
 #include "engine/kernels/page_list.h"
+#include "engine/kernels/scope.h"
 
 namespace tandem {
 
@@ -102,13 +103,14 @@ struct SkewedChoice {
   float* sums = nullptr;            // [n / unit]; to work in, of all KV heads together
   std::uint32_t* marks = nullptr;   // [kv_heads][n / unit]; to work in, of each query head
 };
-void choose_skewed_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t kv_heads,
-                        std::uint32_t group, CudaStream stream);
-/// The same with best_units_of_each.
-void choose_skewed_of_each_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t kv_heads,
-                                std::uint32_t group, CudaStream stream);
-/// The same with best_units_of_all. most_units: the largest n / unit.
-void choose_skewed_of_all_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t most_units,
-                               std::uint32_t kv_heads, std::uint32_t group, CudaStream stream);
+/// scope: who chooses together. query_head: best_units_of_each instead; layer: best_units_of_all. most_units: the
+/// largest n / unit.
+void choose_skewed_cuda(const SkewedChoice* choices /*[count]*/, std::uint32_t count, std::uint32_t most_units,
+                        std::uint32_t kv_heads, std::uint32_t group, Scope scope, CudaStream stream);
+
+/// By LAPACK (blas.h), in float64. vectors[i]: the unit eigenvector of the i-th largest eigenvalue, the larger of its
+/// elements positive; values[i]: that eigenvalue. Of a matrix with elements that are not finite all are NaN. `a` is
+/// destroyed.
+void symmetric_eigen(double* a /*[n][n]*/, std::uint32_t n, double* vectors /*[n][n]*/, double* values /*[n]*/);
 
 }  // namespace tandem

@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "engine/kernels/cuda/async_copy.cuh"
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/mma.cuh"
 #include "tests/engine/kernels/cuda_emulator/emulator.h"

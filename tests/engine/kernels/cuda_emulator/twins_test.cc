@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include "engine/kernels/argmax.h"
-#include "engine/kernels/embedding.h"
 #include "engine/kernels/gather.h"
-#include "engine/kernels/norm.h"
+#include "engine/kernels/pointwise.h"
+#include "engine/kernels/sampling.h"
 
 namespace tandem {
 namespace {

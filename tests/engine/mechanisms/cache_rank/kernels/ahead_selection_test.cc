@@ -1,9 +1,8 @@
 // The choice of a cache rank that keeps more tokens than there are.
-#include "engine/mechanisms/cache_rank/kernels/ahead_selection.h"
-
 #include <algorithm>
 #include <gtest/gtest.h>
 
+#include "engine/mechanisms/cache_rank/kernels/query_prediction.h"
 #include "tests/engine/mechanisms/token_choice/kernels/nan_page.h"
 
 namespace tandem {

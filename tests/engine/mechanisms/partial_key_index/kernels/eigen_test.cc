@@ -1,10 +1,10 @@
-#include "engine/mechanisms/partial_key_index/kernels/eigen.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include "engine/mechanisms/partial_key_index/kernels/skewed.h"
 
 namespace tandem {
 namespace {

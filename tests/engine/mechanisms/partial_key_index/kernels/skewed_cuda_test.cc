@@ -80,7 +80,7 @@ TEST_F(SkewedCudaTest, ChoicesOfInfinitiesAndNanEqualTheCpus) {
       const OnDevice<std::uint32_t> chosen(Words(2 * 21)), near(4);
       const OnDevice<SkewedChoice> choice(
           std::vector<SkewedChoice>{{device.data(), n, 1, 20, alpha, chosen.data(), 20, near.data()}});
-      choose_skewed_cuda(choice.data(), 1, 2, 2, {});
+      choose_skewed_cuda(choice.data(), 1, n, 2, 2, Scope::kv_head, {});
       const Words got = chosen.values();
       for (std::uint32_t head = 0; head < 2; ++head) {
         Words expected(21);
@@ -91,7 +91,7 @@ TEST_F(SkewedCudaTest, ChoicesOfInfinitiesAndNanEqualTheCpus) {
       const OnDevice<std::uint32_t> of_each(Words(2 * 41)), marks(2 * n);
       const OnDevice<SkewedChoice> apart(std::vector<SkewedChoice>{
           {device.data(), n, 1, 20, alpha, of_each.data(), 40, near.data(), nullptr, marks.data()}});
-      choose_skewed_of_each_cuda(apart.data(), 1, 2, 2, {});
+      choose_skewed_cuda(apart.data(), 1, n, 2, 2, Scope::query_head, {});
       const Words got_of_each = of_each.values();
       for (std::uint32_t head = 0; head < 2; ++head) {
         Words expected(41);
@@ -126,7 +126,7 @@ TEST_F(SkewedCudaTest, ChoicesOfAllHeadsEqualTheCpusWithInfinitiesNanAndEquals) 
         const OnDevice<std::uint32_t> chosen(Words(heads * (1 + most))), near(heads * group);
         const OnDevice<SkewedChoice> choice(std::vector<SkewedChoice>{
             {device.data(), n, unit, most, alpha, chosen.data(), most, near.data(), sums.data()}});
-        choose_skewed_of_all_cuda(choice.data(), 1, n / unit, heads, group, {});
+        choose_skewed_cuda(choice.data(), 1, n / unit, heads, group, Scope::layer, {});
         EXPECT_EQ(chosen.values(), expected) << n << " " << unit << " " << alpha;
       }
     }

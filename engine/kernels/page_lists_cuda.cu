@@ -1,7 +1,7 @@
-// From chosen blocks to page lists.
-#pragma once
-
+// Page lists: from chosen blocks, tokens and ranges; and the page tables that they are listed from.
+#include "engine/common/error.h"
 #include "engine/kernels/block_scan.cuh"
+#include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/page_list_device.cuh"
 
 namespace tandem::gpu {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kSelectionThreads)
 }
 
 /// Grid: {lists}.
-inline __global__ void __launch_bounds__(kSelectionThreads)
+__global__ void __launch_bounds__(kSelectionThreads)
     whole_pages_kernel(const __grid_constant__ LaunchArray<WholePages> lists, std::uint32_t capacity,
                        PageEntry* entries, std::uint32_t* counts) {
   const WholePages list = lists[blockIdx.x];
@@ -86,7 +86,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 }
 
 /// Grid: {lists}.
-inline __global__ void __launch_bounds__(kSelectionThreads)
+__global__ void __launch_bounds__(kSelectionThreads)
     pages_of_ranges_kernel(const __grid_constant__ LaunchArray<PageRanges> lists,
                            const __grid_constant__ LaunchArray<TokenRange> ranges, bool behind, std::uint32_t capacity,
                            PageEntry* entries, std::uint32_t* counts) {
@@ -111,7 +111,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 }
 
 /// Grid: {lists}.
-inline __global__ void __launch_bounds__(kSelectionThreads)
+__global__ void __launch_bounds__(kSelectionThreads)
     pages_of_tokens_kernel(const __grid_constant__ LaunchArray<SingleTokens> lists, std::uint32_t capacity,
                            PageEntry* entries, std::uint32_t* counts) {
   const SingleTokens list = lists[blockIdx.x];
@@ -125,7 +125,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 }
 
 /// Grid: {lists}.
-inline __global__ void __launch_bounds__(kSelectionThreads)
+__global__ void __launch_bounds__(kSelectionThreads)
     pages_of_residents_kernel(const __grid_constant__ LaunchArray<ResidentPages> lists, std::uint32_t capacity,
                               PageEntry* entries, std::uint32_t* counts) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
@@ -149,7 +149,7 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
 }
 
 /// Grid: {rows}.
-inline __global__ void __launch_bounds__(kSelectionThreads)
+__global__ void __launch_bounds__(kSelectionThreads)
     count_tokens_kernel(const __grid_constant__ PageLists lists, std::uint32_t kv_heads, std::uint64_t* totals) {
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   std::uint32_t mine = 0;  // of a row and layer: far below 2^32
@@ -164,4 +164,65 @@ inline __global__ void __launch_bounds__(kSelectionThreads)
   if (threadIdx.x == 0) totals[blockIdx.x] += all;
 }
 
+/// Grid: {layers}.
+__global__ void __launch_bounds__(kSelectionThreads)
+    place_slots_kernel(const __grid_constant__ LaunchArray<std::uint32_t> slots, std::uint32_t first,
+                       std::uint32_t count, std::uint32_t capacity, std::uint32_t* table) {
+  const std::size_t layer = blockIdx.x;
+  for (std::uint32_t i = threadIdx.x; i < count; i += kSelectionThreads)
+    table[layer * capacity + first + i] = slots[layer * count + i];
+}
+
 }  // namespace tandem::gpu
+
+namespace tandem {
+using namespace gpu;
+
+void pages_of_selection_cuda(const LaunchArray<BlockSelection>& rows, std::uint32_t n, std::uint32_t kv_heads,
+                             std::uint32_t group, std::uint32_t heads_per_list, bool own_only, std::uint32_t capacity,
+                             PageEntry* entries, std::uint32_t* counts, CudaStream stream,
+                             const SelectedTokens& tokens) {
+  TANDEM_CHECK(group >= 1 && group <= 32, "A group has 1 to 32 query heads, not {}.", group);
+  TANDEM_CHECK(heads_per_list == 1 || heads_per_list == group || heads_per_list == kv_heads * group,
+               "{} query heads choose together, of {} groups of {}.", heads_per_list, kv_heads, group);
+  TANDEM_CHECK(kv_heads == 1 || (tokens.totals == nullptr && tokens.own == nullptr), "Tokens of {} KV heads.",
+               kv_heads);
+  launch(stream, pages_of_selection_kernel, dim3(kv_heads, n), kSelectionThreads, 0, rows, group, heads_per_list,
+         own_only, capacity, entries, counts, tokens);
+}
+
+void whole_pages_cuda(const LaunchArray<WholePages>& lists, std::uint32_t count, std::uint32_t capacity,
+                      PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
+  launch(stream, whole_pages_kernel, count, kSelectionThreads, 0, lists, capacity, entries, counts);
+}
+
+void pages_of_ranges_cuda(const LaunchArray<PageRanges>& lists, const LaunchArray<TokenRange>& ranges,
+                          std::uint32_t count, bool behind, std::uint32_t capacity, PageEntry* entries,
+                          std::uint32_t* counts, CudaStream stream) {
+  launch(stream, pages_of_ranges_kernel, count, kSelectionThreads, 0, lists, ranges, behind, capacity, entries, counts);
+}
+
+void pages_of_tokens_cuda(const LaunchArray<SingleTokens>& lists, std::uint32_t count, std::uint32_t capacity,
+                          PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
+  launch(stream, pages_of_tokens_kernel, count, kSelectionThreads, 0, lists, capacity, entries, counts);
+}
+
+void pages_of_residents_cuda(const LaunchArray<ResidentPages>& lists, std::uint32_t count, std::uint32_t capacity,
+                             PageEntry* entries, std::uint32_t* counts, CudaStream stream) {
+  launch(stream, pages_of_residents_kernel, count, kSelectionThreads, 0, lists, capacity, entries, counts);
+}
+
+void count_tokens_cuda(const PageLists& lists, std::uint32_t rows, std::uint32_t kv_heads, std::uint64_t* totals,
+                       CudaStream stream) {
+  TANDEM_CHECK(lists.per_kv_head, "Tokens are counted in lists of KV heads.");
+  launch(stream, count_tokens_kernel, rows, kSelectionThreads, 0, lists, kv_heads, totals);
+}
+
+void place_slots_cuda(const LaunchArray<std::uint32_t>& slots, std::uint32_t layers, std::uint32_t first,
+                      std::uint32_t count, std::uint32_t capacity, std::uint32_t* table, CudaStream stream) {
+  TANDEM_CHECK(first + count <= capacity, "Slots [{}, {}) in a table of {}.", first, first + count, capacity);
+  if (count == 0) return;
+  launch(stream, place_slots_kernel, layers, kSelectionThreads, 0, slots, first, count, capacity, table);
+}
+
+}  // namespace tandem

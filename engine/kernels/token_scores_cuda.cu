@@ -1,7 +1,7 @@
 // Scores of single tokens over page lists. A warp takes a page; K comes in loads of 16 bytes per lane straight into the
 // fragments of mma, for which the dimensions of both factors are taken in another order (Order::wide).
-#pragma once
-
+#include "engine/kernels/attention_limits.h"
+#include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/plain_attention_kernels.cuh"
 
 namespace tandem::gpu {
@@ -121,3 +121,38 @@ __global__ void __launch_bounds__(kTokenScoreThreads)
 }
 
 }  // namespace tandem::gpu
+
+namespace tandem {
+using namespace gpu;
+namespace {
+
+template <class Element>
+void launch_token_scores(Launcher& launch, const TokenScores& request, dim3 grid) {
+  if constexpr (sizeof(typename Element::Bits) == 2) {
+    if (takes_tensor_cores(request.kv.type, request.group, request.kv.dim)) {
+      return with_tiles(request.kv.dim, [&](auto dim) {
+        launch(token_scores_kernel<Element, decltype(dim)::value>, grid, kTokenScoreThreads, 0, request);
+      });
+    }
+  }
+  launch(plain_token_scores_kernel<Element>, grid, kTokenScoreThreads, sizeof(float) * request.group * request.kv.dim,
+         request);
+}
+
+}  // namespace
+
+void paged_token_scores_cuda(const float* q, std::uint32_t rows, std::uint32_t group, const KvPages& kv,
+                             const PageLists& lists, float* scores, CudaStream stream) {
+  check_attention_shape(group, kv.dim);
+  check_aligned(kv.pages, 16, "KvPages::pages");
+  if (takes_tensor_cores(kv.type, group, kv.dim)) {
+    check_aligned(q, 8, "The token scores' q");
+    check_aligned(scores, 8, "The token scores' result");
+  }
+  const TokenScores request{q, group, kv, lists, scores};
+  const dim3 grid((lists.capacity + kTokenScoreEntries - 1) / kTokenScoreEntries, kv.kv_heads, rows);
+  Launcher launch(stream);
+  with_element(kv.type, [&](auto element) { launch_token_scores<decltype(element)>(launch, request, grid); });
+}
+
+}  // namespace tandem
