@@ -1,8 +1,8 @@
 """Writes the tables of a document from what `tandem reproduce NAME --out FILE.json` wrote: whatever stands between
 `<!-- made: PART -->` and `<!-- end -->` is replaced; the text around it stays.
 
-  python3 studies/scripts/reproduction_tables.py results/reproduce-fluxion.json docs/fluxion.md
-  python3 studies/scripts/reproduction_tables.py results/reproduce-scout.json docs/scoutattention.md
+  python3 studies/scripts/reproduction_tables.py results/reproduce-fluxion.json studies/notes/reproduce-fluxion.md
+  python3 studies/scripts/reproduction_tables.py results/reproduce-scout.json studies/notes/reproduce-scoutattention.md
   python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-table2.json methods/asyncspade/README.md
   python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-fig10.json methods/asyncspade/README.md
 """
