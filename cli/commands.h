@@ -1,5 +1,5 @@
-// The program's subcommands. A new one is a file cli/<name>.cc with `void add_<name>(Command)`, declared here, called
-// in cli/main.cc and listed in cli/CMakeLists.txt; cli/info.cc is the example to follow.
+// The program's subcommands. A new one is a file cli/<name>.cc with `void add_<name>(Command)`, declared here and
+// called in cli/main.cc; cli/info.cc is the example to follow.
 //
 // add_<name> declares the options and sets the subcommand's callback, which does the work and returns when all went
 // well. Anything else is an exception, and main.cc turns it into a sentence on stderr and the exit code.

@@ -1,4 +1,4 @@
-# Compiler settings and the three functions every folder uses: tandem_library, tandem_test, tandem_bench.
+# Compiler settings and the functions that folders use: tandem_library, tandem_test, tandem_python_test, tandem_bench.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -71,22 +71,60 @@ if(TANDEM_SANITIZE MATCHES undefined)
   target_compile_options(tandem_test_flags INTERFACE -fno-sanitize=alignment)
 endif()
 
-# tandem_library(name SOURCES a.cc b.cc [LINKS other libraries]): a static library named tandem_<name>.
+# tandem_files(VARIABLE file-or-pattern ... [EXCEPT file-or-pattern ...]): file names, with those that match a pattern such as
+# gate/*.cc in its place. CMake runs again where a file came or went.
+function(tandem_files variable)
+  cmake_parse_arguments(ARG "" "" "EXCEPT" ${ARGN})
+  foreach(list IN ITEMS UNPARSED_ARGUMENTS EXCEPT)
+    set(${list}_files "")
+    foreach(entry IN LISTS ARG_${list})
+      if(entry MATCHES "[*]")
+        file(GLOB entry CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${entry})
+      endif()
+      list(APPEND ${list}_files ${entry})
+    endforeach()
+  endforeach()
+  list(REMOVE_ITEM UNPARSED_ARGUMENTS_files ${EXCEPT_files})
+  set(${variable} ${UNPARSED_ARGUMENTS_files} PARENT_SCOPE)
+endfunction()
+
+# tandem_library(name SOURCES gate/*.cc [EXCEPT gate/a.cc] [LINKS other libraries]): a static library named tandem_<name>.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
-  add_library(tandem_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;EXCEPT;LINKS" ${ARGN})
+  tandem_files(sources ${ARG_SOURCES} EXCEPT ${ARG_EXCEPT})
+  add_library(tandem_${name} STATIC ${sources})
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_LINKS})
 endfunction()
 
-# tandem_test(name SOURCES a_test.cc [LINKS ...] [ALONE]): one GoogleTest binary test_<name>, each case known to ctest
-# under the label <name>. ALONE: no other test runs beside it.
+# tandem_test(name SOURCES gate/*_test.cc [EXCEPT ...] [LINKS ...] [ALONE] [EMULATED_GPU]): one GoogleTest binary test_<name>,
+# each case known to ctest under the label <name>. ALONE: no other test runs beside it. EMULATED_GPU: all that it links
+# has the streams and kernels of an emulated GPU (tests/engine/kernels/cuda_emulator).
 function(tandem_test name)
-  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;LINKS" ${ARGN})
-  add_executable(test_${name} ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "ALONE;EMULATED_GPU" "" "SOURCES;EXCEPT;LINKS" ${ARGN})
+  tandem_files(sources ${ARG_SOURCES} EXCEPT ${ARG_EXCEPT})
+  add_executable(test_${name} ${sources})
   target_link_libraries(test_${name} PRIVATE tandem_flags ${ARG_LINKS} GTest::gtest GTest::gmock GTest::gtest_main
     tandem_test_flags)
+  if(ARG_EMULATED_GPU)
+    set_target_properties(test_${name} PROPERTIES TANDEM_EMULATED_GPU ON)
+  endif()
   gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300 LABELS ${name} RUN_SERIAL ${ARG_ALONE})
+endfunction()
+
+# tandem_python_test(label.name file_test.py SECONDS [ARGUMENTS ...]): a test in Python that may take so long; it exits with 77
+# where it lacks a package. test_<label> is there for scripts/test.sh --only <label>.
+function(tandem_python_test name file seconds)
+  find_package(Python3 COMPONENTS Interpreter QUIET)
+  if(NOT Python3_FOUND)
+    return()
+  endif()
+  string(REGEX REPLACE "[.].*" "" label ${name})
+  if(NOT TARGET test_${label})
+    add_custom_target(test_${label})
+  endif()
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/${file} ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds} LABELS ${label} SKIP_RETURN_CODE 77)
 endfunction()
 
 # tandem_bench(name SOURCES a_bench.cc [LINKS ...]): one Google Benchmark binary bench_<name>.

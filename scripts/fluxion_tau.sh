@@ -48,4 +48,4 @@ again=()
 "$tandem" compare --model "$model" --methods "$methods" --head-errors --no-plot --out "$out/compare" "${again[@]}" ${COMPARE:-}
 # The system's Python, where there is one: Debian's matplotlib belongs to it.
 plotting=$(command -v /usr/bin/python3 || echo "$python")
-"$plotting" "$root/scripts/plot_tradeoff.py" "$out/compare" "$out/tau.svg" --lines tau --json "$out/tau.json"
+"$plotting" "$root/studies/scripts/plot_tradeoff.py" "$out/compare" "$out/tau.svg" --lines tau --json "$out/tau.json"

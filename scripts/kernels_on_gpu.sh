@@ -37,9 +37,9 @@ elif [ ! -x "$base/build/cuda/bin/tandem" ] && [ -x "$base/build/bundle-thin/bin
   bin=$base/build/bundle-thin/bin
 fi
 built() { if [ -n "${bin:-}" ]; then echo "$bin/${1##*/}"; else echo "$base/build/cuda/$1"; fi; }
-tandem=$(built bin/tandem) probe=$(built bin/tandem-probe) cases=$(built tests/eval/test_kernel_cases)
-properties=$(built tests/engine/kernels/test_kernels_cuda) methods=$(built tests/methods/test_methods_cuda)
-device=$(built tests/engine/device/test_cuda_device_gpu)
+tandem=$(built bin/tandem) probe=$(built bin/tandem-probe) cases=$(built tests/test_kernel_cases)
+properties=$(built tests/test_kernels_cuda) methods=$(built tests/test_methods_cuda)
+device=$(built tests/test_cuda_device_gpu)
 for program in "$tandem" "$cases" "$properties" "$probe" "$device" "$methods"; do
   if [ ! -x "$program" ]; then
     echo "kernels_on_gpu.sh: there is no $program; build the cuda preset, or run the copy in a bundle." >&2

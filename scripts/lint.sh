@@ -28,7 +28,7 @@ if command -v git >/dev/null && git rev-parse --git-dir >/dev/null 2>&1; then
   mapfile -t pages < <(git ls-files -co --exclude-standard -- '*.md')
 else
   mapfile -t files < <(find engine methods eval hardware cli bench tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
-  mapfile -t pages < <(find README.md docs engine methods eval hardware cli bench models tests -name '*.md')
+  mapfile -t pages < <(find README.md docs engine methods eval hardware cli bench models studies tests -name '*.md')
 fi
 status=0
 if [ "$fix" = 1 ]; then

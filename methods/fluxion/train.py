@@ -12,8 +12,8 @@ features, normalised by the training set's mean and standard deviation, a shared
 outputs: budget and slope by regression, streaming by logistic regression. The file is what methods/fluxion/predictor.h
 reads.
 
-Of 100 heads 97 shall get what they need, and nearly none be called streaming that is not: docs/fluxion-accuracy.md has what
-other settings of --quantile and --miss lose, and what more epochs do. The embedded model's predictors have
+Of 100 heads 97 shall get what they need, and nearly none be called streaming that is not: studies/notes/fluxion-accuracy.md has
+what other settings of --quantile and --miss lose, and what more epochs do. The embedded model's predictors have
 --quantile 0.985 --miss 200.
 
 --loss measured is the paper's: budget and slope are regressed on the measured budget of single tokens and the slope of

@@ -86,7 +86,7 @@ class SafeFilesTest(unittest.TestCase):
 
     def test_a_table_has_no_time_where_there_is_none(self):
         (self.folder / "summary.json").write_text(json.dumps(self.summary("a|b\n")))
-        done = self.run_script("scripts/plot_tradeoff.py")
+        done = self.run_script("studies/scripts/plot_tradeoff.py")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| a\\|b\\u000a | 50.0 |  | 0.0 |  | - |  |", done.stdout)
 

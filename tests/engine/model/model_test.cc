@@ -94,7 +94,7 @@ TEST(LoadModel, ABareNameIsTheShippedModel) {
   const WorkingFolder here(folder.path());
   EXPECT_EQ(load_model("seed").config.layers, 4u);
   EXPECT_THAT(sentence_of([] { load_model("./seed"); }), HasSubstr("config.json"));
-  fs::copy(golden_folder() / "tiny_qwen3", folder.path() / "recipe");  // models/recipe is no model
+  fs::copy(golden_folder() / "tiny_qwen3", folder.path() / "recipe");  // no shipped model has that name
   EXPECT_EQ(load_model("recipe", false).config.vocab, 128u);
 }
 
