@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/mechanisms/cache_rank/cache_ranks.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
-#include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/copy_op.h"
 
 namespace tandem {
