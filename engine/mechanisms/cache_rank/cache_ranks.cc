@@ -1,10 +1,11 @@
 // Keeps a cache rank (AsyncSpade section 4.1): a sequence's rank, its latest queries, and what
 // each selection comes to. places.cc carries the selections out.
+#include "engine/mechanisms/cache_rank/cache_ranks.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/mechanisms/cache_rank/cache_ranks.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
 #include "engine/runtime/copy_op.h"
 

@@ -147,13 +147,10 @@ class PartialKeyIndexes : public MechanismOf<PartialKeyIndex> {
   void index_keys_of(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer, Range added);
   void grow_index(PartialKeyIndex& index, std::uint32_t tokens);
   Event speculate(const LayerContext& context, const QueryRef& query, std::span<const SpeculateRequest> requests);
-  void move_units(BodyContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
-                  const std::vector<std::uint32_t>& pages) const;
   struct SpeculatingRow;  // what one request of a speculation chooses from
   struct SpeculatedRow;   // and where its choice is fetched from
-  // The twins on a GPU (launch.cc).
-  void launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
-                          std::span<const SpeculatingRow> rows) const;
+  void move_units(BodyContext& ctx, const SpeculatedRow& row, std::uint32_t layer) const;
+  // Their twins on a GPU.
   void launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
                       std::span<const SpeculatingRow> rows, float* room, std::uint32_t* marks) const;
   void launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows, std::uint32_t layer) const;

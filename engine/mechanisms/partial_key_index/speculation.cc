@@ -27,6 +27,15 @@ struct PartialKeyIndexes::SpeculatingRow {
 struct PartialKeyIndexes::SpeculatedRow {
   PartialKeyIndex index;  // as it is now
   HostPages::List pages;
+
+  std::uint32_t piece() const { return std::min(index.unit, kPageTokens); }  // tokens that are adjacent on the host
+  std::size_t piece_bytes() const { return piece() * index.shape.vector_bytes(); }
+  std::uint32_t most_pieces() const { return 2 * index.shape.kv_heads * index.most * (index.unit / piece()); }
+  /// `slots`: of the pages.
+  UnitFetch fetch(const BodyContext& ctx, std::uint32_t layer, const std::uint32_t* slots) const {
+    return {ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, slots,
+            static_cast<std::uint32_t>(index.staged_offset(layer, 0) / piece_bytes())};
+  }
 };
 
 namespace {
@@ -60,21 +69,6 @@ Packed fetched_units(const PartialKeyIndex& index, std::uint32_t layer) {
 }
 
 }  // namespace
-
-void PartialKeyIndexes::launch_speculation(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                                           const float* queries /*[rows][Hq][D]*/,
-                                           std::span<const SpeculatingRow> rows) const {
-  std::size_t floats = 1;
-  for (const SpeculatingRow& r : rows) floats = std::max(floats, std::size_t{shape.q_heads} * r.index.tokens[layer]);
-  const std::size_t together = rows_together(attention_.score_floats(), floats, rows.size());
-  auto* const scores = ctx.scratch<float>(together * floats);
-  auto* const marks = rows.front().index.scope == Scope::query_head
-                          ? ctx.scratch<std::uint32_t>(together * floats / shape.group() + 1)
-                          : nullptr;
-  for (std::size_t first = 0; first < rows.size(); first += together)
-    launch_choices(ctx, shape, layer, queries, rows.subspan(first, std::min(together, rows.size() - first)), scores,
-                   marks);
-}
 
 /// Of rows whose scores have room together: for each as many floats as it has tokens for all query heads, and where
 /// these choose apart as many marks as it has units for all KV heads.
@@ -129,9 +123,6 @@ void PartialKeyIndexes::launch_choices(LaunchContext& ctx, const ModelShape& sha
 void PartialKeyIndexes::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows,
                                      std::uint32_t layer) const {
   const KvShape& shape = kv_.shape();
-  const std::uint32_t unit = rows.front().index.unit;
-  const std::uint32_t piece = std::min(unit, kPageTokens);  // tokens that are adjacent on the host
-  const std::size_t bytes = piece * shape.vector_bytes();
   std::vector<UnitFetch> fetches;
   std::vector<void*> to;
   std::vector<std::span<const std::uint32_t>> pages;
@@ -142,19 +133,17 @@ void PartialKeyIndexes::launch_units(LaunchContext& ctx, std::span<const Specula
   for (const SpeculatedRow& row : rows) pages.emplace_back(*row.pages);
   const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const PartialKeyIndex& index = rows[i].index;
-    fetches.push_back({ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, uploaded[i],
-                       static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)});
-    to.push_back(ctx.write<char>(index.staged));
-    most = std::max(most, index.most);
+    fetches.push_back(rows[i].fetch(ctx, layer, uploaded[i]));
+    to.push_back(ctx.write<char>(rows[i].index.staged));
+    most = std::max(most, rows[i].most_pieces());
   }
   const auto count = static_cast<std::uint32_t>(rows.size());
-  const FetchList list = make_fetch_list(ctx, count, 2 * shape.kv_heads * most * (unit / piece));
-  list_units_cuda(ctx.pass(fetches), count, shape.kv_heads, unit,
+  const FetchList list = make_fetch_list(ctx, count, most);
+  list_units_cuda(ctx.pass(fetches), count, shape.kv_heads, rows.front().index.unit,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
   Cost without;
   without.pieces = 0;
-  fetch_listed(ctx, list, bytes, ctx.read<char>(kv_.host_buffer()), to, without);
+  fetch_listed(ctx, list, rows.front().piece_bytes(), ctx.read<char>(kv_.host_buffer()), to, without);
 }
 
 Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& query,
@@ -197,7 +186,17 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
   const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {
     return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);
   };
-  op.launch = [&](LaunchContext& ctx) { launch_speculation(ctx, shape, layer, ctx.read<float>(values), rows); };
+  op.launch = [&](LaunchContext& ctx) {
+    const std::size_t floats = std::max<std::size_t>(shape.q_heads * most, 1);
+    auto* const scores = ctx.scratch<float>(together * floats);
+    auto* const marks = rows.front().index.scope == Scope::query_head
+                            ? ctx.scratch<std::uint32_t>(together * floats / shape.group() + 1)
+                            : nullptr;
+    const std::span<const SpeculatingRow> all = rows;
+    for (std::size_t first = 0; first < all.size(); first += together)
+      launch_choices(ctx, shape, layer, ctx.read<float>(values),
+                     all.subspan(first, std::min<std::size_t>(together, all.size() - first)), scores, marks);
+  };
   op.has_cost_only_part = true;
   op.body = [this, shape, layer, step = context.step, values, rows, units](BodyContext& ctx) {
     for (const SpeculatingRow& r : rows) {
@@ -241,21 +240,16 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
 }
 
 /// What the KV heads chose, from host memory to where it is attended.
-void PartialKeyIndexes::move_units(BodyContext& ctx, const PartialKeyIndex& index, std::uint32_t layer,
-                                   const std::vector<std::uint32_t>& pages) const {
+void PartialKeyIndexes::move_units(BodyContext& ctx, const SpeculatedRow& row, std::uint32_t layer) const {
   const KvShape& shape = kv_.shape();
-  const std::uint32_t piece = std::min(index.unit, kPageTokens);  // tokens that are adjacent on the host
-  const std::size_t bytes = piece * shape.vector_bytes();
-  const std::size_t room = std::size_t{2} * shape.kv_heads * index.most * (index.unit / piece);
-  std::vector<std::uint32_t> from(room), to(room);
+  const std::size_t bytes = row.piece_bytes();
+  std::vector<std::uint32_t> from(row.most_pieces()), to(from.size());
   std::uint32_t count = 0;
-  const UnitFetch fetch{ctx.read<std::uint32_t>(index.chosen) + index.chosen_offset(layer, 0), index.most, pages.data(),
-                        static_cast<std::uint32_t>(index.staged_offset(layer, 0) / bytes)};
+  const UnitFetch fetch = row.fetch(ctx, layer, row.pages->data());
   const auto slots = static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes());
-  list_units(&fetch, 1, shape.kv_heads, index.unit, slots,
-             {from.data(), to.data(), &count, static_cast<std::uint32_t>(room)});
+  list_units(&fetch, 1, shape.kv_heads, row.index.unit, slots, {from.data(), to.data(), &count, row.most_pieces()});
   const char* host = ctx.read<char>(kv_.host_buffer());
-  char* staged = ctx.write<char>(index.staged);
+  char* staged = ctx.write<char>(row.index.staged);
   for (std::uint32_t i = 0; i < count; ++i) std::memcpy(staged + to[i] * bytes, host + from[i] * bytes, bytes);
 }
 
@@ -312,7 +306,7 @@ SpeculatedKv PartialKeyIndexes::fetch(const LayerContext& context, const QueryRe
           }
         }
       }
-      if (ctx.computes()) move_units(ctx, index, layer, *r.pages);
+      if (ctx.computes()) move_units(ctx, r, layer);
     }
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);

@@ -7,7 +7,6 @@
 #include "engine/kv/link_pieces.h"
 #include "engine/mechanisms/residency/kernels/residency.h"
 #include "engine/mechanisms/residency/residency.h"
-#include "engine/mechanisms/residency/resident_moves.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
@@ -223,36 +222,19 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   op.launch = [&](LaunchContext& ctx) { launch_recall(ctx, layer, work); };
   op.has_cost_only_part = true;
   op.body = [this, layer, work](BodyContext& ctx) {
-    const bool move = ctx.computes();
     Cost cost;
     LinkPieces crossing;
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
-      const KvShape& shape = set.shape;
-      const std::uint32_t heads = set.per_head ? 1 : shape.kv_heads, pages = set.pages_per_block();
-      const char* const kv = move ? ctx.read<char>(kv_.host_buffer()) : nullptr;
-      char* const residents = move ? ctx.write<char>(set.pages) : nullptr;
       for (std::uint32_t list = 0; list < set.lists; ++list) {
         // As many residents are not chosen as chosen blocks are missing, and each of the first has a lower score than
         // each of the second.
-        std::uint32_t moves = 0;
-        std::vector<std::uint32_t> from(std::size_t{set.slots} * pages), to(from.size());
-        swap_residents({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
-                        .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
-                        .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
-                        .slots = set.slots,
-                        .pages = m.pages->data(),
-                        .pages_per_block = pages,
-                        .from = from.data(),
-                        .to = to.data(),
-                        .moves = &moves});
-        cost.h2d += moves * heads * shape.page_bytes();
-        for (std::uint32_t i = 0; i < moves; ++i) {
-          crossing.add(kv_.k_offset(from[i], list), heads * shape.page_bytes());
-          if (!move) continue;
-          std::memcpy(residents + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
-                      kv + kv_.k_offset(from[i], list), heads * shape.page_bytes());
-        }
+        const std::size_t at = set.choice_offset(layer, list);
+        cost.h2d += move_residents(ctx, set, layer, list, Tier::host, crossing,
+                                   {.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
+                                    .missing = ctx.read<std::uint32_t>(set.missing) + at,
+                                    .slots = set.slots,
+                                    .pages = m.pages->data()});
       }
     }
     cost.pieces = std::max(crossing.count(), 1u);
@@ -278,20 +260,14 @@ void Residency::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std
   auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
   for (std::size_t row = 0; row < work.size(); ++row) {
     const ResidentSet& set = work[row].set;
-    const std::uint32_t* const pages = uploaded[row];
     for (std::uint32_t list = 0; list < set.lists; ++list) {
-      const std::size_t most = std::size_t{set.slots} * set.pages_per_block();
-      lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
-                       .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
-                       .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
+      const std::size_t at = set.choice_offset(layer, list);
+      lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
+                       .missing = ctx.read<std::uint32_t>(set.missing) + at,
                        .slots = set.slots,
-                       .pages = pages,
-                       .pages_per_block = set.pages_per_block(),
-                       .from = ctx.scratch<std::uint32_t>(most),
-                       .to = ctx.scratch<std::uint32_t>(most),
+                       .pages = uploaded[row],
                        .moves = moved + lists.size()});
-      moves.push_back(resident_moves(kv_, set, layer, list, ctx.read<char>(kv_.host_buffer()),
-                                     ctx.write<char>(set.pages), lists.back()));
+      moves.push_back(listed_moves(ctx, set, layer, list, ctx.read<char>(kv_.host_buffer()), lists.back()));
     }
   }
   swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());

@@ -9,7 +9,6 @@
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/mechanisms/residency/resident_moves.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/selection.h"
@@ -97,16 +96,13 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   op.cost.pieces = choice.keep * set.pages_per_block() * set.lists;
   op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
   op.cost.gathered = op.cost.upper_bound = from_host;
-  const auto memory = [this, from_host](const BodyContext& ctx) {
-    return from_host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
-  };
   op.launch = [&](LaunchContext& ctx) {
     const std::size_t at = std::size_t{layer} * queries.kept + (sequence.tokens - 1) % queries.kept;
     const float* query = ctx.read<float>(queries.values) + at * q_heads * shape.head_dim;
-    launch_placement(ctx, set, layer, choice, index, query, slots, memory(ctx));
+    launch_placement(ctx, set, layer, choice, index, query, slots, memory_of(ctx, tier));
   };
   op.has_cost_only_part = true;
-  op.body = [this, set, model, layer, index, choice, queries, slots, memory, from_host, cost = op.cost,
+  op.body = [this, set, model, layer, index, choice, queries, slots, tier, from_host, cost = op.cost,
              token = sequence.tokens - 1, request = sequence.request](BodyContext& ctx) {
     std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.keep}));
     if (ctx.computes()) {
@@ -122,31 +118,66 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
     Cost exact = cost;
     exact.h2d = 0;
     LinkPieces crossing;
-    const std::uint32_t heads = set.per_head ? 1 : set.shape.kv_heads, per_block = set.pages_per_block();
-    const std::size_t bytes = heads * set.shape.page_bytes();
+    const std::uint32_t none = 0;
     for (std::uint32_t list = 0; list < set.lists; ++list) {
-      const std::uint32_t* chosen = lists.data() + list * (1 + std::size_t{choice.keep}) + 1;
-      std::uint32_t* table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
-      for (std::uint32_t slot = 0; slot < choice.keep; ++slot) {
-        table[slot] = chosen[slot];
-        for (std::uint32_t page = 0; page < per_block; ++page) {
-          const std::size_t source = kv_.k_offset(slots[std::size_t{chosen[slot]} * per_block + page], list);
-          if (from_host) {
-            exact.hbm -= bytes;  // read over the link, not from the device
-            exact.h2d += bytes;
-            crossing.add(source, bytes);
-          }
-          if (!ctx.computes()) continue;
-          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, list), memory(ctx) + source,
-                      bytes);
-        }
-      }
+      const std::uint64_t moved = move_residents(ctx, set, layer, list, tier, crossing,
+                                                 {.chosen = &none,
+                                                  .missing = lists.data() + list * (1 + std::size_t{choice.keep}),
+                                                  .slots = choice.keep,
+                                                  .pages = slots.data()});
+      exact.hbm -= moved;  // read over the link, not from the device
+      exact.h2d += moved;
     }
     exact.pieces = std::max(crossing.count(), 1u);
     if (from_host) ctx.settle(exact);
   };
   op.cost.pieces = from_host ? op.cost.pieces : 1;
   ask(LaneKind::device_compute, std::move(op));
+}
+
+const char* Residency::memory_of(const BodyContext& ctx, Tier tier) const {
+  return tier == Tier::host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
+}
+
+std::uint64_t Residency::move_residents(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
+                                        std::uint32_t list, Tier tier, LinkPieces& crossing, ResidentSwap swap) const {
+  std::uint32_t moves = 0;
+  const std::uint32_t pages = swap.pages_per_block = set.pages_per_block();
+  std::vector<std::uint32_t> from(std::size_t{swap.slots} * pages), to(from.size());
+  swap.table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+  swap.from = from.data();
+  swap.to = to.data();
+  swap.moves = &moves;
+  swap_residents(swap);
+  const std::size_t bytes = set.moved_bytes();
+  const char* const kv = ctx.computes() ? memory_of(ctx, tier) : nullptr;
+  char* const residents = ctx.computes() ? ctx.write<char>(set.pages) : nullptr;
+  for (std::uint32_t i = 0; i < moves; ++i) {
+    crossing.add(kv_.k_offset(from[i], list), bytes);
+    if (!ctx.computes()) continue;
+    std::memcpy(residents + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
+                kv + kv_.k_offset(from[i], list), bytes);
+  }
+  return moves * bytes;
+}
+
+Pieces Residency::listed_moves(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
+                               const char* from, ResidentSwap& swap) const {
+  swap.table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+  swap.pages_per_block = set.pages_per_block();
+  const std::uint32_t most = swap.slots * swap.pages_per_block;
+  swap.from = ctx.scratch<std::uint32_t>(most);
+  swap.to = ctx.scratch<std::uint32_t>(most);
+  return {.from = from + kv_.k_offset(0, list),
+          .from_stride = set.shape.slot_bytes(),
+          .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
+          .to_stride = set.shape.slot_bytes(),
+          .bytes = set.moved_bytes(),
+          .from_slots = swap.from,
+          .to_slots = swap.to,
+          .count = most,
+          .slots_on_host = false,
+          .device_count = swap.moves};
 }
 
 /// Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
@@ -156,7 +187,7 @@ void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
                                  const char* pages) const {
   const KvShape& shape = set.shape;
   const ModelShape model = attention_.shape();
-  const std::uint32_t blocks = choice.blocks, keep = choice.keep, per_block = set.pages_per_block();
+  const std::uint32_t blocks = choice.blocks, keep = choice.keep;
   auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
   auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
   const std::vector<BlockScores> row = {
@@ -173,17 +204,9 @@ void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
   for (std::uint32_t list = 0; list < set.lists; ++list) {
     auto* const chosen = ctx.scratch<std::uint32_t>(1 + std::size_t{keep});
     lists.push_back({reduced + std::size_t{list} * blocks, blocks, keep, chosen, choice.always_first});
-    const std::size_t most = std::size_t{keep} * per_block;
-    swaps.push_back({.chosen = none,
-                     .missing = chosen,
-                     .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
-                     .slots = keep,
-                     .pages = all_pages,
-                     .pages_per_block = per_block,
-                     .from = ctx.scratch<std::uint32_t>(most),
-                     .to = ctx.scratch<std::uint32_t>(most),
-                     .moves = ctx.scratch<std::uint32_t>(1)});
-    moves.push_back(resident_moves(kv_, set, layer, list, pages, ctx.write<char>(set.pages), swaps.back()));
+    swaps.push_back(
+        {.chosen = none, .missing = chosen, .slots = keep, .pages = all_pages, .moves = ctx.scratch<std::uint32_t>(1)});
+    moves.push_back(listed_moves(ctx, set, layer, list, pages, swaps.back()));
   }
   top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
   swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());

@@ -13,10 +13,13 @@
 
 #include "engine/common/error.h"
 #include "engine/device/device.h"
+#include "engine/kernels/gather.h"
 #include "engine/kernels/scope.h"
 #include "engine/kernels/topk.h"
 #include "engine/kv/host_pages.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/link_pieces.h"
+#include "engine/mechanisms/residency/kernels/residency.h"
 #include "engine/runtime/mechanism.h"
 #include "engine/runtime/selection.h"
 
@@ -68,6 +71,7 @@ struct ResidentSet {
   }
 
   std::size_t block_bytes() const { return pages_per_block() * shape.slot_bytes(); }  // all KV heads of a layer
+  std::size_t moved_bytes() const { return shape.slot_bytes() / lists; }  // of a page, of the heads that a list is for
   std::size_t page_offset(std::uint32_t layer, std::uint32_t slot, std::uint32_t page, std::uint32_t kv_head) const {
     return ((std::size_t{layer} * slots + slot) * pages_per_block() + page) * shape.slot_bytes() +
            kv_head * shape.page_bytes();
@@ -185,6 +189,14 @@ class Residency : public MechanismOf<ResidentSet> {
   void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
                         const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
                         const char* pages) const;
+  const char* memory_of(const BodyContext& ctx, Tier tier) const;
+  // Of one list of a layer. `swap` names the choice, what is missing, slots and pages, which lie in the tier's memory.
+  /// Gives residents' places to what is missing, and moves the pages where tensors are computed. Returns their bytes.
+  std::uint64_t move_residents(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
+                               Tier tier, LinkPieces& crossing, ResidentSwap swap) const;
+  /// The same on a GPU, for swap_residents_cuda(), which lists the moves, and gather_lists_cuda(). `from`: that memory.
+  Pieces listed_moves(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
+                      const char* from, ResidentSwap& swap) const;
   /// `selections`: of the query's layer, made on the device by it, by entry of `split.rows`. Returns the operation that
   /// says which of the chosen blocks are missing.
   Event submit_split(const SplitRef& split, std::span<const Blocks> selections);

@@ -83,6 +83,9 @@ class SalientTokens : public MechanismOf<TokenSet> {
   void keep(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request);
   /// The set's tokens of a layer, for its plan.
   Packed kv(TokenSetRef set, std::uint32_t layer) const;
+
+ private:
+  TokenSet empty_set(const SequenceState& sequence) const;
 };
 
 }  // namespace tandem

@@ -240,7 +240,34 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
     op.cost.flops += std::uint64_t{10} * shape.q_heads * (held + 1);
     set.held[layer] = std::min(held + 1, set.room);
   }
-  op.launch = [&](LaunchContext& ctx) { launch_update(ctx, shape, layer, rows, scores, lse); };
+  // Scores: [rows][Hq][16] of the own tokens' pages, then [rows][Hq] of all places, whole pages of the fullest set.
+  op.launch = [&](LaunchContext& ctx) {
+    const std::uint32_t group = shape.group();
+    std::uint32_t most = 0;
+    for (const Row& row : rows) most = std::max(most, row.held);
+    const std::size_t stride = std::size_t{blocks_for(most)} * kPageTokens,
+                      own_scores = rows.size() * shape.q_heads * kPageTokens;
+    const auto* const all = ctx.read<float>(scores);
+    std::vector<HeavyStep> steps;
+    for (const Row& row : rows) {
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        const std::size_t head = std::size_t{row.row} * shape.q_heads + g * group;
+        HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(lse));
+        one.own = all + head * kPageTokens + row.position % kPageTokens;
+        one.own_stride = kPageTokens;
+        one.scores = all + own_scores + head * stride;
+        one.stride = stride;
+        steps.push_back(one);
+      }
+    }
+    const KvPages pages = device_pages(ctx, kv_);
+    if (rows.front().set.latest) {
+      update_heavy_alike_cuda(ctx.pass(steps), static_cast<std::uint32_t>(rows.size()), shape.kv_heads, most, group,
+                              pages, ctx.stream());
+    } else {
+      update_heavy_cuda(ctx.pass(steps), static_cast<std::uint32_t>(steps.size()), group, pages, ctx.stream());
+    }
+  };
   op.body = [this, shape, layer, rows, scores, lse](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
     const KvPages pages = device_pages(ctx, kv_);
@@ -304,37 +331,6 @@ void Survivors::launch_competition(LaunchContext& ctx, const Competition& work) 
   const KvPages pages{work.added() > 0 ? ctx.read<char>(kv_.device_buffer()) : nullptr, shape.type, shape.kv_heads,
                       shape.head_dim};
   keep_heavy_cuda(ctx.upload(sets), shape.kv_heads, sets.front().kept(), pages, ctx.stream());
-}
-
-/// Scores: [rows][Hq][16] of the own tokens' pages, then [rows][Hq] of all places, whole pages of the fullest set.
-void Survivors::launch_update(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
-                              const std::vector<Row>& rows, const DeviceBuffer& scores_of_rows,
-                              const DeviceBuffer& lse) const {
-  const std::uint32_t group = shape.group();
-  std::uint32_t most = 0;
-  for (const Row& row : rows) most = std::max(most, row.held);
-  const std::size_t stride = std::size_t{blocks_for(most)} * kPageTokens,
-                    own_scores = rows.size() * shape.q_heads * kPageTokens;
-  const auto* const scores = ctx.read<float>(scores_of_rows);
-  std::vector<HeavyStep> steps;
-  for (const Row& row : rows) {
-    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-      const std::size_t head = std::size_t{row.row} * shape.q_heads + g * group;
-      HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(lse));
-      one.own = scores + head * kPageTokens + row.position % kPageTokens;
-      one.own_stride = kPageTokens;
-      one.scores = scores + own_scores + head * stride;
-      one.stride = stride;
-      steps.push_back(one);
-    }
-  }
-  const KvPages pages = device_pages(ctx, kv_);
-  if (rows.front().set.latest) {
-    update_heavy_alike_cuda(ctx.pass(steps), static_cast<std::uint32_t>(rows.size()), shape.kv_heads, most, group,
-                            pages, ctx.stream());
-  } else {
-    update_heavy_cuda(ctx.pass(steps), static_cast<std::uint32_t>(steps.size()), group, pages, ctx.stream());
-  }
 }
 
 }  // namespace tandem

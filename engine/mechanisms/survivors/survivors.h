@@ -129,8 +129,6 @@ class Survivors : public MechanismOf<SurvivorSet>, public WeightsTaker {
   // The twins on a GPU.
   void launch_competition(LaunchContext& ctx, const Competition& work) const;
   const float* launch_latest_weights(LaunchContext& ctx, const Competition& work, const std::uint32_t* slots) const;
-  void launch_update(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const std::vector<Row>& rows,
-                     const DeviceBuffer& scores, const DeviceBuffer& lse) const;
 };
 
 }  // namespace tandem
