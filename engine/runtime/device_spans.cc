@@ -12,44 +12,28 @@ namespace tandem {
 /// accesses, sizes alone are wanted: those follow from sets of blocks, and no page is listed.
 void DecodeAttention::resolve_blocks(BodyContext& ctx, const ModelShape& shape, const DeviceBlocks& b,
                                      std::vector<HeadSpans>* out, std::vector<Access>& access, Cost& cost) const {
-  const DigestIndex& index = b.index;
-  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
-  const KvMemory* const copy = b.choice.copy ? &b.choice.copy->memory : nullptr;
-  std::uint64_t attended = 0;
-  if (out == nullptr && (copy != nullptr || !ctx.lists_access())) {
-    BlockSet set(b.blocks);
-    for (std::uint32_t g = b.heads.begin; g < b.heads.end; ++g) {
-      set.clear();
-      add_chosen(shape, b.choice.scope, g, lists, index.room, set);
-      attended += index.tokens_of(set, b.blocks);
-    }
-    ctx.write<std::uint64_t>(device_attended_)[b.row] += attention_cost(attended, cost);
-    return;
-  }
+  const KvMemory* const copy = b.copy ? &b.copy->memory : nullptr;
+  const bool sizes_alone = out == nullptr && (copy != nullptr || !ctx.lists_access());
   const std::size_t v_after_k = kPageTokens * kv_.shape().vector_bytes();
-  const char* from = copy != nullptr ? copy->kv.read<char>(ctx) : ctx.read<char>(kv_.device_buffer());
-  std::vector<std::uint32_t> masks(b.blocks);
-  for (std::uint32_t g = b.heads.begin; g < b.heads.end; ++g) {
-    chosen_masks(shape, b.choice.scope, g, lists, index.room, masks);
-    std::uint32_t page = 0;  // copied so far
-    for (std::uint32_t block = 0; block < b.blocks; ++block) {
-      if (masks[block] == 0) continue;
-      const Range tokens = index.block_tokens(block);
-      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
-        const std::uint32_t count = std::min(kPageTokens, tokens.end - token);
-        attended += count;
-        const char* k = nullptr;
-        if (copy != nullptr) {
-          k = from + copy->k_offset(g, page);
-        } else {
-          const std::uint32_t slot = b.slots[(token - index.tokens.begin) / kPageTokens];
-          k = from + kv_.k_offset(slot, g);
-          if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::device, slot, 1, Range{g, g + 1}, false));
-        }
-        if (out == nullptr) continue;
-        (*out)[b.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, count, b.own_only ? masks[block] : ~0u});
-      }
+  const char* from = sizes_alone       ? nullptr
+                     : copy != nullptr ? copy->kv.read<char>(ctx)
+                                       : ctx.read<char>(kv_.device_buffer());
+  std::uint64_t attended = 0;
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    if (sizes_alone) {
+      attended += b.chosen.tokens(ctx, shape, g);
+      continue;
     }
+    b.chosen.for_pages(
+        ctx, shape, g, [&](std::uint32_t mask, std::uint32_t page, std::uint32_t place, std::uint32_t n) {
+          attended += n;
+          const char* const k =
+              from + (copy != nullptr ? copy->k_offset(g, place) : kv_.k_offset(b.chosen.slots[page], g));
+          if (copy == nullptr && ctx.lists_access())
+            access.push_back(kv_.slot_access(Tier::device, b.chosen.slots[page], 1, Range{g, g + 1}, false));
+          if (out == nullptr) return;
+          (*out)[b.row * shape.kv_heads + g].spans.push_back({k, k + v_after_k, n, b.own_only ? mask : ~0u});
+        });
   }
   ctx.write<std::uint64_t>(device_attended_)[b.row] += attention_cost(attended, cost);
 }
@@ -75,7 +59,7 @@ std::vector<HeadSpans> DecodeAttention::device_spans(BodyContext& ctx, const Mod
   pool_.parallel_for(spans.size(), [&](std::size_t i) {
     const auto row = static_cast<std::uint32_t>(i / shape.kv_heads),
                head = static_cast<std::uint32_t>(i % shape.kv_heads);
-    const std::vector<PageRun>& runs = work.fixed[row].pages.runs(head);
+    const std::vector<PageRun>& runs = work.fixed[row].pages;
     spans[i].row = row;
     spans[i].kv_head = head;
     spans[i].spans.reserve(spans[i].spans.size() + runs.size());

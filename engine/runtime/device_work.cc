@@ -22,19 +22,18 @@ void check_one_each(std::span<const Item> items, std::size_t rows, const char* w
 }  // namespace
 
 /// What a GPU takes all rows of a kind by: one list for each KV head, in memory of each row's own.
-void DecodeAttention::DeviceWork::check(std::uint32_t kv_heads, bool scores) const {
+void DecodeAttention::DeviceWork::check(bool scores) const {
   const std::size_t rows = fixed.size();
   TANDEM_CHECK(tokens.empty() || !chooses_blocks_of_store(), "the rows of a batch choose alike");
   TANDEM_CHECK(!scores || !chooses_of_store(), "scores of tokens beside chosen ones");
   for (const bool copied : {false, true}) {
     const DeviceBlocks* first = nullptr;
-    const auto counts = [&](const DeviceBlocks& b) { return b.choice.copy.has_value() == copied; };
+    const auto counts = [&](const DeviceBlocks& b) { return b.copy.has_value() == copied; };
     for (const DeviceBlocks& b : blocks) {
       if (!counts(b)) continue;
       if (first == nullptr) first = &b;
-      TANDEM_CHECK(
-          b.heads == (Range{0, kv_heads}) && b.choice.scope == first->choice.scope && b.own_only == first->own_only,
-          "the rows of a batch choose alike");
+      TANDEM_CHECK(b.chosen.scope == first->chosen.scope && b.own_only == first->own_only,
+                   "the rows of a batch choose alike");
     }
     check_one_each<DeviceBlocks>(blocks, rows, "selections", counts);
   }
@@ -50,7 +49,7 @@ std::uint32_t DecodeAttention::DeviceWork::kernels(bool scores) const {
   const auto attend = [](std::uint32_t entries) { return is_split(entries) ? 3u : 2u; };
   constexpr std::uint32_t kCounts = 1, kScores = 1, kNumbers = 1, kMerge = 1, kBehind = 1;
   std::uint32_t most = 0;
-  for (const DeviceRow& row : fixed) most = std::max(most, *std::max_element(row.entries.begin(), row.entries.end()));
+  for (const DeviceRow& row : fixed) most = std::max(most, row.entries);
   std::uint32_t all = attend(most) + (scores ? kScores : 0);
   if (chooses_of_store()) all += kBehind + (tokens.empty() ? kCounts : 0);
   for (const bool in_pages : {false, true}) {
@@ -66,7 +65,7 @@ std::uint32_t DecodeAttention::DeviceWork::kernels(bool scores) const {
   }
   if (copied_blocks()) {
     most = 0;
-    for (const DeviceBlocks& b : blocks) most = std::max(most, b.choice.copy ? b.pages() : 0);
+    for (const DeviceBlocks& b : blocks) most = std::max(most, b.copy ? b.chosen.pages() : 0);
     all += kNumbers + kCounts + attend(most);
   }
   return only_store() ? all : all + kMerge;

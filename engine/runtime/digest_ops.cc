@@ -253,7 +253,7 @@ DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest&
   DigestRef ref;
   ref.side = request.side;
   ref.id = stores_.digests.add(make_digest_index(device_, request.side, sequence.id, covered, request.block, shape,
-                                                 attention_.q_heads(), request.first_layer, request.kind));
+                                                 parts_.forward.shape().q_heads, request.first_layer, request.kind));
   DigestIndex& index = stores_.digests.get(ref.id);
   if (request.finer) {
     const DigestIndex& finer = stores_.digests.get(request.finer->id);

@@ -30,7 +30,6 @@ DecodeAttention::Emission DecodeAttention::plan_emission(const LayerContext& con
       const std::vector<Range>& ranges = std::get<Ranges>(item->kv).positions;
       const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
       TANDEM_CHECK(ranges.size() == 1 && ranges[0].end == context.batch[item->row]->tokens &&
-                       item->kv_heads.begin == 0 && item->kv_heads.end >= context.shape.kv_heads &&
                        std::count_if(items.begin(), items.end(), of_row) == 1,
                    "weights are averaged over the one device item of a row, all heads, up to the newest token");
       tokens = ranges[0];
@@ -58,7 +57,7 @@ DecodeAttention::Emission DecodeAttention::plan_emission(const LayerContext& con
 }
 
 void DecodeAttention::take_emission(const LayerContext& context, const Emission& emission) {
-  if (!emission.rows.empty()) emission.taker->take_weights(context, emission.rows, scores_, device_lse_);
+  if (!emission.rows.empty()) emission.taker->take_weights(context, emission.rows, scores_, own_.lse);
 }
 
 }  // namespace tandem

@@ -136,7 +136,7 @@ std::vector<Blocks> EngineOps::score_topk(const LayerContext& context, std::span
 }
 
 QueryRef EngineOps::predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
-  return attention_.predicted_queries().predict(context, layer, norm_of);
+  return attention_.predict_query(context, layer, norm_of);
 }
 
 QueryRef EngineOps::layer_query(const LayerContext& context) {

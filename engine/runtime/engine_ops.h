@@ -48,7 +48,7 @@ class EngineOps : public Ops {
   std::size_t bytes_of(SequenceId sequence, Tier tier) const;
   std::size_t peer_bytes_of(SequenceId sequence) const;
 
-  const ModelShape& shape() const override { return attention_.shape(); }
+  const ModelShape& shape() const override { return parts_.forward.shape(); }
   void move_to_host(SequenceState& sequence, Range tokens) override;
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, Companion* along) override;
   void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) override;
@@ -85,9 +85,9 @@ class EngineOps : public Ops {
   void launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work, const Cost& fixed) const;
   /// `fixed`: what the whole operation costs whatever was chosen.
   void launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const;
-  void count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, Cost& cost) const;
-  void copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& work, std::vector<Access>& access,
-                   Cost& cost) const;
+  void count_chosen(BodyContext& ctx, const ChosenBlocks& chosen, Cost& cost) const;
+  void copy_chosen(BodyContext& ctx, const Staging& staging, std::uint32_t part, const ChosenBlocks& chosen,
+                   std::vector<Access>& access, Cost& cost) const;
 
   EngineParts parts_;
   std::unordered_map<std::type_index, std::unique_ptr<Mechanism>> mechanisms_;

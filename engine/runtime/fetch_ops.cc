@@ -24,14 +24,8 @@ void EngineOps::renew_staging(const SequenceState& sequence, StagingRef ref, std
 struct EngineOps::FetchWork {
   Staging staging;  // by value: a renewed one gets other memory while this is still at work
   std::uint32_t part = 0;
-  std::vector<std::uint32_t> slots;  // whole blocks in order; of a selection, all pages of its index
-  std::optional<DigestIndex> index;  // of a selection
-  std::uint32_t layer = 0, blocks = 0;
-  std::uint32_t most = 0;  // blocks that a KV head's query heads can have chosen together
-  Scope scope = Scope::query_head;
-
-  /// That a KV head can have chosen: of a selection.
-  std::uint32_t most_pages() const { return index ? most * index->block / kPageTokens : 0; }
+  std::vector<std::uint32_t> slots;    // whole blocks in order
+  std::optional<ChosenBlocks> chosen;  // in place of these
 };
 
 EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op) {
@@ -41,20 +35,19 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   FetchWork work;
   work.staging = staging;
   work.part = staging.next;
-  work.layer = layer;
   staging.next = (staging.next + 1) % staging.parts();
   op.access.push_back(staging.values.writes(work.part, work.part + 1));
   wait_for(op.after, staging.read[work.part]);
   const auto add_blocks = [&](Range blocks) {
-    kv_.append_slots(sequence.id, layer, blocks, Tier::host, work.slots);
     kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
-    kv_.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+    return kv_.declare_reads(op, sequence.id, layer, blocks, Tier::host);
   };
   if (const auto* fixed = std::get_if<Ranges>(&request.tokens)) {
     for (const Range& r : fixed->positions) {
       TANDEM_CHECK(r.begin % kPageTokens == 0 && r.end % kPageTokens == 0, "tokens [{}, {}) are not whole pages",
                    r.begin, r.end);
-      add_blocks({r.begin / kPageTokens, r.end / kPageTokens});
+      const std::vector<std::uint32_t> more = add_blocks({r.begin / kPageTokens, r.end / kPageTokens});
+      work.slots.insert(work.slots.end(), more.begin(), more.end());
     }
     TANDEM_CHECK(work.slots.size() <= staging.pages_per_head, "{} blocks in room for {}", work.slots.size(),
                  staging.pages_per_head);
@@ -67,20 +60,16 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   const auto& selection = std::get<Blocks>(request.tokens);
   TANDEM_CHECK(selection.digests.side == Side::device && selection.layer == layer,
                "a fetch of layer {} by a selection for layer {} that is not on the device", layer, selection.layer);
-  work.index = stores_.digests.get(selection.digests.id);
-  work.scope = selection.scope;
-  work.blocks = work.index->digests[layer];
-  const Range digested = work.index->digested(layer);
-  add_blocks({digested.begin / kPageTokens, blocks_for(digested.end)});
-  op.access.push_back(work.index->selection.reads());
+  ChosenBlocks& chosen =
+      work.chosen.emplace(stores_.digests.get(selection.digests.id), selection, parts_.forward.shape());
+  chosen.slots = add_blocks(chosen.page_range());
+  op.access.push_back(chosen.index.selection.reads());
   wait_for(op.after, selection.ready);
-  const std::uint32_t lists = selection.scope == Scope::query_head ? attention_.q_heads() / shape.kv_heads : 1;
-  const std::uint32_t most = work.most = std::min(work.blocks, lists * selection.blocks);
-  TANDEM_CHECK(most * work.index->block / kPageTokens <= staging.pages_per_head, "{} blocks of {} in room for {} pages",
-               most, work.index->block, staging.pages_per_head);
-  op.cost.h2d += std::uint64_t{most} * work.index->block * 2 * shape.vector_bytes() * shape.kv_heads;
+  TANDEM_CHECK(chosen.pages() <= staging.pages_per_head, "{} blocks of {} in room for {} pages", chosen.most,
+               chosen.index.block, staging.pages_per_head);
+  op.cost.h2d += std::uint64_t{chosen.most} * chosen.index.block * 2 * shape.vector_bytes() * shape.kv_heads;
   // Of a short page, the index's last tokens, K and V are apart.
-  op.cost.pieces += (most * work.index->block / kPageTokens + 1) * shape.kv_heads;
+  op.cost.pieces += (chosen.pages() + 1) * shape.kv_heads;
   op.cost.upper_bound = true;
   return work;
 }
@@ -123,41 +112,39 @@ std::vector<KvSource> EngineOps::fetch(std::uint32_t layer, std::span<const Fetc
     const Cost cost = op.cost;
     work.push_back(fetch_work(request, layer, op));
     const FetchWork& w = work.back();
-    if (!w.index) {
+    if (!w.chosen) {
       fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
       fixed_cost.h2d += op.cost.h2d - cost.h2d;
       fixed_cost.pieces += op.cost.pieces - cost.pieces;
     } else {
       op.cost.gathered = true;
       fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
-      fixed.push_back(w.index->selection.reads());
+      fixed.push_back(w.chosen->index.selection.reads());
     }
   }
-  const ModelShape shape = attention_.shape();
   std::vector<const FetchWork*> chosen;
   std::uint32_t pages = 0;
   for (const FetchWork& w : work) {
-    if (!w.index) continue;
+    if (!w.chosen) continue;
     chosen.push_back(&w);
-    TANDEM_CHECK(w.scope == chosen.front()->scope, "the rows of a batch choose alike");
-    pages = std::max(pages, w.most_pages());
+    TANDEM_CHECK(w.chosen->scope == chosen.front()->chosen->scope, "the rows of a batch choose alike");
+    pages = std::max(pages, w.chosen->pages());
   }
   // Pages, pieces, gathers; what is known on the host comes along as one copy.
   if (!chosen.empty()) op.cost.kernels = 2 + gathers_of(chosen.size(), pages * kv_.shape().slot_bytes());
   fixed_cost.pieces -= 1;  // a Cost starts with one
   op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
   op.has_cost_only_part = op.cost.upper_bound;
-  op.body = [this, shape, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx) {
+  op.body = [this, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx) {
     Copier copier(ctx);
     std::vector<Access> access;
     if (ctx.lists_access()) access = fixed;
     Cost cost = fixed_cost;
     for (const FetchWork& w : work) {
-      if (!w.index) {
-        if (ctx.computes()) copy_blocks(copier, w);
-      } else {
-        copy_chosen(ctx, shape, w, access, cost);
-      }
+      if (w.chosen)
+        copy_chosen(ctx, w.staging, w.part, *w.chosen, access, cost);
+      else if (ctx.computes())
+        copy_blocks(copier, w);
     }
     cost.pieces = std::max(cost.pieces, 1u);
     ctx.settle(cost, std::move(access));
@@ -182,12 +169,11 @@ void EngineOps::copy_blocks(Copier& copier, const FetchWork& w) const {
 /// goes to the place that it has in the head's list (DeviceLaunch::list_chosen makes the same lists).
 void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work,
                                     const Cost& fixed) const {
-  const ModelShape shape = attention_.shape();
+  const ModelShape shape = parts_.forward.shape();
   const auto rows = static_cast<std::uint32_t>(work.size());
-  const Scope scope = work.front()->scope;
   std::vector<std::span<const std::uint32_t>> slots;
   slots.reserve(rows);
-  for (const FetchWork* w : work) slots.emplace_back(w->slots);
+  for (const FetchWork* w : work) slots.emplace_back(w->chosen->slots);
   const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(slots);
   std::vector<BlockSelection> selections;
   std::vector<void*> to;
@@ -196,21 +182,15 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
   to.reserve(rows);
   for (std::size_t i = 0; i < rows; ++i) {
     const FetchWork& w = *work[i];
-    TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
-    const DigestIndex& index = *w.index;
-    capacity = std::max(capacity, w.most_pages());
-    const Range digested = index.digested(w.layer);
-    selections.push_back({index.selection.read<std::uint32_t>(ctx), uploaded[i], w.blocks, index.block / kPageTokens,
-                          digested.end - digested.begin, index.room});
+    capacity = std::max(capacity, w.chosen->pages());
+    selections.push_back(w.chosen->launched(ctx, uploaded[i]));
     to.push_back(ctx.write<char>(w.staging.values) + w.staging.part_offset(w.part));
   }
-  const std::uint32_t together = scope == Scope::query_head ? 1
-                                 : scope == Scope::kv_head  ? shape.group()
-                                                            : shape.q_heads;
   const ListRoom lists = room_for_lists(ctx, std::size_t{rows} * shape.kv_heads, capacity, true);
   const FetchList list = make_fetch_list(ctx, rows, shape.kv_heads * capacity);
-  pages_of_selection_cuda(ctx.pass(selections), rows, shape.kv_heads, shape.group(), together, true, capacity,
-                          lists.entries, lists.counts, ctx.stream());
+  pages_of_selection_cuda(ctx.pass(selections), rows, shape.kv_heads, shape.group(),
+                          shape.q_heads / lists_of(work.front()->chosen->scope, shape), true, capacity, lists.entries,
+                          lists.counts, ctx.stream());
   list_pages_cuda(lists.entries, lists.counts, rows, shape.kv_heads, capacity,
                   static_cast<std::uint32_t>(kv_.host_buffer().bytes() / kv_.shape().slot_bytes()), list, ctx.stream());
   fetch_listed(ctx, list, kv_.shape().page_bytes(), ctx.read<char>(kv_.host_buffer()), to, fixed);
@@ -221,7 +201,7 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
   Copier copier(ctx, list);
   std::vector<const FetchWork*> chosen;
   for (const FetchWork& w : work) {
-    if (w.index) {
+    if (w.chosen) {
       chosen.push_back(&w);
     } else {
       copy_blocks(copier, w);
@@ -233,57 +213,43 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
 
 /// Adds to `cost` what copy_chosen() would, without going over the pages. With several KV heads two pages are adjacent
 /// only where one head's last page and the next head's first are in the same slot (link_pieces.h).
-void EngineOps::count_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, Cost& cost) const {
-  if (!w.index) return;
-  const DigestIndex& index = *w.index;
-  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
-  BlockSet set(w.blocks);
+void EngineOps::count_chosen(BodyContext& ctx, const ChosenBlocks& chosen, Cost& cost) const {
   std::optional<std::uint32_t> last;  // block of the head before, where its last page is whole
-  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-    set.clear();
-    add_chosen(shape, w.scope, g, lists, index.room, set);
-    const std::uint32_t tokens = index.tokens_of(set, w.blocks), part = tokens % kPageTokens;
+  for (std::uint32_t g = 0; g < kv_.shape().kv_heads; ++g) {
+    const BlockSet set = chosen.set(ctx, parts_.forward.shape(), g);
+    const std::uint32_t tokens = chosen.index.tokens_of(set, chosen.blocks), part = tokens % kPageTokens;
     if (tokens == 0) continue;
     cost.h2d += std::uint64_t{2} * tokens * kv_.shape().vector_bytes();
     cost.pieces += blocks_for(tokens) + (part > 0 ? 1 : 0);  // K and V of a short page are apart
-    if (index.block == kPageTokens && last == set.first()) --cost.pieces;
+    if (chosen.index.block == kPageTokens && last == set.first()) --cost.pieces;
     last = part > 0 ? std::nullopt : std::optional(set.last());
   }
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.
-void EngineOps::copy_chosen(BodyContext& ctx, const ModelShape& shape, const FetchWork& w, std::vector<Access>& access,
-                            Cost& cost) const {
+void EngineOps::copy_chosen(BodyContext& ctx, const Staging& staging, std::uint32_t part, const ChosenBlocks& chosen,
+                            std::vector<Access>& access, Cost& cost) const {
   const bool copies = ctx.computes();
-  TANDEM_CHECK(w.index.has_value(), "chosen pages are those of an index");
-  if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(ctx, shape, w, cost);
-  const DigestIndex& index = *w.index;
-  const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const std::uint32_t* lists = index.selection.read<std::uint32_t>(ctx);
-  std::vector<std::uint32_t> masks(w.blocks);
+  const KvShape& shape = kv_.shape();
+  if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(ctx, chosen, cost);
   // Once: each look goes through what the operation declared, page by page.
   const char* const kv = copies ? ctx.read<char>(kv_.host_buffer()) : nullptr;
-  char* const staged = copies ? ctx.write<char>(w.staging.values) : nullptr;
+  char* const staged = copies ? ctx.write<char>(staging.values) : nullptr;
   LinkPieces pieces;
   for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-    chosen_masks(shape, w.scope, g, lists, index.room, masks);
-    std::uint32_t page = 0;
-    for (std::uint32_t b = 0; b < w.blocks; ++b) {
-      if (masks[b] == 0) continue;
-      const Range tokens = index.block_tokens(b);
-      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
-        const std::uint32_t slot = w.slots[(token - index.tokens.begin) / kPageTokens];
-        const std::size_t bytes = std::min(kPageTokens, tokens.end - token) * vector_bytes;
-        cost.h2d += 2 * bytes;
-        pieces.add(kv_.k_offset(slot, g), bytes);
-        pieces.add(kv_.v_offset(slot, g), bytes);
-        if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
-        if (!copies) continue;
-        char* to = staged + w.staging.chosen_offset(w.part, g, page);
-        std::memcpy(to, kv + kv_.k_offset(slot, g), bytes);
-        std::memcpy(to + kPageTokens * vector_bytes, kv + kv_.v_offset(slot, g), bytes);
-      }
-    }
+    const auto add = [&](std::uint32_t, std::uint32_t page, std::uint32_t place, std::uint32_t tokens) {
+      const std::uint32_t slot = chosen.slots[page];
+      const std::size_t bytes = tokens * shape.vector_bytes();
+      cost.h2d += 2 * bytes;
+      pieces.add(kv_.k_offset(slot, g), bytes);
+      pieces.add(kv_.v_offset(slot, g), bytes);
+      if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
+      if (!copies) return;
+      char* to = staged + staging.chosen_offset(part, g, place);
+      std::memcpy(to, kv + kv_.k_offset(slot, g), bytes);
+      std::memcpy(to + kPageTokens * shape.vector_bytes(), kv + kv_.v_offset(slot, g), bytes);
+    };
+    chosen.for_pages(ctx, parts_.forward.shape(), g, add);
   }
   cost.pieces += pieces.count();
 }

@@ -76,10 +76,21 @@ void for_lists(const ModelShape& shape, Scope scope, std::uint32_t kv_head, cons
 
 }  // namespace
 
-void add_chosen(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
-                std::uint32_t room, BlockSet& set) {
-  for_lists(shape, scope, kv_head, lists, room,
-            [&](std::span<const std::uint32_t> blocks, std::uint32_t) { set.add(blocks); });
+BlockSet ChosenBlocks::set(const BodyContext& ctx, const ModelShape& shape, std::uint32_t kv_head) const {
+  BlockSet all(blocks);
+  for_lists(shape, scope, kv_head, lists(ctx), index.room,
+            [&](std::span<const std::uint32_t> chosen, std::uint32_t) { all.add(chosen); });
+  return all;
+}
+
+ChosenBlocks::ChosenBlocks(const DigestIndex& digests, const Blocks& chosen, const ModelShape& shape)
+    : index(digests), scope(chosen.scope), layer(chosen.layer), blocks(digests.digests[chosen.layer]) {
+  most = std::min(blocks, (scope == Scope::query_head ? shape.group() : 1) * chosen.blocks);
+}
+
+BlockSelection ChosenBlocks::launched(const LaunchContext& ctx, const std::uint32_t* slots_on_device) const {
+  const Range digested = index.digested(layer);
+  return {lists(ctx), slots_on_device, blocks, index.block / kPageTokens, digested.end - digested.begin, index.room};
 }
 
 void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
@@ -209,11 +220,11 @@ Blocks DecodeAttention::select_on_host(const LayerContext& context, const ScoreR
   op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
   rank_scores(op.cost, s.choice.lists(shape), s.choice.blocks, s.choice.keep);
-  op.access = {host_query_.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
+  op.access = {host_.query.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
                s.index.selection.writes()};
   op.after = {query_on_host(context)};
   op.has_cost_only_part = true;
-  op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
+  op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_.query)); };
   return chosen_blocks(context.layer, request, s, device_.submit(workers_, std::move(op)));
 }
 

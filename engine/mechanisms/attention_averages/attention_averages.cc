@@ -24,7 +24,7 @@ std::uint32_t queries_together(std::uint32_t position, std::uint32_t left, std::
 }  // namespace
 
 AverageRef AttentionAverages::make(SequenceState& sequence, std::uint32_t window_tokens, float share) {
-  AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, attention_.q_heads(),
+  AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, forward_.shape().q_heads,
                                                   window_tokens, sequence.max_tokens);
   average.share = share;
   return {kept_.add(std::move(average))};
@@ -81,7 +81,7 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
   op.cost.work = Work::gemm;
   // Of some queries at a time: pages, scores, their sums, weights before the window and in it.
   const std::size_t floats = std::size_t{average.q_heads} * (blocks.end - blocks.begin) * kPageTokens;
-  const std::uint32_t together = rows_together(attention_.score_floats(), floats, observed);
+  const std::uint32_t together = rows_together(forward_.score_floats(), floats, observed);
   std::uint32_t rounds = 0;
   for (std::uint32_t left = observed; left > 0; ++rounds)
     left -= queries_together(sequence.tokens - left, left, queries.kept, together);
@@ -148,7 +148,7 @@ void AttentionAverages::launch_observation(LaunchContext& ctx, const AttentionAv
   const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
   const auto pages = static_cast<std::uint32_t>(slots.size());
   const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const std::uint32_t together = rows_together(attention_.score_floats(), heads * columns, o.observed);
+  const std::uint32_t together = rows_together(forward_.score_floats(), heads * columns, o.observed);
   const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
   const float in_all = 1.0f / static_cast<float>(o.observed);
   const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));

@@ -31,7 +31,7 @@ RankRef CacheRanks::open(SequenceState& sequence, const RankRequest& request) {
         device_.clock_name());
   }
   const KvShape& shape = kv_.shape();
-  CacheRank rank = make_cache_rank(device_, sequence.id, shape, attention_.q_heads(), request.place, request.rule,
+  CacheRank rank = make_cache_rank(device_, sequence.id, shape, forward_.shape().q_heads, request.place, request.rule,
                                    std::max(request.most, 1u));
   if (request.place == RankPlace::peer && !device_.shapes_only()) {
     if (remote_ == nullptr) {
@@ -39,10 +39,10 @@ RankRef CacheRanks::open(SequenceState& sequence, const RankRequest& request) {
         rank_thread_ = std::make_shared<RankThread>();
         parts_.peer = rank_thread_->link();
       }
-      const ModelShape& model = attention_.shape();
+      const ModelShape& model = forward_.shape();
       const RankModel agreed{model.layers,   model.q_heads,
                              model.kv_heads, {model.group(), model.head_dim, shape.type},
-                             kPageTokens,    attention_.rope_table()};
+                             kPageTokens,    forward_.rope_table()};
       remote_ = std::make_shared<RemoteRank>(parts_.peer, agreed, parts_.peer_patience);
     }
     rank.remote_state =  // by whichever lane's thread drops the last copy
@@ -60,7 +60,7 @@ void CacheRanks::keep_queries(const LayerContext& context, std::span<const RankR
   const std::uint32_t layer = context.layer;
   const std::size_t width = std::size_t{context.shape.q_heads} * context.shape.head_dim;
   const QueryRef query = attention_.layer_query(context);
-  const DeviceBuffer values = attention_.predicted_queries().values(query);
+  const DeviceBuffer values = attention_.query_values(query);
   Op op("keep queries", Cause::transfer, layer);
   std::vector<DeviceBuffer> recent;
   recent.reserve(ranks.size());

@@ -59,7 +59,7 @@ void CacheRanks::push_queries(BodyContext& ctx, Range layers, const std::vector<
     const std::uint32_t slots = inbox ? rank.rule.room() : w.slots;
     const float* from = inbox ? ctx.read<float>(rank.inbox) : ctx.read<float>(w.from);
     for (std::uint32_t p = w.positions.begin; p < w.positions.end; ++p) {
-      push_query(rank.rule, attention_.rope_table(), from + (std::size_t{layer} * slots + p % slots) * rank.width(),
+      push_query(rank.rule, forward_.rope_table(), from + (std::size_t{layer} * slots + p % slots) * rank.width(),
                  rank.q_heads, rank.shape.head_dim, p, rank.window.write<float>(ctx) + rank.window_offset(layer));
     }
   });
@@ -67,7 +67,7 @@ void CacheRanks::push_queries(BodyContext& ctx, Range layers, const std::vector<
 
 /// From pages where the rank is, to where its selections leave from.
 void CacheRanks::choose_ahead(BodyContext& ctx, Range layers, const std::vector<Selection>& work) const {
-  const ModelShape& shape = attention_.shape();
+  const ModelShape& shape = forward_.shape();
   const std::size_t tasks = std::size_t{layers.end - layers.begin} * shape.kv_heads;
   pool_.parallel_for(work.size() * tasks, [&](std::size_t task) {
     const Selection& w = work[task / tasks];
@@ -86,14 +86,14 @@ void CacheRanks::choose_ahead(BodyContext& ctx, Range layers, const std::vector<
                                  std::size_t{g} * shape.group() * rank.rule.room() * shape.head_dim,
                              w.known, w.positions.end - 1};
     char* k = (host ? ctx.write<char>(rank.outbox) : ctx.write<char>(rank.packed)) + rank.packed_offset(layer, g);
-    tandem::select_ahead(rank.rule, attention_.rope_table(), window, spans,
+    tandem::select_ahead(rank.rule, forward_.rope_table(), window, spans,
                          {shape.group(), shape.head_dim, kv_.shape().type}, w.keep, k, k + rank.half_bytes());
   });
 }
 
 void CacheRanks::launch_pushes(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const {
   const PredictionRule& rule = work.front().rank.rule;
-  const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
+  const DeviceRope rope = device_rope(ctx, rule, forward_.rope_table());
   std::uint32_t most = 0;
   for (const Selection& w : work) most = std::max(most, w.pushed());
   // One after another: of a prompt, several queries go into each window.
@@ -109,8 +109,8 @@ void CacheRanks::launch_pushes(LaunchContext& ctx, Range layers, const std::vect
                           rank.window.write<float>(ctx) + rank.window_offset(layer), position});
       }
     }
-    push_queries_cuda(rule, rope, ctx.pass(pushes), static_cast<std::uint32_t>(pushes.size()),
-                      attention_.shape().q_heads, attention_.shape().head_dim, ctx.stream());
+    push_queries_cuda(rule, rope, ctx.pass(pushes), static_cast<std::uint32_t>(pushes.size()), forward_.shape().q_heads,
+                      forward_.shape().head_dim, ctx.stream());
   }
 }
 
@@ -120,7 +120,7 @@ void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vect
     std::uint32_t layer = 0;
     const std::vector<std::uint32_t>* slots = nullptr;
   };
-  const ModelShape& shape = attention_.shape();
+  const ModelShape& shape = forward_.shape();
   const PredictionRule& rule = work.front().rank.rule;
   std::vector<Row> all;
   std::size_t pages = 1;
@@ -132,9 +132,8 @@ void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vect
     }
   }
   if (all.empty()) return;
-  const std::size_t together =
-      rows_together(attention_.score_floats(), shape.q_heads * pages * kPageTokens, all.size());
-  const DeviceRope rope = device_rope(ctx, rule, attention_.rope_table());
+  const std::size_t together = rows_together(forward_.score_floats(), shape.q_heads * pages * kPageTokens, all.size());
+  const DeviceRope rope = device_rope(ctx, rule, forward_.rope_table());
   auto* const queries = ctx.scratch<float>(together * shape.q_heads * shape.head_dim);
   auto* const scores = ctx.scratch<float>(together * shape.q_heads * pages * kPageTokens);
   auto* const weights =
@@ -181,7 +180,7 @@ void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vect
 }
 
 CacheRanks::Sent CacheRanks::select_here(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
-  Op op = choice_op(layers, *work, attention_.score_floats());
+  Op op = choice_op(layers, *work, forward_.score_floats());
   for (Selection& w : *work) {
     const CacheRank& rank = w.rank;
     wait_for(op.after, rank.kept[layers.end - 1]);
@@ -209,7 +208,7 @@ CacheRanks::Sent CacheRanks::select_here(Range layers, const std::shared_ptr<std
 CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   const Range heads{0, kv_.shape().kv_heads};
   Op out("queries to cache rank", Cause::transfer, layers.begin);
-  Op choice = choice_op(layers, *work, attention_.score_floats());
+  Op choice = choice_op(layers, *work, forward_.score_floats());
   Op back("selection to device", Cause::transfer, layers.begin);
   std::uint32_t packed_pieces = 0;
   std::vector<std::vector<SlotCopy>> copies;  // by row
@@ -296,7 +295,7 @@ CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<
 CacheRanks::Sent CacheRanks::select_on_peer(Range layers, const std::shared_ptr<std::vector<Selection>>& work) {
   const KvShape& shape = kv_.shape();
   Op out("message to peer", Cause::transfer, layers.begin);
-  Op choice = choice_op(layers, *work, attention_.score_floats());
+  Op choice = choice_op(layers, *work, forward_.score_floats());
   Op back("selection from peer", Cause::transfer, layers.begin);
   out.kind = back.kind = Kind::copy;
   const std::uint32_t count = layers.end - layers.begin;

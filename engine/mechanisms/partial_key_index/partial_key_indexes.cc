@@ -67,7 +67,7 @@ void PartialKeyIndexes::keep_columns(const PartialKeyIndex& index, std::uint32_t
 /// The skewing of a layer: directions in which the prompt's keys and its last queries have most, both counted alike.
 void PartialKeyIndexes::skew_layer(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
-  const ModelShape model = attention_.shape();
+  const ModelShape model = forward_.shape();
   const PromptQueries& queries = parts_.queries_of(sequence.id);
   const std::uint32_t tokens = sequence.tokens, observed = std::min(queries.kept, tokens), dim = shape.head_dim;
   Op op("skew keys", Cause::selection, layer);

@@ -152,7 +152,7 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
   const std::uint32_t layer = query.layer;
   Op op("speculate tokens", Cause::selection, layer);
   op.cost.work = Work::select;
-  const DeviceBuffer values = attention_.predicted_queries().values(query);
+  const DeviceBuffer values = attention_.query_values(query);
   std::vector<SpeculatingRow> rows;
   rows.reserve(requests.size());
   for (const SpeculateRequest& request : requests) {
@@ -179,7 +179,7 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
   std::size_t most = 0;
   for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
   // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
-  const std::uint32_t together = rows_together(attention_.score_floats(), shape.q_heads * most, rows.size());
+  const std::uint32_t together = rows_together(forward_.score_floats(), shape.q_heads * most, rows.size());
   op.cost.heavy = rounds_of(rows.size(), together);
   op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.scope == Scope::layer ? 3 : 2));
   // Units that a share of the tokens comes to, at least one.

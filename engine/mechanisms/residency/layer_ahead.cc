@@ -14,16 +14,7 @@
 namespace tandem {
 void Residency::make_room() {
   if (halves_[0].query) return;
-  const ModelShape& s = attention_.shape();
-  const std::size_t heads = std::size_t{attention_.max_batch()} * s.q_heads;
-  const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
-  for (Half& half : halves_) {
-    half.query = device_.allocate_host(values, "ahead: query on the host");
-    half.part = device_.allocate_host(values, "ahead: host partial");
-    half.lse = device_.allocate_host(sums, "ahead: host lse");
-    half.landed_part = device_.allocate_device(values, "ahead: host partial on the device");
-    half.landed_lse = device_.allocate_device(sums, "ahead: host lse on the device");
-  }
+  for (HostRoom& half : halves_) half = make_host_room(device_, forward_.shape(), forward_.max_batch(), "ahead: ");
 }
 
 Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> selections) {
@@ -73,7 +64,7 @@ Event Residency::prediction_to_host(const LayerContext& context, const SplitRef&
   const std::uint32_t layer = split.query.layer, part = layer % 2;
   const ModelShape& shape = context.shape;
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  const DeviceBuffer& query = attention_.predicted_queries().values(split.query);
+  const DeviceBuffer& query = attention_.query_values(split.query);
   Op op("prediction to host", Cause::transfer, layer);
   std::vector<ResidentSet> sets;
   sets.reserve(split.rows.size());
@@ -110,7 +101,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
   make_room();
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = split.query.layer, part = layer % 2;
-  const Half& own = half(layer);
+  const HostRoom& own = half(layer);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   Op op("host attention", Cause::host_attention, layer);
   op.cost.work = Work::attention;
@@ -181,7 +172,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
     ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared
   };
   const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
-  return HostPart{layer, split.rows, own.part, own.lse, own.landed_part, own.landed_lse, done};
+  return HostPart{layer, split.rows, own, done};
 }
 
 Event Residency::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {

@@ -70,7 +70,7 @@ void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
 
 void Residency::place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
-  const ModelShape model = attention_.shape();
+  const ModelShape model = forward_.shape();
   const std::uint32_t q_heads = model.q_heads;
   const PromptQueries& queries = parts_.queries_of(sequence.id);
   const DigestIndex& index = stores_.digests.get(set.digests);
@@ -186,7 +186,7 @@ void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std
                                  const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
                                  const char* pages) const {
   const KvShape& shape = set.shape;
-  const ModelShape model = attention_.shape();
+  const ModelShape model = forward_.shape();
   const std::uint32_t blocks = choice.blocks, keep = choice.keep;
   auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
   auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
@@ -315,7 +315,7 @@ SplitRef Residency::split(const LayerContext& context, const QueryRef& query, st
   LayerContext ahead = context;
   ahead.layer = query.layer;
   const std::vector<Blocks> selections =
-      attention_.select_on_device(ahead, requests, attention_.predicted_queries().values(query), query.ready);
+      attention_.select_on_device(ahead, requests, attention_.query_values(query), query.ready);
   split.ready = submit_split(split, selections);
   return split;
 }

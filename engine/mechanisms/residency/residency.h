@@ -175,13 +175,7 @@ class Residency : public MechanismOf<ResidentSet> {
 
  private:
   struct Missing;  // what one row attends on the host
-  /// Buffers of a layer in flight; layer l + 2 begins after layer l is merged.
-  struct Half {
-    HostBuffer query;      // [row][Hq][D], predicted
-    HostBuffer part, lse;  // [row][Hq][D], [row][Hq]
-    DeviceBuffer landed_part, landed_lse;
-  };
-  const Half& half(std::uint32_t layer) const { return halves_[layer % 2]; }
+  const HostRoom& half(std::uint32_t layer) const { return halves_[layer % 2]; }
   void make_room();
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
@@ -203,7 +197,7 @@ class Residency : public MechanismOf<ResidentSet> {
   Event prediction_to_host(const LayerContext& context, const SplitRef& split);
   void launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const;
 
-  Half halves_[2];  // allocated when first used
+  HostRoom halves_[2];  // of layers in flight, allocated when first used; layer l + 2 begins after layer l is merged
 };
 
 }  // namespace tandem

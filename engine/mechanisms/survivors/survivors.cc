@@ -157,7 +157,7 @@ void Survivors::compete(BodyContext& ctx, const Competition& work) const {
   const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
   std::vector<float> latest;  // [held + arriving]
   if (work.by_latest()) {
-    const ModelShape& model = attention_.shape();
+    const ModelShape& model = forward_.shape();
     latest = weigh_by_latest(pool_, ctx.read<float>(work.queries.values) + work.query_offset(model), model, s.type,
                              held + work.added(), [&](std::uint32_t g, std::size_t i) {
                                if (i < held) return ctx.read<char>(old.kv) + old.kv_offset(layer, g) + i * bytes;
@@ -295,7 +295,7 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
 /// [arriving] the weights of the prompt's latest query, summed over all heads.
 const float* Survivors::launch_latest_weights(LaunchContext& ctx, const Competition& work,
                                               const std::uint32_t* slots) const {
-  const ModelShape& shape = attention_.shape();
+  const ModelShape& shape = forward_.shape();
   const std::uint32_t tokens = work.added(), pages = blocks_for(tokens);
   if (work.held > 0 || work.arriving.begin > 0)
     no_cuda_code("A further prompt whose tokens compete with those that survived has");

@@ -158,12 +158,8 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
              std::vector<Event> host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
-  // On a GPU (launch.cc):
-  void launch_estimate(LaunchContext& ctx, std::vector<HeadView> views, const HeadEstimate& heads,
-                       const Room& room) const;
   /// What it costs without the tokens that it chooses, and what each of them costs.
   void launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without, const Cost& token);
-  void launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const;
 
   PulledTasks tasks_;  // of the layer that is being planned
   std::array<PartialBuffers, 2> apart_;
