@@ -12,8 +12,8 @@
 #include "engine/runtime/batch_draws.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine.h"
-#include "engine/runtime/engine_ops.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/mechanism.h"
 
 namespace tandem {
 
@@ -78,7 +78,8 @@ class DecodeSession {
   SequenceStores stores_;
   std::unique_ptr<BatchDraws> draws_;  // where only shapes are simulated
   DecodeAttention attention_;
-  EngineOps ops_;
+  Ops ops_;
+  EngineParts parts_;
   std::vector<std::unique_ptr<Active>> active_;   // by row
   std::vector<std::unique_ptr<Active>> waiting_;  // by request: before the first decode, and kept ones after it
   bool prepared_ = false;                         // the method has seen the contexts

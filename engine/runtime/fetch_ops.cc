@@ -5,33 +5,26 @@
 #include "engine/common/error.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/listed_fetch.h"
+#include "engine/runtime/mechanism.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
+namespace {
 
-StagingRef EngineOps::make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) {
-  return {stores_.stagings.add(tandem::make_staging(device_, sequence.id, kv_.shape(), tokens, parts))};
-}
-
-void EngineOps::renew_staging(const SequenceState& sequence, StagingRef ref, std::uint32_t tokens) {
-  Staging& staging = stores_.stagings.get(ref.id);
-  staging = tandem::make_staging(device_, sequence.id, kv_.shape(), tokens, staging.parts());
-}
-
-struct EngineOps::FetchWork {
+struct FetchWork {
   Staging staging;  // by value: a renewed one gets other memory while this is still at work
   std::uint32_t part = 0;
   std::vector<std::uint32_t> slots;    // whole blocks in order
   std::optional<ChosenBlocks> chosen;  // in place of these
 };
 
-EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uint32_t layer, Op& op) {
-  const KvShape& shape = kv_.shape();
+FetchWork fetch_work(const EngineParts& parts, const FetchRequest& request, std::uint32_t layer, Op& op) {
+  const KvShape& shape = parts.kv.shape();
   const SequenceState& sequence = *request.sequence;
-  Staging& staging = stores_.stagings.get(request.staging.id);
+  Staging& staging = parts.stores.stagings.get(request.staging.id);
   FetchWork work;
   work.staging = staging;
   work.part = staging.next;
@@ -39,8 +32,8 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   op.access.push_back(staging.values.writes(work.part, work.part + 1));
   wait_for(op.after, staging.read[work.part]);
   const auto add_blocks = [&](Range blocks) {
-    kv_.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
-    return kv_.declare_reads(op, sequence.id, layer, blocks, Tier::host);
+    parts.kv.append_filled(sequence.id, layer, blocks, Tier::host, op.after);
+    return parts.kv.declare_reads(op, sequence.id, layer, blocks, Tier::host);
   };
   if (const auto* fixed = std::get_if<Ranges>(&request.tokens)) {
     for (const Range& r : fixed->positions) {
@@ -52,7 +45,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
     TANDEM_CHECK(work.slots.size() <= staging.pages_per_head, "{} blocks in room for {}", work.slots.size(),
                  staging.pages_per_head);
     LinkPieces pieces;
-    for (const std::uint32_t slot : work.slots) pieces.add(kv_.k_offset(slot, 0), shape.slot_bytes());
+    for (const std::uint32_t slot : work.slots) pieces.add(parts.kv.k_offset(slot, 0), shape.slot_bytes());
     op.cost.pieces += pieces.count();
     op.cost.h2d += work.slots.size() * shape.slot_bytes();
     return work;
@@ -61,7 +54,7 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   TANDEM_CHECK(selection.digests.side == Side::device && selection.layer == layer,
                "a fetch of layer {} by a selection for layer {} that is not on the device", layer, selection.layer);
   ChosenBlocks& chosen =
-      work.chosen.emplace(stores_.digests.get(selection.digests.id), selection, parts_.forward.shape());
+      work.chosen.emplace(parts.stores.digests.get(selection.digests.id), selection, parts.forward.shape());
   chosen.slots = add_blocks(chosen.page_range());
   op.access.push_back(chosen.index.selection.reads());
   wait_for(op.after, selection.ready);
@@ -74,8 +67,8 @@ EngineOps::FetchWork EngineOps::fetch_work(const FetchRequest& request, std::uin
   return work;
 }
 
-KvSource EngineOps::fetched(const FetchRequest& request, const FetchWork& work, Event ready) {
-  Staging& staging = stores_.stagings.get(request.staging.id);
+KvSource fetched(const EngineParts& parts, const FetchRequest& request, const FetchWork& work, Event ready) {
+  Staging& staging = parts.stores.stagings.get(request.staging.id);
   const std::size_t page = staging.shape.page_bytes();
   KvMemory memory{
       TierBuffer(staging.values), staging.part_offset(work.part), page, staging.shape.slot_bytes(), kPageTokens,
@@ -99,77 +92,19 @@ KvSource EngineOps::fetched(const FetchRequest& request, const FetchWork& work, 
   return kv;
 }
 
-std::vector<KvSource> EngineOps::fetch(std::uint32_t layer, std::span<const FetchRequest> requests) {
-  Op op("fetch kv", Cause::recall, layer);
-  op.kind = Kind::copy;
-  op.cost.pieces = 0;
-  std::vector<FetchWork> work;
-  std::vector<Access> fixed;  // what is touched whatever was chosen
-  Cost fixed_cost;
-  work.reserve(requests.size());
-  for (const FetchRequest& request : requests) {
-    const std::size_t before = op.access.size();
-    const Cost cost = op.cost;
-    work.push_back(fetch_work(request, layer, op));
-    const FetchWork& w = work.back();
-    if (!w.chosen) {
-      fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
-      fixed_cost.h2d += op.cost.h2d - cost.h2d;
-      fixed_cost.pieces += op.cost.pieces - cost.pieces;
-    } else {
-      op.cost.gathered = true;
-      fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
-      fixed.push_back(w.chosen->index.selection.reads());
-    }
-  }
-  std::vector<const FetchWork*> chosen;
-  std::uint32_t pages = 0;
-  for (const FetchWork& w : work) {
-    if (!w.chosen) continue;
-    chosen.push_back(&w);
-    TANDEM_CHECK(w.chosen->scope == chosen.front()->chosen->scope, "the rows of a batch choose alike");
-    pages = std::max(pages, w.chosen->pages());
-  }
-  // Pages, pieces, gathers; what is known on the host comes along as one copy.
-  if (!chosen.empty()) op.cost.kernels = 2 + gathers_of(chosen.size(), pages * kv_.shape().slot_bytes());
-  fixed_cost.pieces -= 1;  // a Cost starts with one
-  op.launch = [&](LaunchContext& ctx) { launch_fetch(ctx, work, fixed_cost); };
-  op.has_cost_only_part = op.cost.upper_bound;
-  op.body = [this, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx) {
-    Copier copier(ctx);
-    std::vector<Access> access;
-    if (ctx.lists_access()) access = fixed;
-    Cost cost = fixed_cost;
-    for (const FetchWork& w : work) {
-      if (w.chosen)
-        copy_chosen(ctx, w.staging, w.part, *w.chosen, access, cost);
-      else if (ctx.computes())
-        copy_blocks(copier, w);
-    }
-    cost.pieces = std::max(cost.pieces, 1u);
-    ctx.settle(cost, std::move(access));
-  };
-  op.cost.pieces = std::max(op.cost.pieces, 1u);
-  const Event done = ask(LaneKind::h2d, std::move(op));
-  std::vector<KvSource> fetched;
-  fetched.reserve(requests.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) fetched.push_back(this->fetched(requests[i], work[i], done));
-  return fetched;
-}
-
 /// Blocks that the host knows.
-void EngineOps::copy_blocks(Copier& copier, const FetchWork& w) const {
-  const std::size_t bytes = kv_.shape().slot_bytes();
-  Copier::Between pages = copier.between(w.staging.values, kv_.host_buffer());
+void copy_blocks(const KvStore& kv, Copier& copier, const FetchWork& w) {
+  const std::size_t bytes = kv.shape().slot_bytes();
+  Copier::Between pages = copier.between(w.staging.values, kv.host_buffer());
   for (std::uint32_t i = 0; i < w.slots.size(); ++i)
     pages.add(w.staging.block_offset(w.part, i, 0), w.slots[i] * bytes, bytes);
 }
 
 /// The device's own threads bring what it chose: the host does not know which pages these are. A page of a KV head
 /// goes to the place that it has in the head's list (DeviceLaunch::list_chosen makes the same lists).
-void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWork* const> work,
-                                    const Cost& fixed) const {
-  const ModelShape shape = parts_.forward.shape();
+void launch_chosen_fetch(const EngineParts& parts, LaunchContext& ctx, std::span<const FetchWork* const> work,
+                         const Cost& fixed) {
+  const ModelShape shape = parts.forward.shape();
   const auto rows = static_cast<std::uint32_t>(work.size());
   std::vector<std::span<const std::uint32_t>> slots;
   slots.reserve(rows);
@@ -192,11 +127,12 @@ void EngineOps::launch_chosen_fetch(LaunchContext& ctx, std::span<const FetchWor
                           shape.q_heads / lists_of(work.front()->chosen->scope, shape), true, capacity, lists.entries,
                           lists.counts, ctx.stream());
   list_pages_cuda(lists.entries, lists.counts, rows, shape.kv_heads, capacity,
-                  static_cast<std::uint32_t>(kv_.host_buffer().bytes() / kv_.shape().slot_bytes()), list, ctx.stream());
-  fetch_listed(ctx, list, kv_.shape().page_bytes(), ctx.read<char>(kv_.host_buffer()), to, fixed);
+                  static_cast<std::uint32_t>(parts.kv.host_buffer().bytes() / parts.kv.shape().slot_bytes()), list,
+                  ctx.stream());
+  fetch_listed(ctx, list, parts.kv.shape().page_bytes(), ctx.read<char>(parts.kv.host_buffer()), to, fixed);
 }
 
-void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) const {
+void launch_fetch(const EngineParts& parts, LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) {
   CopyList list;
   Copier copier(ctx, list);
   std::vector<const FetchWork*> chosen;
@@ -204,22 +140,22 @@ void EngineOps::launch_fetch(LaunchContext& ctx, std::span<const FetchWork> work
     if (w.chosen) {
       chosen.push_back(&w);
     } else {
-      copy_blocks(copier, w);
+      copy_blocks(parts.kv, copier, w);
     }
   }
   list.copy(CopyWay::over_link, ctx.stream());
-  if (!chosen.empty()) launch_chosen_fetch(ctx, chosen, fixed);
+  if (!chosen.empty()) launch_chosen_fetch(parts, ctx, chosen, fixed);
 }
 
 /// Adds to `cost` what copy_chosen() would, without going over the pages. With several KV heads two pages are adjacent
 /// only where one head's last page and the next head's first are in the same slot (link_pieces.h).
-void EngineOps::count_chosen(BodyContext& ctx, const ChosenBlocks& chosen, Cost& cost) const {
+void count_chosen(const EngineParts& parts, BodyContext& ctx, const ChosenBlocks& chosen, Cost& cost) {
   std::optional<std::uint32_t> last;  // block of the head before, where its last page is whole
-  for (std::uint32_t g = 0; g < kv_.shape().kv_heads; ++g) {
-    const BlockSet set = chosen.set(ctx, parts_.forward.shape(), g);
+  for (std::uint32_t g = 0; g < parts.kv.shape().kv_heads; ++g) {
+    const BlockSet set = chosen.set(ctx, parts.forward.shape(), g);
     const std::uint32_t tokens = chosen.index.tokens_of(set, chosen.blocks), part = tokens % kPageTokens;
     if (tokens == 0) continue;
-    cost.h2d += std::uint64_t{2} * tokens * kv_.shape().vector_bytes();
+    cost.h2d += std::uint64_t{2} * tokens * parts.kv.shape().vector_bytes();
     cost.pieces += blocks_for(tokens) + (part > 0 ? 1 : 0);  // K and V of a short page are apart
     if (chosen.index.block == kPageTokens && last == set.first()) --cost.pieces;
     last = part > 0 ? std::nullopt : std::optional(set.last());
@@ -227,13 +163,13 @@ void EngineOps::count_chosen(BodyContext& ctx, const ChosenBlocks& chosen, Cost&
 }
 
 /// The chosen pages of each KV head, K and V; counts what it copies.
-void EngineOps::copy_chosen(BodyContext& ctx, const Staging& staging, std::uint32_t part, const ChosenBlocks& chosen,
-                            std::vector<Access>& access, Cost& cost) const {
+void copy_chosen(const EngineParts& parts, BodyContext& ctx, const Staging& staging, std::uint32_t part,
+                 const ChosenBlocks& chosen, std::vector<Access>& access, Cost& cost) {
   const bool copies = ctx.computes();
-  const KvShape& shape = kv_.shape();
-  if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(ctx, chosen, cost);
+  const KvShape& shape = parts.kv.shape();
+  if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(parts, ctx, chosen, cost);
   // Once: each look goes through what the operation declared, page by page.
-  const char* const kv = copies ? ctx.read<char>(kv_.host_buffer()) : nullptr;
+  const char* const kv = copies ? ctx.read<char>(parts.kv.host_buffer()) : nullptr;
   char* const staged = copies ? ctx.write<char>(staging.values) : nullptr;
   LinkPieces pieces;
   for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
@@ -241,17 +177,87 @@ void EngineOps::copy_chosen(BodyContext& ctx, const Staging& staging, std::uint3
       const std::uint32_t slot = chosen.slots[page];
       const std::size_t bytes = tokens * shape.vector_bytes();
       cost.h2d += 2 * bytes;
-      pieces.add(kv_.k_offset(slot, g), bytes);
-      pieces.add(kv_.v_offset(slot, g), bytes);
-      if (ctx.lists_access()) access.push_back(kv_.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
+      pieces.add(parts.kv.k_offset(slot, g), bytes);
+      pieces.add(parts.kv.v_offset(slot, g), bytes);
+      if (ctx.lists_access()) access.push_back(parts.kv.slot_access(Tier::host, slot, 1, Range{g, g + 1}, false));
       if (!copies) return;
       char* to = staged + staging.chosen_offset(part, g, place);
-      std::memcpy(to, kv + kv_.k_offset(slot, g), bytes);
-      std::memcpy(to + kPageTokens * shape.vector_bytes(), kv + kv_.v_offset(slot, g), bytes);
+      std::memcpy(to, kv + parts.kv.k_offset(slot, g), bytes);
+      std::memcpy(to + kPageTokens * shape.vector_bytes(), kv + parts.kv.v_offset(slot, g), bytes);
     };
-    chosen.for_pages(ctx, parts_.forward.shape(), g, add);
+    chosen.for_pages(ctx, parts.forward.shape(), g, add);
   }
   cost.pieces += pieces.count();
+}
+
+}  // namespace
+
+StagingRef Ops::make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) {
+  return {
+      parts_.stores.stagings.add(tandem::make_staging(parts_.device, sequence.id, parts_.kv.shape(), tokens, parts))};
+}
+
+void Ops::renew_staging(const SequenceState& sequence, StagingRef ref, std::uint32_t tokens) {
+  Staging& staging = parts_.stores.stagings.get(ref.id);
+  staging = tandem::make_staging(parts_.device, sequence.id, parts_.kv.shape(), tokens, staging.parts());
+}
+
+std::vector<KvSource> Ops::fetch(std::uint32_t layer, std::span<const FetchRequest> requests) {
+  Op op("fetch kv", Cause::recall, layer);
+  op.kind = Kind::copy;
+  op.cost.pieces = 0;
+  std::vector<FetchWork> work;
+  std::vector<Access> fixed;  // what is touched whatever was chosen
+  Cost fixed_cost;
+  work.reserve(requests.size());
+  for (const FetchRequest& request : requests) {
+    const std::size_t before = op.access.size();
+    const Cost cost = op.cost;
+    work.push_back(fetch_work(parts_, request, layer, op));
+    const FetchWork& w = work.back();
+    if (!w.chosen) {
+      fixed.insert(fixed.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
+      fixed_cost.h2d += op.cost.h2d - cost.h2d;
+      fixed_cost.pieces += op.cost.pieces - cost.pieces;
+    } else {
+      op.cost.gathered = true;
+      fixed.push_back(w.staging.values.writes(w.part, w.part + 1));
+      fixed.push_back(w.chosen->index.selection.reads());
+    }
+  }
+  std::vector<const FetchWork*> chosen;
+  std::uint32_t pages = 0;
+  for (const FetchWork& w : work) {
+    if (!w.chosen) continue;
+    chosen.push_back(&w);
+    TANDEM_CHECK(w.chosen->scope == chosen.front()->chosen->scope, "the rows of a batch choose alike");
+    pages = std::max(pages, w.chosen->pages());
+  }
+  // Pages, pieces, gathers; what is known on the host comes along as one copy.
+  if (!chosen.empty()) op.cost.kernels = 2 + gathers_of(chosen.size(), pages * parts_.kv.shape().slot_bytes());
+  fixed_cost.pieces -= 1;  // a Cost starts with one
+  op.launch = [&](LaunchContext& ctx) { launch_fetch(parts_, ctx, work, fixed_cost); };
+  op.has_cost_only_part = op.cost.upper_bound;
+  op.body = [this, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx) {
+    Copier copier(ctx);
+    std::vector<Access> access;
+    if (ctx.lists_access()) access = fixed;
+    Cost cost = fixed_cost;
+    for (const FetchWork& w : work) {
+      if (w.chosen)
+        copy_chosen(parts_, ctx, w.staging, w.part, *w.chosen, access, cost);
+      else if (ctx.computes())
+        copy_blocks(parts_.kv, copier, w);
+    }
+    cost.pieces = std::max(cost.pieces, 1u);
+    ctx.settle(cost, std::move(access));
+  };
+  op.cost.pieces = std::max(op.cost.pieces, 1u);
+  const Event done = parts_.ask(LaneKind::h2d, std::move(op));
+  std::vector<KvSource> sources;
+  sources.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) sources.push_back(fetched(parts_, requests[i], work[i], done));
+  return sources;
 }
 
 }  // namespace tandem

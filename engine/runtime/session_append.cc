@@ -35,7 +35,7 @@ Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::sp
     attention.run(layer, first, rows, query);
     last = forward_.finish_layer(Forward::Phase::prefill, layer, rows);
   }
-  ops_.set_last_reader(last);
+  parts_.last_reader = last;
   return last;
 }
 
@@ -66,7 +66,8 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
     kv_.truncate(a.state.id, before);
     throw;
   }
-  ops_.set_prompt(a.state.id, queries, {});
+  parts_.queries[a.state.id] = queries;
+  parts_.sums[a.state.id] = {};
   return drained;
 }
 
@@ -119,7 +120,7 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   prompt_seen(a);
   a.next = tokens.back();
   a.max_new = max_new_tokens;
-  drained += drain_behind(ops_.last_asked());
+  drained += drain_behind(parts_.last_asked);
   kv_.all_done();
   return device_.now() - began - drained;
 }
