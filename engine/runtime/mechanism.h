@@ -64,10 +64,8 @@ class Mechanism {
         device_(parts.device),
         pool_(parts.pool),
         kv_(parts.kv),
-        stores_(parts.stores),
         attention_(parts.attention),
-        draws_(parts.draws),
-        ops_(parts.ops) {}
+        draws_(parts.draws) {}
   virtual ~Mechanism() = default;
   Mechanism(const Mechanism&) = delete;
   Mechanism& operator=(const Mechanism&) = delete;
@@ -86,10 +84,8 @@ class Mechanism {
   Device& device_;
   ThreadPool& pool_;
   KvStore& kv_;
-  SequenceStores& stores_;
   DecodeAttention& attention_;
   BatchDraws* draws_;
-  Ops& ops_;
 };
 
 /// Mechanism with any number of T per sequence, by id.

@@ -81,9 +81,7 @@ inline AttentionAverage make_average(Device& device, SequenceId sequence, std::u
   return average;
 }
 
-struct AverageRef {  // averages of a sequence's attention weights
-  std::uint32_t id = 0;
-};
+using AverageRef = Ref<AttentionAverage>;  // averages of a sequence's attention weights
 
 /// A prompt, the first or a later one of a session, whose queries averages start from.
 struct ObserveRequest {

@@ -108,9 +108,7 @@ inline CacheRank make_cache_rank(Device& device, SequenceId sequence, const KvSh
 class RankThread;
 class RemoteRank;
 
-struct RankRef {  // a sequence's cache rank
-  std::uint32_t id = 0;
-};
+using RankRef = Ref<CacheRank>;  // a sequence's cache rank
 
 struct RankRequest {
   RankPlace place = RankPlace::stream;

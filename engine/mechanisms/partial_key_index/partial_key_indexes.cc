@@ -139,7 +139,7 @@ void PartialKeyIndexes::index_more(SequenceState& sequence, KeyIndexRef ref, std
   if (added.begin >= added.end) return;
   if (layer >= index.first_layer) index_keys_of(sequence, index, layer, added);
   index.tokens[layer] = end;
-  ops_.move_to_host(sequence, added, layer);
+  parts_.ops.move_to_host(sequence, added, layer);
 }
 
 void PartialKeyIndexes::index_keys_of(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer,

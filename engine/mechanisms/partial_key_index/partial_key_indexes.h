@@ -97,10 +97,8 @@ inline PartialKeyIndex make_partial_key_index(Device& device, SequenceId sequenc
   return index;
 }
 
-struct KeyIndexRef {  // a partial index of a sequence's keys on the device
-  std::uint32_t id = 0;
-};
-struct SpeculatedKv {  // tokens of a layer that are on their way to the device
+using KeyIndexRef = Ref<PartialKeyIndex>;  // a partial index of a sequence's keys on the device
+struct SpeculatedKv {                      // tokens of a layer that are on their way to the device
   std::uint32_t layer = 0;
   std::vector<std::uint32_t> rows;
   std::vector<Packed> fetched;  // by entry of `rows`

@@ -88,7 +88,7 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     PreviousQueries& previous = kept_.get(drifts[row].id);
-    const ResidentSet& set = ops_.use<Residency>().get(split.sets[i]);
+    const ResidentSet& set = parts_.ops.use<Residency>().get(split.sets[i]);
     TANDEM_CHECK(set.per_head && set.slots == previous.slots, "drift of a set of {} slots in room for {}", set.slots,
                  previous.slots);
     rows.push_back({row, context.batch[row]->request, layer, context.step, set.choice_offset(layer, 0),

@@ -28,7 +28,7 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
   Op op("split by residency", Cause::selection, layer);
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const ResidentSet& set = kept_.get(split.sets[i].id);
-    const DigestIndex& index = stores_.digests.get(selections[i].digests.id);
+    const DigestIndex& index = parts_.stores.digests.get(selections[i].digests.id);
     op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
     op.access.insert(op.access.end(), {index.selection.reads(), set.table.reads(layer, layer + 1),
                                        set.chosen.writes(layer, layer + 1), set.missing.writes(layer, layer + 1)});

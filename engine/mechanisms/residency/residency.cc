@@ -30,7 +30,8 @@ ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& requ
   set.window = request.window;
   set.first_layer = request.first_layer;
   set.reduce = request.reduce.value_or(request.per_kv_head ? Reduce::max : Reduce::mean);
-  set.digests = ops_.build_digests(sequence, {.tokens = {request.sinks, set.filled(sequence.tokens)},
+  set.digests = parts_.ops
+                    .build_digests(sequence, {.tokens = {request.sinks, set.filled(sequence.tokens)},
                                               .block = request.block,
                                               .side = Side::device,
                                               .grows = true,
@@ -47,7 +48,7 @@ void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t sl
   if (slots != set.slots) make_resident_slots(device_, set, slots);
   const DigestExtension extension{&sequence, {set.digests, Side::device}, set.filled(sequence.tokens)};
   for (std::uint32_t layer = set.first_layer; layer < kv_.shape().layers; ++layer)
-    ops_.extend_digests(layer, {&extension, 1});
+    parts_.ops.extend_digests(layer, {&extension, 1});
   take_in(sequence, ref);
 }
 
@@ -62,9 +63,9 @@ void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
     set.changed[layer] = set.read[layer] = Event{};
     if (set.candidates[layer] == 0) continue;
     const bool goes = added.end > added.begin, others_there = added.begin > set.begin;
-    if (goes && others_there) ops_.move_to_host(sequence, added, layer, nullptr);
+    if (goes && others_there) parts_.ops.move_to_host(sequence, added, layer, nullptr);
     place_residents(sequence, set, layer);
-    if (goes && !others_there) ops_.move_to_host(sequence, added, layer, nullptr);
+    if (goes && !others_there) parts_.ops.move_to_host(sequence, added, layer, nullptr);
   }
 }
 
@@ -73,7 +74,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   const ModelShape model = forward_.shape();
   const std::uint32_t q_heads = model.q_heads;
   const PromptQueries& queries = parts_.queries_of(sequence.id);
-  const DigestIndex& index = stores_.digests.get(set.digests);
+  const DigestIndex& index = parts_.stores.digests.get(set.digests);
   Op op("place residents", Cause::recall, layer);
   const Range range = set.page_range(layer);
   const Tier tier = kv_.on_device(sequence.id, layer, {range.begin, range.begin + 1}) ? Tier::device : Tier::host;
@@ -240,10 +241,10 @@ void Residency::block_filled(SequenceState& sequence, ResidentRef ref, std::uint
   const std::uint32_t begin = set.begin + set.candidates[layer] * set.block, end = begin + set.block;
   TANDEM_CHECK(end <= sequence.tokens, "the block of tokens [{}, {}) is not filled", begin, end);
   const DigestExtension extension{&sequence, {set.digests, Side::device}, end};
-  ops_.extend_digests(layer, {&extension, 1});
+  parts_.ops.extend_digests(layer, {&extension, 1});
   if (set.candidates[layer] < set.slots) keep_filled(sequence, set, layer, begin);
   ++set.candidates[layer];
-  ops_.move_to_host(sequence, {begin, end}, layer, nullptr);
+  parts_.ops.move_to_host(sequence, {begin, end}, layer, nullptr);
 }
 
 /// While slots are free every block is resident, and its candidate number is its slot.

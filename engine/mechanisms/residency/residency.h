@@ -122,10 +122,8 @@ inline ResidentSet make_resident_set(Device& device, SequenceId sequence, const 
   return set;
 }
 
-struct ResidentRef {  // blocks of a sequence that are on the device, per layer
-  std::uint32_t id = 0;
-};
-struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart
+using ResidentRef = Ref<ResidentSet>;  // blocks of a sequence that are on the device, per layer
+struct SplitRef {                      // a layer's chosen blocks, with those that are not resident apart
   QueryRef query;
   std::vector<std::uint32_t> rows;         // that may miss blocks; the others have all of theirs on the device
   std::vector<ResidentRef> sets;           // by entry of `rows`

@@ -78,7 +78,7 @@ void SalientTokens::extend(SequenceState& sequence, TokenSetRef ref) {
 
 void SalientTokens::keep(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) {
   TokenSet& set = kept_.get(request.set.id);
-  const AttentionAverage& average = ops_.use<AttentionAverages>().get(request.average);
+  const AttentionAverage& average = parts_.ops.use<AttentionAverages>().get(request.average);
   const Range tokens = request.tokens;
   const KvShape& shape = kv_.shape();
   const std::uint32_t group = average.q_heads / shape.kv_heads;

@@ -57,9 +57,7 @@ inline TokenSet make_token_set(Device& device, SequenceId sequence, const KvShap
   return set;
 }
 
-struct TokenSetRef {  // a sequence's salient tokens
-  std::uint32_t id = 0;
-};
+using TokenSetRef = Ref<TokenSet>;  // a sequence's salient tokens
 
 struct SalientRequest {
   TokenSetRef set;

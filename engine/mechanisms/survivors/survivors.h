@@ -91,9 +91,7 @@ inline SurvivorSet make_survivor_set(Device& device, SequenceId sequence, const 
   return set;
 }
 
-struct SurvivorsRef {  // a sequence's survivors
-  std::uint32_t id = 0;
-};
+using SurvivorsRef = Ref<SurvivorSet>;  // a sequence's survivors
 
 struct SurvivorsRequest {
   std::uint32_t heavy = 0;   // tokens that stay for their mass

@@ -122,7 +122,7 @@ std::vector<WorkQueue::Pulled> WorkQueue::gather(const LayerContext& context, st
       auto pages = std::make_shared<RowPages>();
       pages->id = task.digests.id;
       pages->row = task.row;
-      pages->index = stores_.digests.get(task.digests.id);
+      pages->index = parts_.stores.digests.get(task.digests.id);
       TANDEM_CHECK(pages->index.tier() == Tier::host && pages->index.kind == DigestKind::bounds,
                    "tasks are chosen by bounds in host memory");
       const Range range{pages->index.tokens.begin / kPageTokens, blocks_for(pages->index.digested(context.layer).end)};
@@ -264,7 +264,7 @@ void WorkQueue::merge(const LayerContext& context, const std::vector<Pulled>& wo
   set_merge(op, shape, rows, std::move(parts), forward_.attention(), std::move(has_task));
   const Event merged = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   // After all tasks, whoever took them.
-  for (const Pulled& w : work) stores_.digests.get(w.pages->id).read[context.layer] = merged;
+  for (const Pulled& w : work) parts_.stores.digests.get(w.pages->id).read[context.layer] = merged;
 }
 
 WorkQueue::Crew WorkQueue::crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks) {
