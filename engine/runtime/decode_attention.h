@@ -89,8 +89,6 @@ class DecodeAttention {
   Blocks select_on_host(const LayerContext& context, const ScoreRequest& request);
   void score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting,
                         const float* query /*[row][Hq][D]*/);
-  void launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
-                        const float* query /*[row][Hq][D]*/) const;
   Emission plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const Emission& emitted,
                      const DeviceBuffer& out, const DeviceBuffer& lse);

@@ -126,8 +126,6 @@ class Forward {
                               const std::vector<std::uint32_t>& positions, float* q);
   void launch_prefill_attention(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
                                 const std::vector<std::uint32_t>& slots) const;
-  void launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
-                          const PromptSums& sums, const std::vector<std::uint32_t>& slots) const;
   void launch_finish_layer(LaunchContext& ctx, std::uint32_t layer, std::uint32_t rows);
   void launch_logits(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows);
   void launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::vector<std::int32_t>& forced,

@@ -158,44 +158,6 @@ void launch_reduction(LaunchContext& ctx, const ModelShape& shape, const Choice&
                      {lists, shape.kv_heads / lists, shape.group()}, choice.reduce, ctx.stream());
 }
 
-/// Its twin on a GPU, for all rows at once.
-void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
-                                       const float* query) const {
-  std::vector<BlockScores> rows;
-  std::vector<TopKRow> lists;
-  std::uint32_t most = 0;
-  rows.reserve(work.size());
-  for (const Selecting& s : work) {
-    const DigestIndex& index = s.index;
-    TANDEM_CHECK(index.kind == work.front().index.kind, "digests of two kinds at once");
-    rows.push_back({query + std::size_t{s.row} * shape.q_heads * shape.head_dim,
-                    index.values.read<char>(ctx) + index.min_offset(s.layer, 0), s.choice.blocks,
-                    ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
-    most = std::max(most, s.choice.blocks);
-  }
-  const KvShape& kv = kv_.shape();
-  score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
-                    {shape.group(), shape.head_dim, kv.type}, ctx.stream(), work.front().index.kind);
-  std::vector<ScoreReduction> reductions;
-  reductions.reserve(work.size());
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    const Choice& choice = work[i].choice;
-    const std::uint32_t count = choice.lists(shape);
-    const float* scores = rows[i].scores;
-    if (choice.scope != Scope::query_head) {
-      auto* const reduced = ctx.scratch<float>(std::size_t{count} * choice.blocks);
-      reductions.push_back({scores, reduced, choice.blocks});
-      scores = reduced;
-    }
-    auto* const out = work[i].index.selection.write<std::uint32_t>(ctx);
-    for (std::uint32_t list = 0; list < count; ++list)
-      lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
-                       out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
-  }
-  if (!reductions.empty()) launch_reduction(ctx, shape, work.front().choice, std::move(reductions), most);
-  top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
-}
-
 Blocks DecodeAttention::chosen_blocks(std::uint32_t layer, const ScoreRequest& request, const Selecting& selecting,
                                       Event ready) {
   Blocks blocks;
@@ -257,7 +219,41 @@ std::vector<Blocks> DecodeAttention::select_on_device(const LayerContext& contex
     op.access.push_back(s.index.values.reads(context.layer, context.layer + 1));
     op.access.push_back(s.index.selection.writes());
   }
-  op.launch = [&](LaunchContext& ctx) { launch_selection(ctx, shape, work, ctx.read<float>(query)); };
+  op.launch = [&](LaunchContext& ctx) {  // for all rows at once
+    std::vector<BlockScores> rows;
+    std::vector<TopKRow> lists;
+    std::uint32_t most = 0;
+    rows.reserve(work.size());
+    for (const Selecting& s : work) {
+      const DigestIndex& index = s.index;
+      TANDEM_CHECK(index.kind == work.front().index.kind, "digests of two kinds at once");
+      rows.push_back({ctx.read<float>(query) + std::size_t{s.row} * shape.q_heads * shape.head_dim,
+                      index.values.read<char>(ctx) + index.min_offset(s.layer, 0), s.choice.blocks,
+                      ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
+      most = std::max(most, s.choice.blocks);
+    }
+    const KvShape& kv = kv_.shape();
+    score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
+                      {shape.group(), shape.head_dim, kv.type}, ctx.stream(), work.front().index.kind);
+    std::vector<ScoreReduction> reductions;
+    reductions.reserve(work.size());
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      const Choice& choice = work[i].choice;
+      const std::uint32_t count = choice.lists(shape);
+      const float* scores = rows[i].scores;
+      if (choice.scope != Scope::query_head) {
+        auto* const reduced = ctx.scratch<float>(std::size_t{count} * choice.blocks);
+        reductions.push_back({scores, reduced, choice.blocks});
+        scores = reduced;
+      }
+      auto* const out = work[i].index.selection.write<std::uint32_t>(ctx);
+      for (std::uint32_t list = 0; list < count; ++list)
+        lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
+                         out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
+    }
+    if (!reductions.empty()) launch_reduction(ctx, shape, work.front().choice, std::move(reductions), most);
+    top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
+  };
   op.body = [this, shape, work, query](BodyContext& ctx) {
     for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));
   };

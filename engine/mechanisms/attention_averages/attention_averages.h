@@ -120,16 +120,6 @@ class AttentionAverages : public MechanismOf<AttentionAverage>, public WeightsTa
                     const DeviceBuffer& lse) override;
 
  private:
-  struct Observation {
-    std::uint32_t layer = 0, begin = 0;  // first token on the device
-    std::uint32_t tokens = 0;            // from there on,
-    std::uint32_t leaving = 0;           // of these before the window,
-    std::uint32_t observed = 0;          // and the last of them, whose queries are looked at
-    Range window;
-  };
-  void launch_observation(LaunchContext& ctx, const AttentionAverage& average, const PromptQueries& queries,
-                          const Observation& observation, const DeviceBuffer& before,
-                          const std::vector<std::uint32_t>& slots) const;
   Event observe_layer(const SequenceState& sequence, const ObserveRequest& request, std::uint32_t layer,
                       const DeviceBuffer& before, Event before_free);
 };

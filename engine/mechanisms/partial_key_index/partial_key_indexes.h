@@ -148,10 +148,8 @@ class PartialKeyIndexes : public MechanismOf<PartialKeyIndex> {
   struct SpeculatingRow;  // what one request of a speculation chooses from
   struct SpeculatedRow;   // and where its choice is fetched from
   void move_units(BodyContext& ctx, const SpeculatedRow& row, std::uint32_t layer) const;
-  // Their twins on a GPU.
   void launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer, const float* queries,
                       std::span<const SpeculatingRow> rows, float* room, std::uint32_t* marks) const;
-  void launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows, std::uint32_t layer) const;
 };
 
 }  // namespace tandem

@@ -120,32 +120,6 @@ void PartialKeyIndexes::launch_choices(LaunchContext& ctx, const ModelShape& sha
   }
 }
 
-void PartialKeyIndexes::launch_units(LaunchContext& ctx, std::span<const SpeculatedRow> rows,
-                                     std::uint32_t layer) const {
-  const KvShape& shape = kv_.shape();
-  std::vector<UnitFetch> fetches;
-  std::vector<void*> to;
-  std::vector<std::span<const std::uint32_t>> pages;
-  std::uint32_t most = 0;
-  fetches.reserve(rows.size());
-  to.reserve(rows.size());
-  pages.reserve(rows.size());
-  for (const SpeculatedRow& row : rows) pages.emplace_back(*row.pages);
-  const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    fetches.push_back(rows[i].fetch(ctx, layer, uploaded[i]));
-    to.push_back(ctx.write<char>(rows[i].index.staged));
-    most = std::max(most, rows[i].most_pieces());
-  }
-  const auto count = static_cast<std::uint32_t>(rows.size());
-  const FetchList list = make_fetch_list(ctx, count, most);
-  list_units_cuda(ctx.pass(fetches), count, shape.kv_heads, rows.front().index.unit,
-                  static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
-  Cost without;
-  without.pieces = 0;
-  fetch_listed(ctx, list, rows.front().piece_bytes(), ctx.read<char>(kv_.host_buffer()), to, without);
-}
-
 Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& query,
                                    std::span<const SpeculateRequest> requests) {
   const ModelShape shape = context.shape;
@@ -282,7 +256,29 @@ SpeculatedKv PartialKeyIndexes::fetch(const LayerContext& context, const QueryRe
     rows.push_back(std::move(row));
   }
   op.cost.kernels = 1 + gathers_of(rows.size(), most);  // list, gathers
-  op.launch = [&](LaunchContext& ctx) { launch_units(ctx, rows, layer); };
+  op.launch = [&](LaunchContext& ctx) {
+    std::vector<UnitFetch> fetches;
+    std::vector<void*> to;
+    std::vector<std::span<const std::uint32_t>> all_pages;
+    std::uint32_t most_pieces = 0;
+    fetches.reserve(rows.size());
+    to.reserve(rows.size());
+    all_pages.reserve(rows.size());
+    for (const SpeculatedRow& row : rows) all_pages.emplace_back(*row.pages);
+    const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(all_pages);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      fetches.push_back(rows[i].fetch(ctx, layer, uploaded[i]));
+      to.push_back(ctx.write<char>(rows[i].index.staged));
+      most_pieces = std::max(most_pieces, rows[i].most_pieces());
+    }
+    const auto count = static_cast<std::uint32_t>(rows.size());
+    const FetchList list = make_fetch_list(ctx, count, most_pieces);
+    list_units_cuda(ctx.pass(fetches), count, shape.kv_heads, rows.front().index.unit,
+                    static_cast<std::uint32_t>(kv_.host_buffer().bytes() / shape.slot_bytes()), list, ctx.stream());
+    Cost without;
+    without.pieces = 0;
+    fetch_listed(ctx, list, rows.front().piece_bytes(), ctx.read<char>(kv_.host_buffer()), to, without);
+  };
   op.has_cost_only_part = true;
   op.body = [this, layer, rows](BodyContext& ctx) {
     Cost cost;

@@ -210,7 +210,38 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);
   }
-  op.launch = [&](LaunchContext& ctx) { launch_recall(ctx, layer, work); };
+  // Which blocks move is known on the device only: its own threads bring them over the link.
+  op.launch = [&](LaunchContext& ctx) {
+    std::vector<ResidentSwap> lists;
+    std::vector<Pieces> moves;
+    std::size_t all = 0;
+    std::vector<std::span<const std::uint32_t>> pages_of;
+    pages_of.reserve(work.size());
+    for (const Missing& m : work) {
+      all += m.set.lists;
+      pages_of.emplace_back(*m.pages);
+    }
+    const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages_of);
+    auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
+    for (std::size_t row = 0; row < work.size(); ++row) {
+      const ResidentSet& set = work[row].set;
+      for (std::uint32_t list = 0; list < set.lists; ++list) {
+        const std::size_t at = set.choice_offset(layer, list);
+        lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
+                         .missing = ctx.read<std::uint32_t>(set.missing) + at,
+                         .slots = set.slots,
+                         .pages = uploaded[row],
+                         .moves = moved + lists.size()});
+        moves.push_back(listed_moves(ctx, set, layer, list, ctx.read<char>(kv_.host_buffer()), lists.back()));
+      }
+    }
+    swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
+    gather_lists(ctx, moves);
+    Cost none, page;
+    none.pieces = 0;
+    page.h2d = moves.front().bytes;
+    ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
+  };
   op.has_cost_only_part = true;
   op.body = [this, layer, work](BodyContext& ctx) {
     Cost cost;
@@ -234,39 +265,6 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   const Event done = ask(LaneKind::recall, std::move(op));
   for (const ResidentRef& set : recalled) kept_.get(set.id).changed[layer] = done;
   return done;
-}
-
-/// Which blocks move is known on the device only: its own threads bring them over the link.
-void Residency::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const {
-  std::vector<ResidentSwap> lists;
-  std::vector<Pieces> moves;
-  std::size_t all = 0;
-  std::vector<std::span<const std::uint32_t>> pages_of;
-  pages_of.reserve(work.size());
-  for (const Missing& m : work) {
-    all += m.set.lists;
-    pages_of.emplace_back(*m.pages);
-  }
-  const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages_of);
-  auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
-  for (std::size_t row = 0; row < work.size(); ++row) {
-    const ResidentSet& set = work[row].set;
-    for (std::uint32_t list = 0; list < set.lists; ++list) {
-      const std::size_t at = set.choice_offset(layer, list);
-      lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
-                       .missing = ctx.read<std::uint32_t>(set.missing) + at,
-                       .slots = set.slots,
-                       .pages = uploaded[row],
-                       .moves = moved + lists.size()});
-      moves.push_back(listed_moves(ctx, set, layer, list, ctx.read<char>(kv_.host_buffer()), lists.back()));
-    }
-  }
-  swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
-  gather_lists(ctx, moves);
-  Cost none, page;
-  none.pieces = 0;
-  page.h2d = moves.front().bytes;
-  ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
 }
 
 }  // namespace tandem

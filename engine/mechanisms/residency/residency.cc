@@ -97,10 +97,38 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   op.cost.pieces = choice.keep * set.pages_per_block() * set.lists;
   op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
   op.cost.gathered = op.cost.upper_bound = from_host;
+  // Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
+  // table that holds none of them.
   op.launch = [&](LaunchContext& ctx) {
     const std::size_t at = std::size_t{layer} * queries.kept + (sequence.tokens - 1) % queries.kept;
     const float* query = ctx.read<float>(queries.values) + at * q_heads * shape.head_dim;
-    launch_placement(ctx, set, layer, choice, index, query, slots, memory_of(ctx, tier));
+    const std::uint32_t blocks = choice.blocks, keep = choice.keep;
+    auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
+    auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
+    const std::vector<BlockScores> row = {
+        {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
+    score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
+                      ctx.stream(), index.kind);
+    launch_reduction(ctx, model, choice, {{scores, reduced, blocks}}, blocks);
+    std::vector<TopKRow> lists;
+    std::vector<ResidentSwap> swaps;
+    std::vector<Pieces> moves;
+    const std::uint32_t* all_pages = ctx.upload(slots);
+    const std::vector<std::uint32_t> nothing = {0};
+    const std::uint32_t* none = ctx.upload(nothing);
+    for (std::uint32_t list = 0; list < set.lists; ++list) {
+      auto* const chosen = ctx.scratch<std::uint32_t>(1 + std::size_t{keep});
+      lists.push_back({reduced + std::size_t{list} * blocks, blocks, keep, chosen, choice.always_first});
+      swaps.push_back({.chosen = none,
+                       .missing = chosen,
+                       .slots = keep,
+                       .pages = all_pages,
+                       .moves = ctx.scratch<std::uint32_t>(1)});
+      moves.push_back(listed_moves(ctx, set, layer, list, memory_of(ctx, tier), swaps.back()));
+    }
+    top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
+    swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());
+    gather_lists(ctx, moves);  // as many as there are slots
   };
   op.has_cost_only_part = true;
   op.body = [this, set, model, layer, index, choice, queries, slots, tier, from_host, cost = op.cost,
@@ -179,39 +207,6 @@ Pieces Residency::listed_moves(LaunchContext& ctx, const ResidentSet& set, std::
           .count = most,
           .slots_on_host = false,
           .device_count = swap.moves};
-}
-
-/// Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
-/// table that holds none of them.
-void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
-                                 const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
-                                 const char* pages) const {
-  const KvShape& shape = set.shape;
-  const ModelShape model = forward_.shape();
-  const std::uint32_t blocks = choice.blocks, keep = choice.keep;
-  auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
-  auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
-  const std::vector<BlockScores> row = {
-      {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
-  score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
-                    ctx.stream(), index.kind);
-  launch_reduction(ctx, model, choice, {{scores, reduced, blocks}}, blocks);
-  std::vector<TopKRow> lists;
-  std::vector<ResidentSwap> swaps;
-  std::vector<Pieces> moves;
-  const std::uint32_t* all_pages = ctx.upload(slots);
-  const std::vector<std::uint32_t> nothing = {0};
-  const std::uint32_t* none = ctx.upload(nothing);
-  for (std::uint32_t list = 0; list < set.lists; ++list) {
-    auto* const chosen = ctx.scratch<std::uint32_t>(1 + std::size_t{keep});
-    lists.push_back({reduced + std::size_t{list} * blocks, blocks, keep, chosen, choice.always_first});
-    swaps.push_back(
-        {.chosen = none, .missing = chosen, .slots = keep, .pages = all_pages, .moves = ctx.scratch<std::uint32_t>(1)});
-    moves.push_back(listed_moves(ctx, set, layer, list, pages, swaps.back()));
-  }
-  top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
-  swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());
-  gather_lists(ctx, moves);  // as many as there are slots
 }
 
 void Residency::extend(SequenceState&, ResidentRef ref, std::uint32_t slots) {

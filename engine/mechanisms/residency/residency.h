@@ -178,9 +178,6 @@ class Residency : public MechanismOf<ResidentSet> {
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
-  void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
-                        const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
-                        const char* pages) const;
   const char* memory_of(const BodyContext& ctx, Tier tier) const;
   // Of one list of a layer. `swap` names the choice, what is missing, slots and pages, which lie in the tier's memory.
   /// Gives residents' places to what is missing, and moves the pages where tensors are computed. Returns their bytes.
@@ -193,7 +190,6 @@ class Residency : public MechanismOf<ResidentSet> {
   /// says which of the chosen blocks are missing.
   Event submit_split(const SplitRef& split, std::span<const Blocks> selections);
   Event prediction_to_host(const LayerContext& context, const SplitRef& split);
-  void launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const;
 
   HostRoom halves_[2];  // of layers in flight, allocated when first used; layer l + 2 begins after layer l is merged
 };

@@ -129,7 +129,23 @@ SurvivorsRef Survivors::keep(SequenceState& sequence, std::optional<SurvivorsRef
         old,      set,       layer,        held,
         arriving, stride,    window_begin, kv_.declare_reads(op, sequence.id, layer, blocks, Tier::device),
         queries,  tokens - 1};
-    op.launch = [&](LaunchContext& ctx) { launch_competition(ctx, work); };
+    op.launch = [&](LaunchContext& ctx) {
+      const auto* const slots = ctx.upload(work.slots);
+      const float* const latest = work.by_latest() ? launch_latest_weights(ctx, work, slots) : nullptr;
+      std::vector<HeavyCompetition> sets(shape.kv_heads);
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        sets[g] = competition(ctx, work, g);
+        sets[g].slots = slots;
+        if (latest != nullptr) sets[g].arriving = latest;
+        // By position: a set without new tokens has some of all that were before.
+        const std::uint32_t end = work.last + 1;
+        if (work.added() == 0) sets[g].arriving_begin = sets[g].arriving_end = end;
+        sets[g].scratch = ctx.scratch<std::uint32_t>(std::size_t{end} + work.to.room);
+      }
+      const KvPages pages{work.added() > 0 ? ctx.read<char>(kv_.device_buffer()) : nullptr, shape.type, shape.kv_heads,
+                          shape.head_dim};
+      keep_heavy_cuda(ctx.upload(sets), shape.kv_heads, sets.front().kept(), pages, ctx.stream());
+    };
     op.body = [this, work](BodyContext& ctx) { compete(ctx, work); };
     ask(LaneKind::device_compute, std::move(op));
   }
@@ -312,25 +328,6 @@ const float* Survivors::launch_latest_weights(LaunchContext& ctx, const Competit
   const std::vector<WeightBlend> sum = {{scores, lse, weights, columns, tokens, shape.q_heads, tokens}};
   blend_weights_cuda(ctx.pass(sum), 1, tokens, 1, 1, ctx.stream());
   return weights;
-}
-
-void Survivors::launch_competition(LaunchContext& ctx, const Competition& work) const {
-  const KvShape& shape = kv_.shape();
-  const auto* const slots = ctx.upload(work.slots);
-  const float* const latest = work.by_latest() ? launch_latest_weights(ctx, work, slots) : nullptr;
-  std::vector<HeavyCompetition> sets(shape.kv_heads);
-  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-    sets[g] = competition(ctx, work, g);
-    sets[g].slots = slots;
-    if (latest != nullptr) sets[g].arriving = latest;
-    // By position: a set without new tokens has some of all that were before.
-    const std::uint32_t end = work.last + 1;
-    if (work.added() == 0) sets[g].arriving_begin = sets[g].arriving_end = end;
-    sets[g].scratch = ctx.scratch<std::uint32_t>(std::size_t{end} + work.to.room);
-  }
-  const KvPages pages{work.added() > 0 ? ctx.read<char>(kv_.device_buffer()) : nullptr, shape.type, shape.kv_heads,
-                      shape.head_dim};
-  keep_heavy_cuda(ctx.upload(sets), shape.kv_heads, sets.front().kept(), pages, ctx.stream());
 }
 
 }  // namespace tandem

@@ -125,7 +125,6 @@ class Survivors : public MechanismOf<SurvivorSet>, public WeightsTaker {
   HeavyCompetition competition(const BodyContext& ctx, const Competition& work, std::uint32_t kv_head) const;
   void compete(BodyContext& ctx, const Competition& work) const;
   // The twins on a GPU.
-  void launch_competition(LaunchContext& ctx, const Competition& work) const;
   const float* launch_latest_weights(LaunchContext& ctx, const Competition& work, const std::uint32_t* slots) const;
 };
 
