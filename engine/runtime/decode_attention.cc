@@ -5,7 +5,6 @@
 
 #include "engine/common/error.h"
 #include "engine/runtime/copy_op.h"
-#include "engine/runtime/plan_check.h"
 
 namespace tandem {
 DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv,

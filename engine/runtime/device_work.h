@@ -1,5 +1,5 @@
 // What a layer's attention on the device attends to, gathered when its operation is submitted (device_attention.cc) and
-// turned into spans of KV when the body runs (device_spans.cc), which alone knows what was chosen.
+// turned into spans of KV when the body runs (device_work.cc), which alone knows what was chosen.
 #pragma once
 
 #include <algorithm>

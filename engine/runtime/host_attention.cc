@@ -4,6 +4,7 @@
 
 #include "engine/common/error.h"
 #include "engine/runtime/decode_attention.h"
+#include "engine/runtime/layer_costs.h"
 #include "engine/runtime/packed_spans.h"
 #include "engine/runtime/selection.h"
 
@@ -74,9 +75,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
   out.sequence = context.batch[row]->id;
   for (const AttendItem* item : items)
     std::visit([&](const auto& kv) { gather_host(context, *item, kv, op, out); }, item->kv);
-  op.cost.dram += out.most * 2 * kv_.shape().vector_bytes();
-  op.cost.context += out.most * 2 * kv_.shape().vector_bytes();
-  op.cost.flops += out.most * 4 * shape.group() * shape.head_dim;
+  add_host_attention(op.cost, out.most, kv_.shape().vector_bytes(), shape.group(), shape.head_dim);
   op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(out.most / kPartTokens);
   return out;
 }
@@ -129,7 +128,6 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
                               std::vector<HeadSpans>* out) const {
   auto* counters = ctx.write<HostAttended>(counters_.values);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const std::uint64_t per_token = 2 * vector_bytes;
   std::vector<std::vector<PageRun>> chosen(shape.kv_heads);
   std::vector<std::uint64_t> attended(shape.kv_heads);  // tokens
   const bool sizes_alone = out == nullptr && !ctx.lists_access();
@@ -197,9 +195,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
     }
     for (const std::uint64_t tokens : attended) {
       counted.tokens += tokens;
-      cost.dram += tokens * per_token;
-      cost.context += tokens * per_token;
-      cost.flops += tokens * 4 * shape.group() * shape.head_dim;
+      add_host_attention(cost, tokens, vector_bytes, shape.group(), shape.head_dim);
       cost.tasks += parts_of(tokens);
     }
   }

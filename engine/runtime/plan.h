@@ -101,4 +101,8 @@ struct StepContext {
   ModelShape shape;
 };
 
+/// LogicError naming the rule that `plan` breaks. Not checked: sources whose tokens are chosen later (KvTokens without
+/// positions), and what a finisher attends; neither may be in other items too.
+void check_plan(const LayerContext& context, const AttendPlan& plan);
+
 }  // namespace tandem

@@ -1,8 +1,8 @@
-#include "engine/runtime/plan_check.h"
-
+// Whether a plan is one that the engine may carry out: AttendPlan's rules, before anything is submitted.
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/runtime/plan.h"
 
 namespace tandem {
 namespace {

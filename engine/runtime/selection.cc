@@ -11,33 +11,24 @@
 #include "engine/runtime/decode_attention.h"
 
 namespace tandem {
-namespace {
-
-constexpr std::uint32_t kSelectionBlocks = 256;  // of one thread at a time
-
-std::uint32_t selection_parts(std::uint32_t blocks) {
-  return (blocks + kSelectionBlocks - 1) / kSelectionBlocks;
-}
-
-}  // namespace
 
 void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& ctx, const DigestIndex& index,
-                 std::uint32_t layer, std::uint32_t blocks, const float* query, float* scores) {
-  const std::uint32_t group = shape.group(), parts = selection_parts(blocks);
+                 std::uint32_t layer, std::uint32_t blocks, const float* query, float* scores, Range kv_heads,
+                 std::uint32_t part) {
+  const std::uint32_t group = shape.group(), parts = (blocks + part - 1) / part;
   const char* values = index.values.read<char>(ctx);
-  pool.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
-    const auto kv_head = static_cast<std::uint32_t>(task / parts);
-    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
-    const std::uint32_t count = std::min(kSelectionBlocks, blocks - first);
+  pool.parallel_for(std::size_t{kv_heads.end - kv_heads.begin} * parts, [&](std::size_t task) {
+    const auto head = static_cast<std::uint32_t>(task / parts), kv_head = kv_heads.begin + head;
+    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * part;
+    const std::uint32_t count = std::min(part, blocks - first);
     const std::size_t at = first * index.shape.vector_bytes();
-    std::vector<float> part(std::size_t{group} * count);
-    score_blocks(query + std::size_t{kv_head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
+    std::vector<float> own(std::size_t{group} * count);
+    score_blocks(query + std::size_t{head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
                  values + index.max_offset(layer, kv_head) + at, count, {group, shape.head_dim, index.shape.type},
-                 part.data());
-    for (std::uint32_t h = 0; h < group; ++h) {
-      std::copy_n(part.data() + std::size_t{h} * count, count,
-                  scores + (std::size_t{kv_head} * group + h) * blocks + first);
-    }
+                 own.data());
+    for (std::uint32_t h = 0; h < group; ++h)
+      std::copy_n(own.data() + std::size_t{h} * count, count,
+                  scores + (std::size_t{head} * group + h) * blocks + first);
   });
 }
 
@@ -138,7 +129,7 @@ void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape
   }
   std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
   score_index(pool_, shape, ctx, index, s.layer, s.choice.blocks,
-              query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data());
+              query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data(), {0, shape.kv_heads});
   choose_blocks(pool_, shape, s.choice, scores.data(), to, index.room);
 }
 
@@ -179,7 +170,7 @@ Blocks DecodeAttention::select_on_host(const LayerContext& context, const ScoreR
   Op op("select blocks", Cause::selection, context.layer);
   op.cost.work = Work::select;
   op.cost.dram = op.cost.context = s.index.digest_bytes(s.choice.blocks);
-  op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
+  op.cost.tasks = shape.kv_heads * ((s.choice.blocks + kSelectionBlocks - 1) / kSelectionBlocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
   rank_scores(op.cost, s.choice.lists(shape), s.choice.blocks, s.choice.keep);
   op.access = {host_.query.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),

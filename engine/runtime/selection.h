@@ -30,10 +30,12 @@ struct Choice {
   bool operator==(const Choice&) const = default;
 };
 
-/// scores [Hq][blocks] of the first blocks of an index by Quest's bound. Inside a body that declared the index's
-/// values.
+/// scores [Hq][blocks] of the first blocks of an index by Quest's bound, for some KV heads; `query`, `scores`: of the
+/// first of these on. `part`: blocks of one thread at a time. Inside a body that declared the index's values.
+inline constexpr std::uint32_t kSelectionBlocks = 256;
 void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& ctx, const DigestIndex& index,
-                 std::uint32_t layer, std::uint32_t blocks, const float* query /*[Hq][D]*/, float* scores);
+                 std::uint32_t layer, std::uint32_t blocks, const float* query /*[Hq][D]*/, float* scores,
+                 Range kv_heads, std::uint32_t part = kSelectionBlocks);
 
 /// Adds to a host operation's cost what choosing costs: `lists` lists, each the best `keep` of n scores. All or none of
 /// them need no look.

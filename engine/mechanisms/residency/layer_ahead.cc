@@ -9,6 +9,7 @@
 #include "engine/mechanisms/residency/residency.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/layer_costs.h"
 #include "engine/runtime/listed_fetch.h"
 
 namespace tandem {
@@ -123,9 +124,8 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
     most += std::uint64_t{shape.kv_heads} * missing.set.slots * missing.set.block;
     work.push_back(std::move(missing));
   }
-  op.cost.context = most * 2 * vector_bytes;
-  op.cost.dram = small + op.cost.context;
-  op.cost.flops = most * 4 * shape.group() * shape.head_dim;
+  op.cost.dram = small;
+  add_host_attention(op.cost, most, vector_bytes, shape.group(), shape.head_dim);
   op.cost.tasks =
       shape.kv_heads * static_cast<std::uint32_t>(work.size()) + static_cast<std::uint32_t>(most / kPartTokens);
   op.after = {prediction_to_host(context, split)};
@@ -165,9 +165,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
     if (attend)
       attend_in_parts(pool_, shape, kv_.shape().type, heads, cut_parts(heads, vector_bytes), ctx.read<float>(own.query),
                       ctx.write<float>(own.part), ctx.write<float>(own.lse));
-    cost.context = attended * 2 * vector_bytes;
-    cost.dram += cost.context;
-    cost.flops = attended * 4 * shape.group() * shape.head_dim;
+    add_host_attention(cost, attended, vector_bytes, shape.group(), shape.head_dim);
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared
   };

@@ -138,7 +138,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
       const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
       const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;
       std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
-      score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data());
+      score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data(), {0, model.kv_heads});
       choose_blocks(pool_, model, choice, scores.data(), lists.data(), choice.keep);
     } else {
       lists = draws_->chosen_blocks(draws_->place(request, layer, kBeforeTheFirstStep, BatchDraws::by(choice.scope)),

@@ -30,20 +30,9 @@ void WorkQueue::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& 
   const DigestIndex& index = work.pages->index;
   const std::uint32_t group = shape.group(), blocks = work.blocks;
   std::vector<float> own_scores(draw ? 0 : std::size_t{group} * blocks);
-  if (!draw) {
-    const char* values = index.values.read<char>(ctx);
-    pool.parallel_for((blocks + kScoredBlocks - 1) / kScoredBlocks, [&](std::size_t part) {
-      const auto first = static_cast<std::uint32_t>(part) * kScoredBlocks;
-      const std::uint32_t count = std::min(kScoredBlocks, blocks - first);
-      const std::size_t at = first * index.shape.vector_bytes();
-      std::vector<float> own(std::size_t{group} * count);
-      score_blocks(query, values + index.min_offset(work.layer, work.task.kv_head) + at,
-                   values + index.max_offset(work.layer, work.task.kv_head) + at, count,
-                   {group, shape.head_dim, index.shape.type}, own.data());
-      for (std::uint32_t h = 0; h < group; ++h)
-        std::copy_n(own.data() + std::size_t{h} * count, count, own_scores.data() + std::size_t{h} * blocks + first);
-    });
-  }
+  if (!draw)
+    score_index(pool, shape, ctx, index, work.layer, blocks, query, own_scores.data(),
+                {work.task.kv_head, work.task.kv_head + 1}, kScoredBlocks);
   const float* scores = draw ? draws_->block_scores(work.place, blocks).data() : own_scores.data();
   pool.parallel_for(group, [&](std::size_t h) {
     if (work.task.blocks[h] > 0) top_k(scores + h * blocks, blocks, work.task.blocks[h], lists[h]);
@@ -101,16 +90,22 @@ HeadSpans WorkQueue::spans_of(BodyContext& ctx, const Pulled& work, std::span<co
   return out;
 }
 
-/// Spans of the task's pages where they are attended, their accesses where somebody looks at them, and their sizes.
-std::vector<HeadSpans> WorkQueue::resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                          const std::vector<Access>& own, std::vector<Access>& access,
-                                          Sizes& sizes) const {
-  if (!ctx.computes() && !ctx.lists_access() && forward_.shape().kv_heads > 1) {
-    sizes = sizes_of(work, lists);
-    return {};
+/// Attends the task's pages into `to`, where tensors are computed; their accesses where somebody looks at them, and
+/// their sizes.
+WorkQueue::Sizes WorkQueue::attend_pages(BodyContext& ctx, ThreadPool& pool, const Pulled& work,
+                                         std::span<const Blocks> lists, const float* query, float* o, float* lse,
+                                         std::vector<Access>& access) const {
+  const ModelShape& shape = forward_.shape();
+  if (!ctx.computes() && !ctx.lists_access() && shape.kv_heads > 1) {
+    access.clear();
+    return sizes_of(work, lists);
   }
-  access = own;
-  return {spans_of(ctx, work, lists, access, sizes)};
+  Sizes sizes;
+  const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, sizes)};
+  if (ctx.computes())
+    attend_in_parts(pool, shape, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
+                    query, o, lse);
+  return sizes;
 }
 
 std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_work,
@@ -182,14 +177,10 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
     const auto* chosen = w.pages->index.selection.read<std::uint32_t>(ctx);
     std::vector<Blocks> lists(s.group());
     for (std::uint32_t h = 0; h < lists.size(); ++h) lists[h] = {chosen + list_at(h) + 1, chosen[list_at(h)]};
-    std::vector<Access> access;
-    Sizes sizes;
-    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, own, access, sizes);
-    if (ctx.computes()) {
-      attend_in_parts(*pool, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
-                      ctx.read<float>(shared_room->host.query), ctx.write<float>(shared_room->host.part),
-                      ctx.write<float>(shared_room->host.lse));
-    }
+    std::vector<Access> access = own;
+    const HostRoom& host = shared_room->host;
+    const Sizes sizes = attend_pages(ctx, *pool, w, lists, ctx.read<float>(host.query), ctx.write<float>(host.part),
+                                     ctx.write<float>(host.lse), access);
     ctx.write<std::uint64_t>(host_tokens_)[counted] = sizes.tokens;
     ctx.write<std::uint8_t>(by_host_)[task] = 1;
     Cost cost;
@@ -322,14 +313,10 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
       first += keep;
     }
     choose_blocks(ctx, pool_, w, query + at, to);
-    std::vector<Access> access;
-    Sizes sizes;
-    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, own, access, sizes);
-    if (ctx.computes()) {
-      attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
-                      query, ctx.write<float>(shared_room->host.landed.out),
-                      ctx.write<float>(shared_room->host.landed.lse));
-    }
+    std::vector<Access> access = own;
+    const PartialBuffers& landed = shared_room->host.landed;
+    const Sizes sizes =
+        attend_pages(ctx, pool_, w, lists, query, ctx.write<float>(landed.out), ctx.write<float>(landed.lse), access);
     ctx.write<std::uint64_t>(shared_room->device_attended)[w.task.row] += sizes.tokens;
     ++ctx.write<std::uint64_t>(device_tasks_)[w.task.row];
     Cost settled = cost;

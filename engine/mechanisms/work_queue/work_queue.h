@@ -147,8 +147,8 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
   static Sizes sizes_of(const Pulled& work, std::span<const Blocks> lists);
   HeadSpans spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists, std::vector<Access>& access,
                      Sizes& sizes) const;
-  std::vector<HeadSpans> resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                 const std::vector<Access>& own, std::vector<Access>& access, Sizes& sizes) const;
+  Sizes attend_pages(BodyContext& ctx, ThreadPool& pool, const Pulled& work, std::span<const Blocks> lists,
+                     const float* query /*[row][Hq][D]*/, float* o, float* lse, std::vector<Access>& access) const;
   /// A task of the host, whose result goes to the device.
   struct HostResult {
     std::uint32_t row = 0, kv_head = 0;
