@@ -55,8 +55,6 @@ class DecodeSession {
   Event attend_layers(std::uint32_t step);
   Event attend_layer(const LayerContext& context, const std::vector<std::uint32_t>& positions,
                      std::vector<Event> recycled);
-  Event append_chunk(Active& sequence, AppendAttention& attention, std::span<const std::int32_t> tokens,
-                     std::uint32_t first, const KeepQueries& keep);
   Nanos append_chunks(Active& sequence, std::span<const std::int32_t> tokens, const AppendRequest& wanted);
   Nanos drain_behind(const std::vector<Event>& work);
   void prompt_seen(Active& sequence);
