@@ -31,8 +31,28 @@ RankRef CacheRanks::open(SequenceState& sequence, const RankRequest& request) {
         device_.clock_name());
   }
   const KvShape& shape = kv_.shape();
-  CacheRank rank = make_cache_rank(device_, sequence.id, shape, forward_.shape().q_heads, request.place, request.rule,
-                                   std::max(request.most, 1u));
+  CacheRank rank;
+  rank.sequence = sequence.id;
+  rank.shape = shape;
+  rank.q_heads = forward_.shape().q_heads;
+  rank.place = request.place;
+  rank.rule = request.rule;
+  const std::size_t queries = shape.layers * rank.width() * sizeof(float);
+  rank.recent = device_.allocate_device(queries, "step's queries");
+  if (rank.place == RankPlace::peer) {
+    rank.remote = device_.allocate_host(1, "peer's memory");
+  } else {
+    rank.window = TierBuffer(device_, rank.place == RankPlace::host ? Tier::host : Tier::device,
+                             rank.rule.room() * queries, "query window");
+  }
+  if (rank.place == RankPlace::host)
+    rank.inbox = device_.allocate_host(rank.rule.room() * queries, "queries that arrived");
+  rank.queries.resize(shape.layers);
+  rank.next.resize(shape.layers);
+  rank.sent.resize(shape.layers);
+  rank.kept.resize(shape.layers);
+  rank.left.resize(shape.layers);
+  make_selection_room(device_, rank, std::max(request.most, 1u));
   if (request.place == RankPlace::peer && !device_.shapes_only()) {
     if (remote_ == nullptr) {
       if (parts_.peer == nullptr) {

@@ -79,32 +79,6 @@ inline void make_selection_room(Device& device, CacheRank& rank, std::uint32_t m
   rank.arrived.resize(rank.shape.layers);
 }
 
-inline CacheRank make_cache_rank(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t q_heads,
-                                 RankPlace place, const PredictionRule& rule, std::uint32_t most) {
-  CacheRank rank;
-  rank.sequence = sequence;
-  rank.shape = shape;
-  rank.q_heads = q_heads;
-  rank.place = place;
-  rank.rule = rule;
-  const std::size_t queries = shape.layers * rank.width() * sizeof(float);
-  rank.recent = device.allocate_device(queries, "step's queries");
-  if (place == RankPlace::peer) {
-    rank.remote = device.allocate_host(1, "peer's memory");
-  } else {
-    rank.window =
-        TierBuffer(device, place == RankPlace::host ? Tier::host : Tier::device, rule.room() * queries, "query window");
-  }
-  if (place == RankPlace::host) rank.inbox = device.allocate_host(rule.room() * queries, "queries that arrived");
-  rank.queries.resize(shape.layers);
-  rank.next.resize(shape.layers);
-  rank.sent.resize(shape.layers);
-  rank.kept.resize(shape.layers);
-  rank.left.resize(shape.layers);
-  make_selection_room(device, rank, most);
-  return rank;
-}
-
 class RankThread;
 class RemoteRank;
 

@@ -20,10 +20,22 @@ constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
 
 KeyIndexRef PartialKeyIndexes::index_keys(SequenceState& sequence, const KeyIndexRequest& request) {
   const KvShape& shape = kv_.shape();
-  const KeyIndexRef ref{
-      kept_.add(make_partial_key_index(device_, sequence.id, shape, request.columns, request.unit, sequence.max_tokens,
-                                       request.most, request.scope, request.first_layer))};
-  const PartialKeyIndex& index = kept_.get(ref.id);
+  TANDEM_CHECK(request.first_layer <= shape.layers, "an index from layer {} of {} on", request.first_layer,
+               shape.layers);
+  PartialKeyIndex index;
+  index.sequence = sequence.id;
+  index.scope = request.scope;
+  index.shape = shape;
+  index.columns = request.columns;
+  index.first_layer = request.first_layer;
+  index.unit = request.unit;
+  index.tokens.resize(shape.layers);
+  index.host_pages = std::make_shared<HostPages>(shape.layers);
+  index.skew = device_.allocate_device(
+      std::size_t{index.layers()} * shape.kv_heads * index.columns * shape.head_dim * sizeof(float), "skewing");
+  make_index_room(device_, index, sequence.max_tokens);
+  make_fetch_room(device_, index, request.most);
+  const KeyIndexRef ref{kept_.add(index)};
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
     if (sequence.tokens > 0) {

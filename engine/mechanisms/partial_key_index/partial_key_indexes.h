@@ -76,27 +76,6 @@ inline void make_fetch_room(Device& device, PartialKeyIndex& index, std::uint32_
   index.staged = device.allocate_device(index.halves() * index.shape.kv_heads * index.half_bytes(), "speculated kv");
 }
 
-/// Nothing indexed yet.
-inline PartialKeyIndex make_partial_key_index(Device& device, SequenceId sequence, const KvShape& shape,
-                                              std::uint32_t columns, std::uint32_t unit, std::uint32_t room,
-                                              std::uint32_t most, Scope scope, std::uint32_t first_layer) {
-  TANDEM_CHECK(first_layer <= shape.layers, "an index from layer {} of {} on", first_layer, shape.layers);
-  PartialKeyIndex index;
-  index.sequence = sequence;
-  index.scope = scope;
-  index.shape = shape;
-  index.columns = columns;
-  index.first_layer = first_layer;
-  index.unit = unit;
-  index.tokens.resize(shape.layers);
-  index.host_pages = std::make_shared<HostPages>(shape.layers);
-  index.skew = device.allocate_device(
-      std::size_t{index.layers()} * shape.kv_heads * columns * shape.head_dim * sizeof(float), "skewing");
-  make_index_room(device, index, room);
-  make_fetch_room(device, index, most);
-  return index;
-}
-
 using KeyIndexRef = Ref<PartialKeyIndex>;  // a partial index of a sequence's keys on the device
 struct SpeculatedKv {                      // tokens of a layer that are on their way to the device
   std::uint32_t layer = 0;

@@ -25,8 +25,20 @@ ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& requ
                request.block);
   TANDEM_CHECK(request.window % request.block == 0, "a window of {} tokens, blocks of {}", request.window,
                request.block);
-  ResidentSet set = make_resident_set(device_, sequence.id, kv_.shape(), request.sinks, request.block, request.slots,
-                                      request.per_kv_head);
+  TANDEM_CHECK(request.block % kPageTokens == 0, "resident blocks of {} tokens from {}", request.block, request.sinks);
+  const KvShape& shape = kv_.shape();
+  ResidentSet set;
+  set.sequence = sequence.id;
+  set.shape = shape;
+  set.block = request.block;
+  set.begin = request.sinks;
+  set.per_head = request.per_kv_head;
+  set.lists = set.per_head ? shape.kv_heads : 1;
+  set.candidates.resize(shape.layers);
+  set.changed.resize(shape.layers);
+  set.read.resize(shape.layers);
+  set.host_pages = std::make_shared<HostPages>(shape.layers);
+  make_resident_slots(device_, set, request.slots);
   set.window = request.window;
   set.first_layer = request.first_layer;
   set.reduce = request.reduce.value_or(request.per_kv_head ? Reduce::max : Reduce::mean);

@@ -102,26 +102,6 @@ inline void make_resident_slots(Device& device, ResidentSet& set, std::uint32_t 
   set.missing_on_host = device.allocate_host(2 * set.choice_bytes(), "missing blocks on the host");
 }
 
-/// Without candidates yet.
-inline ResidentSet make_resident_set(Device& device, SequenceId sequence, const KvShape& shape, std::uint32_t begin,
-                                     std::uint32_t block, std::uint32_t slots, bool per_head) {
-  TANDEM_CHECK(block % kPageTokens == 0 && block > 0 && begin % block == 0, "resident blocks of {} tokens from {}",
-               block, begin);
-  ResidentSet set;
-  set.sequence = sequence;
-  set.shape = shape;
-  set.block = block;
-  set.begin = begin;
-  set.per_head = per_head;
-  set.lists = per_head ? shape.kv_heads : 1;
-  set.candidates.resize(shape.layers);
-  set.changed.resize(shape.layers);
-  set.read.resize(shape.layers);
-  set.host_pages = std::make_shared<HostPages>(shape.layers);
-  make_resident_slots(device, set, slots);
-  return set;
-}
-
 using ResidentRef = Ref<ResidentSet>;  // blocks of a sequence that are on the device, per layer
 struct SplitRef {                      // a layer's chosen blocks, with those that are not resident apart
   QueryRef query;
