@@ -1,5 +1,5 @@
-// The device's part of DecodeAttention: one operation for all rows. What one kernel call for all rows asks of them is
-// in device_work.cc, and what it reads.
+// The device's part of DecodeAttention: one operation for all rows, and the weights that it leaves. What its kernels
+// take together and what its body reads is in device_work.cc.
 #include <algorithm>
 #include <memory>
 #include <utility>

@@ -163,27 +163,23 @@ void launch_digests(LaunchContext& ctx, const KvStore& kv, std::uint32_t layer, 
     const DigestIndex& index = w.index;
     TANDEM_CHECK(index.kind == kind, "digests of two kinds at once");
     char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
-    const auto tier_of = [&](std::uint32_t block) {
-      const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;
-      const auto own = std::span(w.pages).subspan(at, std::min<std::size_t>(pages_per_block, w.pages.size() - at));
-      const Tier tier = own.front().tier;
-      if (std::any_of(own.begin(), own.end(), [&](const DigestWork::Page& page) { return page.tier != tier; }))
-        no_cuda_code("A digest of pages on both sides has");
-      return tier;
-    };
-    for (std::uint32_t begin = w.blocks.begin; begin < w.blocks.end;) {
-      const Tier tier = tier_of(begin);
-      std::uint32_t end = begin + 1;
-      while (end < w.blocks.end && tier_of(end) == tier) ++end;
+    const DigestWork::Page* page = w.pages.data();
+    std::optional<Tier> before;  // of the block before
+    for (std::uint32_t block = w.blocks.begin; block < w.blocks.end; ++block) {
+      const Range tokens = index.block_tokens(block);
+      const Tier tier = page->tier;
       Launched& launched = of_tiers[static_cast<int>(tier)];
-      const std::size_t first = std::size_t{begin - w.blocks.begin} * pages_per_block;
-      const std::size_t last = std::min(std::size_t{end - w.blocks.begin} * pages_per_block, w.pages.size());
-      launched.first_slots.push_back(launched.slots.size());
-      for (std::size_t page = first; page < last; ++page) launched.slots.push_back(w.pages[page].slot);
-      const std::uint32_t tokens = index.block_tokens(end - 1).end - index.block_tokens(begin).begin;
-      launched.runs.push_back({nullptr, values + begin * s.vector_bytes(), tokens, index.room});
-      launched.most = std::max(launched.most, tokens);
-      begin = end;
+      if (before != tier) {
+        launched.first_slots.push_back(launched.slots.size());
+        launched.runs.push_back({nullptr, values + block * s.vector_bytes(), 0, index.room});
+      }
+      before = tier;
+      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
+        if (page->tier != tier) no_cuda_code("A digest of pages on both sides has");
+        launched.slots.push_back(page->slot);
+      }
+      launched.runs.back().tokens += tokens.end - tokens.begin;
+      launched.most = std::max(launched.most, launched.runs.back().tokens);
     }
   }
   for (const Tier tier : {Tier::device, Tier::host}) {

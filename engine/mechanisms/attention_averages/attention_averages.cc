@@ -232,19 +232,25 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
     if ((e.tokens.end - 1) % kPageTokens == 0)  // a page of the ring is used again
       wait_for(op.after, average.copied_page(layer, e.tokens.end - 1));
   }
-  op.body = [this, shape, layer, emitted, scores, lse](BodyContext& ctx) {
-    const float* from = ctx.read<float>(scores);
-    pool_.parallel_for(emitted.size() * shape.q_heads, [&](std::size_t i) {
-      const Row& e = emitted[i / shape.q_heads];
-      const auto head = static_cast<std::uint32_t>(i % shape.q_heads);
-      const float* row = from + e.offset + head * e.stride;
-      const float log_sum = ctx.read<float>(lse)[std::size_t{e.row} * shape.q_heads + head];
-      float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
-      window[(e.tokens.end - 1) % e.average->ring] = 0;  // the step's own token is new
-      e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        blend_weights(row + (token - e.tokens.begin), log_sum, count, 1 - e.average->share, e.average->share,
-                      window + at);
-      });
+  const auto blends_of = [heads = shape.q_heads, layer, scores, lse](const BodyContext& ctx, const Row& e,
+                                                                     std::uint32_t head) {
+    std::vector<WeightBlend> blends;
+    const float* row = ctx.read<float>(scores) + e.offset + head * e.stride;
+    const float* log_sum = ctx.read<float>(lse) + std::size_t{e.row} * heads + head;
+    float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+    e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+      blends.push_back({row + (token - e.tokens.begin), log_sum, window + at, e.stride, count, 1,
+                        token + count == e.tokens.end ? 1u : 0u});  // the step's own token is new
+    });
+    return blends;
+  };
+  op.body = [this, heads = shape.q_heads, emitted, blends_of](BodyContext& ctx) {
+    pool_.parallel_for(emitted.size() * heads, [&](std::size_t i) {
+      const Row& e = emitted[i / heads];
+      for (const WeightBlend& blend : blends_of(ctx, e, static_cast<std::uint32_t>(i % heads))) {
+        std::fill_n(blend.average + blend.n - blend.fresh, blend.fresh, 0.0f);
+        blend_weights(blend.scores, *blend.lse, blend.n, 1 - e.average->share, e.average->share, blend.average);
+      }
     });
   };
   op.launch = [&](LaunchContext& ctx) {
@@ -254,15 +260,10 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
     for (const Row& e : emitted) {
       TANDEM_CHECK(e.average->share == share, "the rows of a batch average alike");
       for (std::uint32_t head = 0; head < shape.q_heads; ++head) {
-        const float* row = ctx.read<float>(scores) + e.offset + head * e.stride;
-        const float* log_sum = ctx.read<float>(lse) + std::size_t{e.row} * shape.q_heads + head;
-        float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
-        e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-          // The step's own token is new.
-          blends.push_back({row + (token - e.tokens.begin), log_sum, window + at, e.stride, count, 1,
-                            token + count == e.tokens.end ? 1u : 0u});
-          most = std::max(most, count);
-        });
+        for (const WeightBlend& blend : blends_of(ctx, e, head)) {
+          blends.push_back(blend);
+          most = std::max(most, blend.n);
+        }
       }
     }
     blend_weights_cuda(ctx.pass(blends), static_cast<std::uint32_t>(blends.size()), most, 1 - share, share,

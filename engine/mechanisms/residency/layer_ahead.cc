@@ -97,6 +97,14 @@ struct Residency::Missing {
   HostPages::List pages;  // of the candidates
 };
 
+/// Declares that `op` reads the candidates' pages.
+Residency::Missing Residency::missing_of(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
+                                         Op& op) const {
+  const Range pages = set.page_range(layer);
+  kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, set.shape.kv_heads}, false, op.access);
+  return {sequence.row, set, set.host_pages->of(kv_, sequence.id, layer, pages)};
+}
+
 std::optional<HostPart> Residency::host_partial(const LayerContext& context, const SplitRef& split) {
   if (split.rows.empty()) return std::nullopt;
   make_room();
@@ -112,11 +120,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
   std::uint64_t small = 0, most = 0;  // bytes of q in and o out; tokens, summed over KV heads
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
-    const SequenceState& sequence = *context.batch[row];
-    Missing missing{row, kept_.get(split.sets[i].id), {}};
-    const Range pages = missing.set.page_range(layer);
-    missing.pages = missing.set.host_pages->of(kv_, sequence.id, layer, pages);
-    kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+    Missing missing = missing_of(*context.batch[row], kept_.get(split.sets[i].id), layer, op);
     op.access.insert(op.access.end(),
                      {own.query.reads(row, row + 1), own.part.writes(row, row + 1), own.lse.writes(row, row + 1),
                       attention_.counters().writes(row, layer), missing.set.missing_on_host.reads(part, part + 1)});
@@ -182,32 +186,27 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   op.cost.pieces = 0;
   std::vector<Missing> work;
   std::vector<std::size_t> gathered;  // bytes of each list
+  std::vector<ResidentRef> recalled;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
     const SequenceState& sequence = *context.batch[row];
-    Missing missing{row, kept_.get(split.sets[i].id), {}};
+    Missing missing = missing_of(sequence, kept_.get(split.sets[i].id), layer, op);
     if (!split.missing.empty()) missing.set.missing = split.missing[i];
     const ResidentSet& set = missing.set;
-    const Range pages = set.page_range(layer);
-    missing.pages = set.host_pages->of(kv_, sequence.id, layer, pages);
-    kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, set.shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {set.chosen.reads(layer, layer + 1), set.missing.reads(layer, layer + 1),
                                        set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
     op.cost.h2d += set.slots * set.block_bytes();
     op.cost.pieces += set.slots * set.lists * set.pages_per_block();
     wait_for(op.after, set.read[layer]);
     wait_for(op.after, split.ready);
-    kv_.append_filled(sequence.id, layer, pages, Tier::host, op.after);
+    kv_.append_filled(sequence.id, layer, set.page_range(layer), Tier::host, op.after);
     gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
     work.push_back(std::move(missing));
+    recalled.push_back(split.sets[i]);
   }
   if (work.empty()) return {};
   op.cost.kernels = 1 + gathers_of(gathered);  // slots, gathers
-  std::vector<ResidentRef> recalled;
-  for (std::size_t i = 0; i < split.rows.size(); ++i) {
-    if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);
-  }
   // Which blocks move is known on the device only: its own threads bring them over the link.
   op.launch = [&](LaunchContext& ctx) {
     std::vector<ResidentSwap> lists;

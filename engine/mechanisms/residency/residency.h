@@ -169,6 +169,7 @@ class Residency : public MechanismOf<ResidentSet> {
   /// `selections`: of the query's layer, made on the device by it, by entry of `split.rows`. Returns the operation that
   /// says which of the chosen blocks are missing.
   Event submit_split(const SplitRef& split, std::span<const Blocks> selections);
+  Missing missing_of(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, Op& op) const;
   Event prediction_to_host(const LayerContext& context, const SplitRef& split);
 
   HostRoom halves_[2];  // of layers in flight, allocated when first used; layer l + 2 begins after layer l is merged

@@ -1,7 +1,7 @@
 #include "engine/mechanisms/work_queue/work_queue.h"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -182,40 +182,36 @@ Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& wo
   op.after = std::move(host_done);
   const std::uint64_t sum_bytes = std::uint64_t{shape.group()} * sizeof(float),
                       bytes = sum_bytes * (shape.head_dim + 1);
-  std::vector<HostResult> parts;
+  std::vector<std::uint32_t> parts;  // [row][KV head] numbers of the host's tasks
   std::vector<Access> flags;
-  const auto moved = [room](const HostResult& p) {
-    return std::vector<Access>{of_head(room.host.part.reads(p.row, p.row + 1), p.kv_head),
-                               of_head(room.host.lse.reads(p.row, p.row + 1), p.kv_head),
-                               of_head(room.host.landed.out.writes(p.row, p.row + 1), p.kv_head),
-                               of_head(room.host.landed.lse.writes(p.row, p.row + 1), p.kv_head)};
+  const auto moved = [room, kv_heads = shape.kv_heads](std::uint32_t part) {
+    const std::uint32_t row = part / kv_heads, head = part % kv_heads;
+    return std::vector<Access>{of_head(room.host.part.reads(row, row + 1), head),
+                               of_head(room.host.lse.reads(row, row + 1), head),
+                               of_head(room.host.landed.out.writes(row, row + 1), head),
+                               of_head(room.host.landed.lse.writes(row, row + 1), head)};
   };
   for (const Pulled& w : work) {
     if (!w.task.host) continue;
-    parts.push_back({w.task.row, w.task.kv_head});
-    const std::uint32_t task = w.task.row * shape.kv_heads + w.task.kv_head;
-    flags.push_back(by_host_.reads(task, task + 1));
+    parts.push_back(w.task.row * shape.kv_heads + w.task.kv_head);
+    flags.push_back(by_host_.reads(parts.back(), parts.back() + 1));
     for (const Access& a : moved(parts.back())) op.access.push_back(a);
     op.cost.h2d += bytes;
     op.cost.pieces += 2;  // at most: outputs and their log sums
     op.cost.short_bytes += sum_bytes;
     op.cost.short_pieces += 1;
   }
-  // In the order of memory, so that what is adjacent crosses as one.
-  std::sort(parts.begin(), parts.end(), [](const HostResult& a, const HostResult& b) {
-    return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head;
-  });
+  std::ranges::sort(parts);  // in the order of memory, so that what is adjacent crosses as one
   op.access.insert(op.access.end(), flags.begin(), flags.end());
   op.has_cost_only_part = true;
   op.body = [this, room, parts, flags, moved](BodyContext& ctx) {
     const auto* by_host = ctx.read<std::uint8_t>(by_host_);
-    const std::uint32_t kv_heads = forward_.shape().kv_heads;
     std::vector<Access> access = flags;
     std::vector<std::uint32_t> heads;
-    for (const HostResult& p : parts) {
-      if (by_host[p.row * kv_heads + p.kv_head] == 0) continue;
-      heads.push_back(p.row * kv_heads + p.kv_head);
-      const std::vector<Access> own = moved(p);
+    for (const std::uint32_t part : parts) {
+      if (by_host[part] == 0) continue;
+      heads.push_back(part);
+      const std::vector<Access> own = moved(part);
       access.insert(access.end(), own.begin(), own.end());
     }
     if (Copier copier(ctx); ctx.computes()) copy_results(copier, heads, room);
@@ -223,10 +219,7 @@ Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& wo
   };
   op.launch = [&](LaunchContext& ctx) {  // those of tasks that the GPU did not take, and takes no more of
     std::vector<std::uint32_t> heads;
-    for (const HostResult& p : parts) {
-      const std::uint32_t at = p.row * shape.kv_heads + p.kv_head;
-      if (!launched_[at]) heads.push_back(at);
-    }
+    std::ranges::copy_if(parts, std::back_inserter(heads), [&](std::uint32_t part) { return !launched_[part]; });
     CopyList list;
     Copier copier(ctx, list);
     copy_results(copier, heads, room);

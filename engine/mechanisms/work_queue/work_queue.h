@@ -149,10 +149,6 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
                      Sizes& sizes) const;
   Sizes attend_pages(BodyContext& ctx, ThreadPool& pool, const Pulled& work, std::span<const Blocks> lists,
                      const float* query /*[row][Hq][D]*/, float* o, float* lse, std::vector<Access>& access) const;
-  /// A task of the host, whose result goes to the device.
-  struct HostResult {
-    std::uint32_t row = 0, kv_head = 0;
-  };
   void copy_results(Copier& copier, std::span<const std::uint32_t> heads, const Room& room) const;
   Cost landing_cost(std::span<const std::uint32_t> heads, const Room& room) const;
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
