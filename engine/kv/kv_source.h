@@ -127,4 +127,8 @@ struct Packed : KvTokens {
 
 using KvSource = std::variant<Ranges, Blocks, Tokens, Packed>;
 
+inline const KvTokens& common_of(const KvSource& source) {
+  return *std::visit([](const KvTokens& tokens) { return &tokens; }, source);
+}
+
 }  // namespace tandem

@@ -70,14 +70,6 @@ void KvStore::destroy(SequenceId id) {
   sequences_.erase(id);
 }
 
-std::uint32_t KvStore::tokens(SequenceId id) const {
-  return sequence(id).tokens;
-}
-
-std::uint32_t KvStore::rewrites(SequenceId id) const {
-  return sequence(id).rewrites;
-}
-
 bool KvStore::on_device(SequenceId id, std::uint32_t layer, Range blocks) const {
   const Table& table = sequence(id).layers[layer];
   const std::vector<std::uint32_t>& slots = table.slots[static_cast<int>(Tier::device)];
@@ -293,18 +285,6 @@ void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Ti
     out.push_back(slot_access(tier, slots[block], run, heads, write));
     block += run;
   }
-}
-
-std::size_t KvStore::bytes(SequenceId id, Tier tier) const {
-  return sequence(id).held[static_cast<int>(tier)] * shape_.slot_bytes();
-}
-
-std::size_t KvStore::bytes_in_use(Tier tier) const {
-  return pool(tier).used * shape_.slot_bytes();
-}
-
-std::size_t KvStore::peak_bytes(Tier tier) const {
-  return pool(tier).high_water * shape_.slot_bytes();
 }
 
 void KvStore::all_done() {

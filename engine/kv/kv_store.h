@@ -63,9 +63,9 @@ class KvStore {
   /// Frees the sequence's references. Every operation that used them must be done (call after Device::drain).
   void destroy(SequenceId sequence);
 
-  std::uint32_t tokens(SequenceId sequence) const;
+  std::uint32_t tokens(SequenceId id) const { return sequence(id).tokens; }
   /// How often device blocks that were there already have got other slots, or made way for such.
-  std::uint32_t rewrites(SequenceId sequence) const;
+  std::uint32_t rewrites(SequenceId id) const { return sequence(id).rewrites; }
   /// Whether all of these blocks are on the device; looks at single ones only where some near them were dropped.
   bool on_device(SequenceId sequence, std::uint32_t layer, Range blocks) const;
   /// Makes room for `count` more tokens on the device in every layer and counts them as present; the caller submits the
@@ -113,10 +113,12 @@ class KvStore {
   Access slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const;
 
   /// Bytes of the slots a sequence refers to (shared ones count whole).
-  std::size_t bytes(SequenceId sequence, Tier tier) const;
-  std::size_t bytes_in_use(Tier tier) const;
+  std::size_t bytes(SequenceId id, Tier tier) const {
+    return sequence(id).held[static_cast<int>(tier)] * shape_.slot_bytes();
+  }
+  std::size_t bytes_in_use(Tier tier) const { return pool(tier).used * shape_.slot_bytes(); }
   /// The most that was in use at once, which is what the store takes of the memory that it reserved.
-  std::size_t peak_bytes(Tier tier) const;
+  std::size_t peak_bytes(Tier tier) const { return pool(tier).high_water * shape_.slot_bytes(); }
 
   /// Every event handed to the store is done (the device was drained).
   void all_done();

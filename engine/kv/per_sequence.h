@@ -11,6 +11,12 @@
 
 namespace tandem {
 
+/// Handle of one of them.
+template <class T>
+struct Ref {
+  std::uint32_t id = 0;
+};
+
 /// T has `sequence`, a static `kName`, and bytes(Tier).
 template <class T>
 class PerSequence {

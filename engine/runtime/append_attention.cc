@@ -1,11 +1,15 @@
 #include "engine/runtime/append_attention.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/runtime/copy_op.h"
+#include "engine/runtime/launched_attention.h"
 
 namespace tandem {
 namespace {
@@ -62,17 +66,10 @@ AppendAttention::AppendAttention(Forward& forward, Device& device, ThreadPool& p
       tokens_(tokens),
       weights_(wanted.weights),
       older_(wanted.older) {
-  const ModelShape& s = forward.shape();
-  const std::size_t heads = std::size_t{std::min(chunk, tokens.end - tokens.begin)} * s.q_heads;
-  const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
-  device_part_ = device.allocate_device(values, "append: device partial");
-  device_lse_ = device.allocate_device(sums, "append: device lse");
+  const std::uint32_t rows = std::min(chunk, tokens.end - tokens.begin);
+  own_ = make_partials(device, forward.shape(), rows, "append: device partial", "append: device lse");
   if (older_ != nullptr) older_->begin_prompt(device, tokens);
-  landed_part_ = device.allocate_device(values, "append: host partial on the device");
-  landed_lse_ = device.allocate_device(sums, "append: host lse on the device");
-  host_query_ = device.allocate_host(values, "append: query on the host");
-  host_part_ = device.allocate_host(values, "append: host partial");
-  host_lse_ = device.allocate_host(sums, "append: host lse");
+  host_ = make_host_room(device, forward.shape(), rows, "append: ");
 }
 
 std::vector<AppendAttention::Piece> AppendAttention::pieces_of(std::uint32_t layer, Tier tier,
@@ -92,13 +89,13 @@ std::vector<AppendAttention::Piece> AppendAttention::pieces_of(std::uint32_t lay
 void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                     const std::vector<Piece>& pieces, bool merges) {
   const ModelShape& shape = forward_.shape();
-  const DeviceBuffer& out = merges ? device_part_ : forward_.attention();
+  const DeviceBuffer& out = merges ? own_.out : forward_.attention();
   const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
   Op op("append attention", Cause::none, layer);
   op.cost.work = Work::prefill_attention;
   op.cost.flops = 4 * (rows * tokens - std::uint64_t{rows} * (rows - 1) / 2) * width;  // no row attends a later one
   op.cost.hbm = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
-  op.access = {forward_.q().reads(0, rows), out.writes(0, rows), device_lse_.writes(0, rows)};
+  op.access = {forward_.q().reads(0, rows), out.writes(0, rows), own_.lse.writes(0, rows)};
   kv_.append_access(sequence_, layer, {0, blocks_for(first + rows)}, Tier::device, Range{0, shape.kv_heads}, false,
                     op.access);
   if (older_ != nullptr) {
@@ -116,7 +113,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     const char* pages = ctx.read<char>(kv_.device_buffer());
     const float* query = ctx.read<float>(forward_.q());
     float* o = ctx.write<float>(out);
-    float* lse = ctx.write<float>(device_lse_);
+    float* lse = ctx.write<float>(own_.lse);
     const std::uint32_t group = shape.group(), dim = shape.head_dim;
     const AttentionShape attention{group, dim, kv_.shape().type};
     // Whole pages of before are attended apart, as the host attends them where they are there.
@@ -146,6 +143,31 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
+/// Pages that have left the device are all older than the new prompt, and attention asks for no order but that: the
+/// pages that are there are attended as if they were a whole, shorter prompt.
+void AppendAttention::launch_device(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
+                                    const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
+  TANDEM_CHECK(older_ == nullptr, "tokens that survived one by one are attended on a GPU");
+  std::vector<std::uint32_t> slots;
+  slots.reserve(pieces.size());
+  for (const Piece& piece : pieces) {
+    TANDEM_CHECK(piece.begin % kPageTokens == 0, "a piece begins at token {}, inside a page", piece.begin);
+    slots.push_back(piece.slot);
+  }
+  const auto missing = blocks_for(first + rows) - static_cast<std::uint32_t>(slots.size());
+  TANDEM_CHECK(missing * kPageTokens <= first, "{} pages are missing before token {}", missing, first);
+  PrefillChunk chunk;
+  chunk.q = ctx.read<float>(forward_.q());
+  chunk.kv = device_pages(ctx, kv_);
+  chunk.slots = ctx.upload(slots);
+  chunk.first_position = first - missing * kPageTokens;
+  chunk.n = rows;
+  chunk.q_heads = forward_.shape().q_heads;
+  chunk.out = ctx.write<float>(out);
+  chunk.lse = ctx.write<float>(own_.lse);
+  prefill_attention_cuda(chunk, ctx.stream());
+}
+
 void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                        const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
   const ModelShape& shape = forward_.shape();
@@ -155,7 +177,7 @@ void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, st
   const char* pages = ctx.read<char>(kv_.device_buffer());
   const float* query = ctx.read<float>(forward_.q());
   float* o = ctx.write<float>(out);
-  float* lse = ctx.write<float>(device_lse_);
+  float* lse = ctx.write<float>(own_.lse);
   pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
     const auto g = static_cast<std::uint32_t>(task);
     const auto [mass, arriving] = older_->mass_of(ctx, layer, g);
@@ -189,7 +211,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
   Op copy("query to host", Cause::transfer, layer);
   copy.after = {query_ready};
-  copy_rows(copy, rows, {{host_query_, forward_.q(), rows * width * sizeof(float)}});
+  copy_rows(copy, rows, {{host_.query, forward_.q(), rows * width * sizeof(float)}});
   const Event queries = device_.submit(device_.lane(LaneKind::d2h), std::move(copy));
 
   Op op("host append attention", Cause::host_attention, layer);
@@ -198,7 +220,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   op.cost.dram = blocks_of_rows * tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.cost.flops = 4 * rows * tokens * width;
   op.cost.tasks = weights_ ? shape.kv_heads : shape.kv_heads * blocks_of_rows;
-  op.access = {host_query_.reads(0, rows), host_part_.writes(0, rows), host_lse_.writes(0, rows)};
+  op.access = {host_.query.reads(0, rows), host_.part.writes(0, rows), host_.lse.writes(0, rows)};
   const Range blocks{0, blocks_for(tokens_.begin)};
   kv_.append_access(sequence_, layer, blocks, Tier::host, Range{0, shape.kv_heads}, false, op.access);
   if (weights_) {
@@ -208,9 +230,9 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   op.after = {queries};
   op.body = [this, shape, layer, rows, together, blocks_of_rows, pieces = std::move(pieces), done](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.host_buffer());
-    const float* query = ctx.read<float>(host_query_);
-    float* o = ctx.write<float>(host_part_);
-    float* lse = ctx.write<float>(host_lse_);
+    const float* query = ctx.read<float>(host_.query);
+    float* o = ctx.write<float>(host_.part);
+    float* lse = ctx.write<float>(host_.lse);
     const std::uint32_t group = shape.group(), seen = token_count(pieces);
     const DType type = kv_.shape().type;
     const auto spans_of = [&](std::uint32_t kv_head) {
@@ -258,35 +280,6 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   return device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
 }
 
-void AppendAttention::submit_merge(std::uint32_t layer, std::uint32_t rows, Event host_done) {
-  const ModelShape& shape = forward_.shape();
-  const std::size_t heads = std::size_t{rows} * shape.q_heads, values = heads * shape.head_dim;
-  Op copy("host partials to device", Cause::transfer, layer);
-  copy.access = {host_part_.reads(0, rows), host_lse_.reads(0, rows), landed_part_.writes(0, rows),
-                 landed_lse_.writes(0, rows)};
-  copy.after = {host_done};
-  set_copies(copy, [this, heads, values](Copier& copier) {
-    copier.between(landed_part_, host_part_).add(0, 0, values * sizeof(float));
-    copier.short_runs(landed_lse_, host_lse_).add(0, 0, heads * sizeof(float));
-  });
-  const Event landed = device_.submit(device_.lane(LaneKind::h2d), std::move(copy));
-
-  Op merge("merge", Cause::none, layer);
-  merge.cost.hbm = 3 * values * sizeof(float);
-  merge.cost.flops = 3 * values;
-  merge.access = {device_part_.reads(0, rows), device_lse_.reads(0, rows), landed_part_.reads(0, rows),
-                  landed_lse_.reads(0, rows), forward_.attention().writes(0, rows)};
-  merge.after = {landed};
-  merge.launch = [&](LaunchContext& ctx) { launch_merge(ctx, rows); };
-  merge.body = [this, heads, dim = shape.head_dim](BodyContext& ctx) {
-    const float* parts[2] = {ctx.read<float>(device_part_), ctx.read<float>(landed_part_)};
-    const float* sums[2] = {ctx.read<float>(device_lse_), ctx.read<float>(landed_lse_)};
-    merge_partials(parts, sums, 2, static_cast<std::uint32_t>(heads), dim, ctx.write<float>(forward_.attention()),
-                   nullptr);
-  };
-  device_.submit(device_.lane(LaneKind::device_compute), std::move(merge));
-}
-
 void AppendAttention::run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready) {
   const std::vector<Piece> device = pieces_of(layer, Tier::device, first + rows);
   std::vector<Piece> host = pieces_of(layer, Tier::host, tokens_.begin);
@@ -298,7 +291,9 @@ void AppendAttention::run(std::uint32_t layer, std::uint32_t first, std::uint32_
   submit_device(layer, first, rows, device, true);
   device_.end_segment();  // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
-  submit_merge(layer, rows, host_done);
+  std::vector<std::uint32_t> all(rows);
+  std::iota(all.begin(), all.end(), 0u);
+  merge_host_part(device_, forward_, rows, {layer, std::move(all), host_, host_done}, &own_);
 }
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/partials.h"
 
 namespace tandem {
 
@@ -35,12 +36,8 @@ class AppendAttention {
                      bool merges);
   Event submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows, std::vector<Piece> pieces,
                     Event query_ready);
-  void submit_merge(std::uint32_t layer, std::uint32_t rows, Event host_done);
-
-  // The launches of these (append_launch.cc).
   void launch_device(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
                      const DeviceBuffer& out) const;
-  void launch_merge(LaunchContext& ctx, std::uint32_t rows) const;
 
   Forward& forward_;
   Device& device_;
@@ -50,8 +47,8 @@ class AppendAttention {
   Range tokens_;
   std::optional<HostWeights> weights_;  // of the method (AppendRequest)
   OlderTokens* older_;
-  DeviceBuffer device_part_, device_lse_, landed_part_, landed_lse_;  // [row][Hq][D], [row][Hq]
-  HostBuffer host_query_, host_part_, host_lse_;
+  PartialBuffers own_;
+  HostRoom host_;
 };
 
 }  // namespace tandem

@@ -30,7 +30,46 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
   op.cost.heavy = op.cost.kernels - rounds;  // all but the lists of pages go over the scores
   op.access = {q_.reads(0, rows), sums.values.writes(layer, layer + 1)};
   const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence, layer, {0, blocks}, Tier::device);
-  op.launch = [&](LaunchContext& ctx) { launch_column_sums(ctx, layer, first, rows, sums, slots); };
+  op.launch = [&](LaunchContext& ctx) {
+    const std::size_t columns = std::size_t{blocks} * kPageTokens;
+    const std::uint32_t heads = shape_.q_heads, group = shape_.group();
+    auto* const scores = ctx.scratch<float>(together * heads * columns);
+    auto* const lse = ctx.scratch<float>(std::size_t{heads} * together);  // [head][query]
+    const auto* const placed = ctx.upload(slots);
+    const auto* const query = ctx.read<float>(q_);
+    auto* const mass = ctx.write<float>(sums.values) + std::size_t{layer} * shape_.kv_heads * sums.room;
+    for (std::uint32_t begin = 0; begin < rows; begin += together) {
+      const std::uint32_t count = std::min(together, rows - begin),
+                          seen = first + begin + count;  // by the last of them
+      std::vector<WholePages> lists(count);
+      for (std::uint32_t row = 0; row < count; ++row) lists[row] = {first + begin + row + 1, nullptr, placed};
+      paged_token_scores_cuda(query + std::size_t{begin} * heads * shape_.head_dim, count, group,
+                              device_pages(ctx, kv_), list_whole_pages(ctx, lists, false, blocks), scores,
+                              ctx.stream());
+      std::vector<ScoreRow> logs;
+      logs.reserve(std::size_t{heads} * count);
+      for (std::uint32_t head = 0; head < heads; ++head)
+        for (std::uint32_t row = 0; row < count; ++row)
+          logs.push_back({scores + (std::size_t{row} * heads + head) * columns, first + begin + row + 1,
+                          lse + std::size_t{head} * count + row});
+      log_sum_exp_cuda(ctx.pass(logs), static_cast<std::uint32_t>(logs.size()), ctx.stream());
+      // The query heads of a group one after another: they add to the same sums. The queries' own tokens have none yet.
+      for (std::uint32_t g = 0; g < group; ++g) {
+        std::vector<WeightBlend> blends(shape_.kv_heads);
+        for (std::uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+          const std::size_t head = std::size_t{kv_head} * group + g;
+          blends[kv_head] = {scores + head * columns,
+                             lse + head * count,
+                             mass + std::size_t{kv_head} * sums.room,
+                             heads * columns,
+                             seen,
+                             count,
+                             g == 0 ? count : 0};
+        }
+        blend_weights_cuda(ctx.pass(blends), shape_.kv_heads, seen, 1, 1, ctx.stream());
+      }
+    }
+  };
   op.body = [this, layer, first, rows, sums, slots](BodyContext& ctx) {
     const char* pages = ctx.read<char>(kv_.device_buffer());
     const float* query = ctx.read<float>(q_);
@@ -51,49 +90,6 @@ Event Forward::add_column_sums(SequenceId sequence, std::uint32_t layer, std::ui
     });
   };
   return device_.submit(compute_, std::move(op));
-}
-
-/// Some queries at a time, as many as there is room for scores of.
-void Forward::launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
-                                 const PromptSums& sums, const std::vector<std::uint32_t>& slots) const {
-  const auto pages = static_cast<std::uint32_t>(slots.size());
-  const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const std::uint32_t heads = shape_.q_heads, group = shape_.group();
-  const std::uint32_t together = rows_together(score_floats_, heads * columns, rows);
-  auto* const scores = ctx.scratch<float>(together * heads * columns);
-  auto* const lse = ctx.scratch<float>(std::size_t{heads} * together);  // [head][query]
-  const auto* const placed = ctx.upload(slots);
-  const auto* const query = ctx.read<float>(q_);
-  auto* const mass = ctx.write<float>(sums.values) + std::size_t{layer} * shape_.kv_heads * sums.room;
-  for (std::uint32_t begin = 0; begin < rows; begin += together) {
-    const std::uint32_t count = std::min(together, rows - begin), seen = first + begin + count;  // by the last of them
-    std::vector<WholePages> lists(count);
-    for (std::uint32_t row = 0; row < count; ++row) lists[row] = {first + begin + row + 1, nullptr, placed};
-    paged_token_scores_cuda(query + std::size_t{begin} * heads * shape_.head_dim, count, group, device_pages(ctx, kv_),
-                            list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
-    std::vector<ScoreRow> logs;
-    logs.reserve(std::size_t{heads} * count);
-    for (std::uint32_t head = 0; head < heads; ++head)
-      for (std::uint32_t row = 0; row < count; ++row)
-        logs.push_back({scores + (std::size_t{row} * heads + head) * columns, first + begin + row + 1,
-                        lse + std::size_t{head} * count + row});
-    log_sum_exp_cuda(ctx.pass(logs), static_cast<std::uint32_t>(logs.size()), ctx.stream());
-    // The query heads of a group one after another: they add to the same sums. The queries' own tokens have none yet.
-    for (std::uint32_t g = 0; g < group; ++g) {
-      std::vector<WeightBlend> blends(shape_.kv_heads);
-      for (std::uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
-        const std::size_t head = std::size_t{kv_head} * group + g;
-        blends[kv_head] = {scores + head * columns,
-                           lse + head * count,
-                           mass + std::size_t{kv_head} * sums.room,
-                           heads * columns,
-                           seen,
-                           count,
-                           g == 0 ? count : 0};
-      }
-      blend_weights_cuda(ctx.pass(blends), shape_.kv_heads, seen, 1, 1, ctx.stream());
-    }
-  }
 }
 
 }  // namespace tandem

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/kernels/attention.h"
 #include "engine/runtime/copy_op.h"
-#include "engine/runtime/plan_check.h"
 
 namespace tandem {
 DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv,
@@ -18,21 +16,12 @@ DecodeAttention::DecodeAttention(Forward& forward, Device& device, ThreadPool& p
       stores_(stores),
       draws_(draws),
       compute_(device.lane(LaneKind::device_compute)),
-      h2d_(device.lane(LaneKind::h2d)),
       d2h_(device.lane(LaneKind::d2h)),
       workers_(device.lane(LaneKind::host_workers)),
-      page_tables_(kv),
-      predicted_(forward, device) {
+      page_tables_(kv) {
   const ModelShape& s = forward.shape();
-  const std::size_t heads = std::size_t{forward.max_batch()} * s.q_heads;
-  const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
-  device_part_ = device.allocate_device(values, "device partial");
-  device_lse_ = device.allocate_device(sums, "device lse");
-  landed_part_ = device.allocate_device(values, "host partial on the device");
-  landed_lse_ = device.allocate_device(sums, "host lse on the device");
-  host_query_ = device.allocate_host(values, "query on the host");
-  host_part_ = device.allocate_host(values, "host partial");
-  host_lse_ = device.allocate_host(sums, "host lse");
+  own_ = make_partials(device, s, forward.max_batch(), "device partial", "device lse");
+  host_ = make_host_room(device, s, forward.max_batch(), "");
   counters_.layers = s.layers;
   counters_.values =
       device.allocate_host(std::size_t{forward.max_batch()} * s.layers * sizeof(HostAttended), "host attended");
@@ -53,9 +42,21 @@ Event DecodeAttention::query_on_host(const LayerContext& context) {
   const std::size_t bytes = std::size_t{rows} * context.shape.q_heads * context.shape.head_dim * sizeof(float);
   Op op("query to host", Cause::transfer, context.layer);
   op.after = {query_ready_};
-  copy_rows(op, rows, {{host_query_, forward_.q(), bytes}});
+  copy_rows(op, rows, {{host_.query, forward_.q(), bytes}});
   query_on_host_ = device_.submit(d2h_, std::move(op));
   return query_on_host_;
+}
+
+QueryRef DecodeAttention::predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) {
+  const ModelShape& s = forward_.shape();
+  const std::size_t bytes = std::size_t{forward_.max_batch()} * s.q_heads * s.head_dim * sizeof(float);
+  for (DeviceBuffer& half : predicted_) {
+    if (!half) half = device_.allocate_device(bytes, "predicted query");
+  }
+  std::vector<std::uint32_t> positions;
+  positions.reserve(context.batch.size());
+  for (const SequenceState* sequence : context.batch) positions.push_back(sequence->tokens - 1);
+  return {layer, true, forward_.predict_query(layer, norm_of, std::move(positions), predicted_[layer % 2])};
 }
 
 void DecodeAttention::append_page_runs(const SequenceState& sequence, std::uint32_t layer, const Ranges& tokens,
@@ -74,63 +75,12 @@ void DecodeAttention::append_page_runs(const SequenceState& sequence, std::uint3
   }
 }
 
-void DecodeAttention::submit_merge(const LayerContext& context, const HostPart& host, bool device_too) {
-  const ModelShape& shape = context.shape;
-  const auto rows = static_cast<std::uint32_t>(context.batch.size());
-  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  Op copy("host partials to device", Cause::transfer, context.layer);
-  for (const std::uint32_t row : host.rows) {
-    for (const Access& a : {host.part.reads(row, row + 1), host.lse.reads(row, row + 1),
-                            host.landed_part.writes(row, row + 1), host.landed_lse.writes(row, row + 1)}) {
-      copy.access.push_back(a);
-    }
-  }
-  copy.after = {host.done};
-  std::vector<bool> on_host(rows);
-  for (const std::uint32_t row : host.rows) on_host[row] = true;
-  set_copies(copy, [shape, width, host](Copier& copier) {
-    copier.between(host.landed_part, host.part).add_rows(host.rows, width * sizeof(float));
-    copier.short_runs(host.landed_lse, host.lse).add_rows(host.rows, shape.q_heads * sizeof(float));
-  });
-  const Event landed = device_.submit(h2d_, std::move(copy));
-
-  Op merge("merge", Cause::none, context.layer);
-  // Parts in, output out; rows without a part on the host are copied.
-  const std::uint64_t vectors = host.rows.size() + (device_too ? 2 * rows : host.rows.size());
-  merge.cost.hbm = vectors * width * sizeof(float);
-  merge.cost.flops = vectors * width;
-  merge.access = {forward_.attention().writes(0, rows)};
-  if (device_too) merge.access.insert(merge.access.end(), {device_part_.reads(0, rows), device_lse_.reads(0, rows)});
-  for (const std::uint32_t row : host.rows) {
-    merge.access.push_back(host.landed_part.reads(row, row + 1));
-    merge.access.push_back(host.landed_lse.reads(row, row + 1));
-  }
-  merge.after = {landed};
-  merge.body = [this, shape, rows, width, on_host, device_too, host](BodyContext& ctx) {
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      const float *parts[2], *sums[2];
-      std::uint32_t count = 0;
-      const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
-        parts[count] = ctx.read<float>(part) + row * width;
-        sums[count++] = ctx.read<float>(lse) + std::size_t{row} * shape.q_heads;
-      };
-      if (device_too) add(device_part_, device_lse_);
-      if (on_host[row]) add(host.landed_part, host.landed_lse);
-      merge_partials(parts, sums, count, shape.q_heads, shape.head_dim,
-                     ctx.write<float>(forward_.attention()) + row * width, nullptr);
-    }
-  };
-  merge.launch = [&](LaunchContext& ctx) { launch_merge(ctx, shape, host, device_too, on_host); };
-  device_.submit(compute_, std::move(merge));
-}
-
 void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   check_plan(context, plan);
   std::vector<const AttendItem*> on_device;
   std::vector<std::vector<const AttendItem*>> on_host(context.batch.size());
   for (const AttendItem& item : plan.items) {
-    const Side side = std::visit([](const KvTokens& kv) { return kv.side; }, item.kv);
-    if (side == Side::device) {
+    if (common_of(item.kv).side == Side::device) {
       on_device.push_back(&item);
     } else {
       on_host[item.row].push_back(&item);
@@ -150,24 +100,23 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   }
   if (host.rows.empty() &&
       !plan.ready) {  // the common case of methods without a host part: straight into the layer's attention
-    submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : device_lse_);
+    submit_device(context, on_device, emitted, forward_.attention(), emitted.empty() ? DeviceBuffer{} : own_.lse);
     take_emission(context, emitted);
     return;
   }
   if (plan.ready) {
     host = *plan.ready;
   } else {
-    host.part = host_part_;
-    host.lse = host_lse_;
-    host.landed_part = landed_part_;
-    host.landed_lse = landed_lse_;
+    host.layer = context.layer;
+    host.room = host_;
     host.done = submit_host(context, on_host);
   }
-  if (!on_device.empty()) submit_device(context, on_device, emitted, device_part_, device_lse_);
+  if (!on_device.empty()) submit_device(context, on_device, emitted, own_.out, own_.lse);
   take_emission(context, emitted);  // while the host is at work
   device_.end_segment();            // a captured segment must not contain a wait for the host
   device_.begin_segment("after host partials");
-  submit_merge(context, host, !on_device.empty());
+  merge_host_part(device_, forward_, static_cast<std::uint32_t>(context.batch.size()), host,
+                  on_device.empty() ? nullptr : &own_);
 }
 
 void DecodeAttention::run_finisher(const LayerContext& context, const AttendPlan& plan,
@@ -181,11 +130,8 @@ void DecodeAttention::run_finisher(const LayerContext& context, const AttendPlan
     const PartialBuffers to = finisher_->apart(i);
     submit_device(context, apart, {}, to.out, to.lse);
   }
-  submit_device(context, on_device, {}, device_part_, device_lse_);
-  finisher_->finish(
-      context,
-      {{device_part_, device_lse_}, host_query_, host_part_, host_lse_, landed_part_, landed_lse_, device_attended_},
-      query);
+  submit_device(context, on_device, {}, own_.out, own_.lse);
+  finisher_->finish(context, {own_, host_, device_attended_}, query);
 }
 
 std::vector<DecodeAttention::Attended> DecodeAttention::take_attended(std::uint32_t rows) {

@@ -20,7 +20,7 @@
 #include "engine/runtime/launched_attention.h"
 #include "engine/runtime/ops.h"
 #include "engine/runtime/page_tables.h"
-#include "engine/runtime/predicted_queries.h"
+#include "engine/runtime/partials.h"
 
 namespace tandem {
 
@@ -33,17 +33,17 @@ class DecodeAttention {
   void begin_layer(Event query_ready);
   /// The query in host memory; the copy is submitted at the first call of a layer.
   Event query_on_host(const LayerContext& context);
-  const ModelShape& shape() const { return forward_.shape(); }
-  PredictedQueries& predicted_queries() { return predicted_; }
-  std::uint32_t max_batch() const { return forward_.max_batch(); }
   /// What bodies on the host attended.
   const HostCounters& counters() const { return counters_; }
   PageTables& page_tables() { return page_tables_; }
-  const RopeTable& rope_table() const { return forward_.rope_table(); }
   /// The true queries of the layer, as what was predicted.
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
-  std::uint32_t q_heads() const { return forward_.shape().q_heads; }
-  std::size_t score_floats() const { return forward_.score_floats(); }
+  /// Ops::predict_query.
+  QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of);
+  /// [row][Hq][D] of the predicted or the running layer's own queries.
+  const DeviceBuffer& query_values(const QueryRef& query) const {
+    return query.predicted ? predicted_[query.layer % 2] : forward_.q();
+  }
   std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
   /// On the device, by other queries [row][Hq][D] than the layer's own, for the digests of context.layer.
   std::vector<Blocks> select_on_device(const LayerContext& context, std::span<const ScoreRequest> requests,
@@ -89,8 +89,6 @@ class DecodeAttention {
   Blocks select_on_host(const LayerContext& context, const ScoreRequest& request);
   void score_and_choose(BodyContext& ctx, const ModelShape& shape, const Selecting& selecting,
                         const float* query /*[row][Hq][D]*/);
-  void launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
-                        const float* query /*[row][Hq][D]*/) const;
   Emission plan_emission(const LayerContext& context, std::span<const AttendItem* const> items);
   void submit_device(const LayerContext& context, std::span<const AttendItem* const> items, const Emission& emitted,
                      const DeviceBuffer& out, const DeviceBuffer& lse);
@@ -126,12 +124,6 @@ class DecodeAttention {
   /// and the spans where `out` asks for them (a prediction needs sizes only).
   void resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer, const std::vector<HostRow>& rows,
                std::vector<Access>& access, Cost& cost, std::vector<HeadSpans>* out) const;
-  static void count_pages(BodyContext& ctx, const ModelShape& shape, const HostRow& row,
-                          std::vector<std::uint64_t>& attended, Cost& cost);
-  /// Into the layer's attention; without the device's partials where it attended to nothing.
-  void submit_merge(const LayerContext& context, const HostPart& host, bool device_too);
-  void launch_merge(LaunchContext& ctx, const ModelShape& shape, const HostPart& host, bool device_too,
-                    const std::vector<bool>& on_host) const;
   void run_finisher(const LayerContext& context, const AttendPlan& plan, std::span<const AttendItem* const> on_device);
 
   Forward& forward_;
@@ -140,21 +132,19 @@ class DecodeAttention {
   KvStore& kv_;
   SequenceStores& stores_;
   BatchDraws* draws_;  // where only shapes are simulated
-  LaneId compute_, h2d_, d2h_, workers_;
+  LaneId compute_, d2h_, workers_;
   Event query_ready_, query_on_host_;
-  DeviceBuffer device_part_, device_lse_;  // [row][Hq][D], [row][Hq]
-  DeviceBuffer landed_part_, landed_lse_;  // the host's partials on the device
-  HostBuffer host_query_;                  // [row][Hq][D]
-  HostBuffer host_part_, host_lse_;        // [row][Hq][D], [row][Hq]
-  DeviceBuffer scores_;                    // of the layer's items whose weights are averaged
-  std::vector<Attended> attended_;         // device side, what is known when plans are made
-  HostBuffer device_attended_;             // [row] tokens u64: what was chosen; device bodies write it over the link
-  HostCounters counters_;                  // of the host bodies
-  PageTables page_tables_;                 // of the compute lane, where the device launches
+  PartialBuffers own_;  // the device's part
+  HostRoom host_;
+  DeviceBuffer scores_;             // of the layer's items whose weights are averaged
+  std::vector<Attended> attended_;  // device side, what is known when plans are made
+  HostBuffer device_attended_;      // [row] tokens u64: what was chosen; device bodies write it over the link
+  HostCounters counters_;           // of the host bodies
+  PageTables page_tables_;          // of the compute lane, where the device launches
   std::map<BufferId, LaunchedAttention>
       launched_fixed_;  // by where the result goes: plans last while lists are as long
   LaunchedAttention launched_chosen_, launched_copied_, launched_pages_, launched_packed_;  // where the device launches
-  PredictedQueries predicted_;
+  DeviceBuffer predicted_[2];  // queries that a layer before predicts, by layer % 2; allocated when first used
   AttentionFinisher* finisher_ = nullptr;  // of the latest plan that named one
 };
 

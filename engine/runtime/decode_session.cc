@@ -35,7 +35,8 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
       finished_(finished),
       draws_(engine.workload ? std::make_unique<BatchDraws>(pool, *engine.workload, forward.shape()) : nullptr),
       attention_(forward, device, pool, kv, stores_, draws_.get()),
-      ops_(forward, device, pool, kv, stores_, attention_, draws_.get(), engine.peer, engine.peer_patience) {
+      ops_(parts_),
+      parts_{forward, device, pool, kv, stores_, attention_, draws_.get(), engine.peer, engine.peer_patience, ops_} {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Prefix& prefix = *requests[i].prefix;
     auto a = std::make_unique<Active>();
@@ -47,7 +48,8 @@ DecodeSession::DecodeSession(const Model& model, Device& device, ThreadPool& poo
     a->next = prefix.prompt.back();
     a->max_new = requests[i].max_new_tokens;
     a->stop_tokens = requests[i].stop_tokens;
-    ops_.set_prompt(a->state.id, prefix.queries, prefix.sums);
+    parts_.queries[a->state.id] = prefix.queries;
+    parts_.sums[a->state.id] = prefix.sums;
     waiting_.push_back(std::move(a));
   }
   if (draws_ == nullptr) return;
@@ -85,8 +87,9 @@ void DecodeSession::fixed_time(LaneKind lane, const char* name, Cause cause, std
 
 /// The method has looked at what was kept of a prompt: nothing reads it any more.
 void DecodeSession::prompt_seen(Active& a) {
-  a.prompt_bytes = ops_.prompt_bytes(a.state.id, method_.needs(forward_.shape()));
-  ops_.forget_prompt(a.state.id);
+  a.prompt_bytes = parts_.prompt_bytes(a.state.id, method_.needs(forward_.shape()));
+  parts_.queries.erase(a.state.id);  // the memory goes back where no prefix holds it
+  parts_.sums.erase(a.state.id);
 }
 
 /// Counts what a sequence holds now among its peaks; `more` is besides what the stores know.
@@ -95,10 +98,10 @@ void DecodeSession::count_bytes(const Active& a, std::size_t device_more, std::s
     std::size_t& peak = result_.sequences[a.request].peak_kv_bytes[static_cast<int>(tier)];
     const std::size_t more = tier == Tier::host ? host_more : device_more + a.state.device_bytes;
     peak = std::max(peak, kv_.bytes(a.state.id, tier) + stores_.bytes_of(a.state.id, tier) +
-                              ops_.bytes_of(a.state.id, tier) + more);
+                              parts_.bytes_of(a.state.id, tier) + more);
   }
   std::size_t& peer = result_.sequences[a.request].peak_peer_bytes;
-  peer = std::max(peer, ops_.peer_bytes_of(a.state.id));
+  peer = std::max(peer, parts_.peer_bytes_of(a.state.id));
 }
 
 /// What the method does before a sequence's first step. Returns what that comes to on the compute lane.
@@ -152,7 +155,7 @@ void DecodeSession::begin() {
   for (const auto& a : active_) count_bytes(*a, std::exchange(a->prompt_bytes, 0), 0);
   uploaded_ = forward_.upload_tokens(tokens);
   wait_for(ready, uploaded_);
-  for (const Event& asked : ops_.last_asked()) wait_for(ready, asked);
+  for (const Event& asked : parts_.last_asked) wait_for(ready, asked);
   // The setup ends when all that the methods asked for is done: a measuring point on the control lane that nothing
   // waits for.
   Op done("context ready", Cause::scheduler);
@@ -206,7 +209,7 @@ Event DecodeSession::attend_layer(const LayerContext& context, const std::vector
   attention_.run(context, method_.plan_attend(context, ops_));
   const Event last =
       forward_.finish_layer(Forward::Phase::decode, context.layer, static_cast<std::uint32_t>(positions.size()));
-  ops_.set_last_reader(last);
+  parts_.last_reader = last;
   method_.after_layer(context, ops_);
   return last;
 }
@@ -310,7 +313,7 @@ void DecodeSession::collect(std::uint32_t step) {
   // a move to the host for example, may still use them.
   // Such a wait may throw: until then every sequence stays where the destructor finds it.
   if (std::ranges::find(goes_on, false) != goes_on.end())
-    for (const Event& e : ops_.last_asked()) device_.host_wait(e);
+    for (const Event& e : parts_.last_asked) device_.host_wait(e);
   std::vector<std::unique_ptr<Active>> still;
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::unique_ptr<Active>& a = active_[row];
@@ -325,7 +328,7 @@ void DecodeSession::collect(std::uint32_t step) {
       continue;
     }
     stores_.destroy_of(a->state.id);
-    ops_.forget(a->state.id);
+    parts_.forget(a->state.id);
     kv_.destroy(a->state.id);
   }
   active_ = std::move(still);

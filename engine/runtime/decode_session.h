@@ -12,8 +12,8 @@
 #include "engine/runtime/batch_draws.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/engine.h"
-#include "engine/runtime/engine_ops.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/mechanism.h"
 
 namespace tandem {
 
@@ -55,8 +55,6 @@ class DecodeSession {
   Event attend_layers(std::uint32_t step);
   Event attend_layer(const LayerContext& context, const std::vector<std::uint32_t>& positions,
                      std::vector<Event> recycled);
-  Event append_chunk(Active& sequence, AppendAttention& attention, std::span<const std::int32_t> tokens,
-                     std::uint32_t first, const KeepQueries& keep);
   Nanos append_chunks(Active& sequence, std::span<const std::int32_t> tokens, const AppendRequest& wanted);
   Nanos drain_behind(const std::vector<Event>& work);
   void prompt_seen(Active& sequence);
@@ -78,7 +76,8 @@ class DecodeSession {
   SequenceStores stores_;
   std::unique_ptr<BatchDraws> draws_;  // where only shapes are simulated
   DecodeAttention attention_;
-  EngineOps ops_;
+  Ops ops_;
+  EngineParts parts_;
   std::vector<std::unique_ptr<Active>> active_;   // by row
   std::vector<std::unique_ptr<Active>> waiting_;  // by request: before the first decode, and kept ones after it
   bool prepared_ = false;                         // the method has seen the contexts

@@ -1,6 +1,5 @@
-// The device's part of DecodeAttention: one operation for all rows. What one kernel call for all rows asks of them is
-// in device_work.cc, what it reads is put together in device_spans.cc; what its weights go into is in
-// emitted_weights.cc.
+// The device's part of DecodeAttention: one operation for all rows, and the weights that it leaves. What its kernels
+// take together and what its body reads is in device_work.cc.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -27,56 +26,46 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
                              DeviceWork& work) {
   const ModelShape& shape = context.shape;
   const SequenceState& sequence = *context.batch[item.row];
-  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
+  const Range heads{0, shape.kv_heads};
   const std::size_t before = op.access.size();
   DeviceRow& row = work.fixed[item.row];
   for (const Range& r : ranges.positions) {
     const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
     kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
-    row.add_entries(heads, pages.end - pages.begin);
+    row.entries += pages.end - pages.begin;
   }
   if (device_.launches()) {  // kernels list pages themselves
-    row.tokens.add(heads, shape.kv_heads, ranges.positions);
+    row.tokens.insert(row.tokens.end(), ranges.positions.begin(), ranges.positions.end());
   } else if (!device_.shapes_only()) {
-    std::vector<PageRun> runs;
-    append_page_runs(sequence, context.layer, ranges, runs);
-    row.pages.add(heads, shape.kv_heads, std::move(runs));
+    append_page_runs(sequence, context.layer, ranges, row.pages);
   }
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
   attended_[item.row].tokens[static_cast<int>(Side::device)] +=
-      attention_cost(std::uint64_t{ranges.count()} * (heads.end - heads.begin), work.cost);
+      attention_cost(std::uint64_t{ranges.count()} * shape.kv_heads, work.cost);
 }
 
 void DecodeAttention::gather(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
                              DeviceWork& work) const {
   const ModelShape& shape = context.shape;
   const SequenceState& sequence = *context.batch[item.row];
-  DeviceBlocks b;
-  b.row = item.row;
-  b.choice = chosen;
-  b.index = stores_.digests.get(chosen.digests.id);
-  b.sequence = sequence.id;
-  b.blocks = b.index.digests[context.layer];
-  b.heads = {item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
-  b.own_only = item.own_only;
-  const std::uint32_t lists = chosen.scope == Scope::query_head ? shape.group() : 1;
-  b.most = std::min(b.blocks, lists * chosen.blocks);
+  DeviceBlocks b{
+      item.row, {stores_.digests.get(chosen.digests.id), chosen, shape}, chosen.copy, sequence.id, item.own_only};
   if (chosen.copy) {
     wait_for(op.after, chosen.copy->ready);
     work.note_reader(chosen.copy->memory);
     work.own.push_back(chosen.copy->access);
     op.access.push_back(work.own.back());
   }
-  work.own.push_back(b.index.selection.reads());
+  work.own.push_back(b.chosen.index.selection.reads());
   op.access.push_back(work.own.back());
   if (chosen.ready.lane != compute_) wait_for(op.after, chosen.ready);
   if (!chosen.copy) {
-    const Range pages{b.index.tokens.begin / kPageTokens, blocks_for(b.index.digested(context.layer).end)};
-    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, b.slots);
-    kv_.append_access(sequence.id, context.layer, pages, Tier::device, b.heads, false, op.access);
-    work.fixed[item.row].add_entries(b.heads, b.pages());
+    const Range pages = b.chosen.page_range();
+    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, b.chosen.slots);
+    kv_.append_access(sequence.id, context.layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+    work.fixed[item.row].entries += b.chosen.pages();
   }
-  attention_cost(std::uint64_t{b.most} * b.index.block * (b.heads.end - b.heads.begin), op.cost);
+  attention_cost(std::uint64_t{b.chosen.most} * b.chosen.index.block * shape.kv_heads, op.cost);
   op.cost.upper_bound = work.settles = true;
   work.blocks.push_back(std::move(b));
 }
@@ -86,7 +75,6 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const ModelShape& shape = context.shape;
   const SequenceState& sequence = *context.batch[item.row];
   const Range heads{0, shape.kv_heads};
-  TANDEM_CHECK(item.kv_heads.begin == 0 && item.kv_heads.end >= heads.end, "chosen tokens are attended by all heads");
   const std::size_t before = op.access.size();
   DeviceTokens own{item.row, tokens, sequence.id, {}};
   const Range pages{0, tokens.positions.empty() ? 0 : blocks_for(tokens.positions.back().end)};
@@ -94,7 +82,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
   op.access.push_back(tokens.lists.reads());
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
-  work.fixed[item.row].add_entries(heads, tokens.tokens);
+  work.fixed[item.row].entries += tokens.tokens;
   work.tokens.push_back(std::move(own));
   attended_[item.row].tokens[static_cast<int>(Side::device)] +=
       attention_cost(std::uint64_t{tokens.tokens} * shape.kv_heads, work.cost);
@@ -103,8 +91,6 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
 void DecodeAttention::gather(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
                              DeviceWork& work) {
   const ModelShape& shape = context.shape;
-  TANDEM_CHECK(item.kv_heads.begin == 0 && item.kv_heads.end >= shape.kv_heads,
-               "packed tokens are attended by all heads");
   TANDEM_CHECK(!packed.masks, "masks of packed tokens are read on the host");
   if (packed.tokens == 0) return;
   wait_for(op.after, packed.ready);
@@ -127,10 +113,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   const auto shared = std::make_shared<DeviceWork>();  // by the body and its twins
   DeviceWork& work = *shared;
   work.fixed.resize(rows);
-  for (std::uint32_t row = 0; row < rows; ++row) {
-    work.fixed[row].sequence = context.batch[row]->id;
-    work.fixed[row].entries.assign(shape.kv_heads, 0);
-  }
+  for (std::uint32_t row = 0; row < rows; ++row) work.fixed[row].sequence = context.batch[row]->id;
   work.cost.work = Work::attention;
   work.cost.hbm = query_bytes(rows, shape.q_heads, shape.head_dim);
   Op op("device attention", Cause::none, context.layer);
@@ -147,7 +130,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   work.own = op.access;
   for (const AttendItem* item : items)
     std::visit([&](const auto& kv) { gather(context, *item, kv, op, work); }, item->kv);
-  work.check(shape.kv_heads, !emitted.empty());
+  work.check(!emitted.empty());
   for (const DevicePacked& p : work.packed) {
     if (device_.launches() && work.counts_packed(p.in_pages())) {  // where a kernel counts, it counts all rows
       work.settles = true;
@@ -187,6 +170,61 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   };
   const Event done = device_.submit(compute_, std::move(op));
   for (Event* reader : work.readers) *reader = done;
+}
+
+// The device's attention weights where a plan asks for them: which rows emit theirs, and where these lie until a
+// mechanism takes them in (WeightsTaker).
+
+DecodeAttention::Emission DecodeAttention::plan_emission(const LayerContext& context,
+                                                         std::span<const AttendItem* const> items) {
+  Emission emission;
+  const std::size_t heads = context.shape.q_heads;
+  std::size_t floats = 0;
+  std::uint32_t most = 0, pages = 0;  // tokens that any row has room for; pages of the longest window
+  for (const AttendItem* item : items) {
+    if (!item->weights) continue;
+    const auto* packed = std::get_if<Packed>(&item->kv);
+    const WeightsTo& to = *item->weights;
+    TANDEM_CHECK(emission.rows.empty() || (to.taker == emission.taker && emission.packed == (packed != nullptr)),
+                 "the rows of a batch leave their weights alike");
+    emission.taker = to.taker;
+    emission.packed = packed != nullptr;
+    const std::uint32_t room = to.taker->most_tokens(to.id);
+    Range tokens{0, 1};
+    if (packed != nullptr) {
+      tokens.end += packed->tokens;  // and the step's own
+    } else {
+      const std::vector<Range>& ranges = std::get<Ranges>(item->kv).positions;
+      const auto of_row = [item](const AttendItem* other) { return other->row == item->row; };
+      TANDEM_CHECK(ranges.size() == 1 && ranges[0].end == context.batch[item->row]->tokens &&
+                       std::count_if(items.begin(), items.end(), of_row) == 1,
+                   "weights are averaged over the one device item of a row, all heads, up to the newest token");
+      tokens = ranges[0];
+      pages = std::max(pages, blocks_for(tokens.end) - tokens.begin / kPageTokens);
+    }
+    const std::uint32_t count = tokens.end - tokens.begin;
+    TANDEM_CHECK(count <= room, "weights of {} tokens in room for {}", count, room);
+    emission.rows.push_back({item->row, to.id, tokens, floats, count});
+    floats += heads * room;
+    most = std::max(most, room);
+  }
+  if (device_.launches() && emission.packed) {  // own tokens' pages, then packed ones
+    floats = context.batch.size() * heads * (std::size_t{1} + blocks_for(most - 1)) * kPageTokens;
+  } else if (device_.launches() && !emission.rows.empty()) {  // all rows at once, by the slots of their pages
+    const std::size_t stride = std::size_t{pages} * kPageTokens;
+    for (EmittedWeights& e : emission.rows) {
+      e.stride = stride;
+      e.offset = e.row * heads * stride + e.tokens.begin % kPageTokens;
+    }
+    floats = context.batch.size() * heads * most;  // of the longest window there will be
+    TANDEM_CHECK(stride <= most, "scores of {} tokens in room for {}", stride, most);
+  }
+  if (floats * sizeof(float) > scores_.bytes()) scores_ = device_.allocate_device(floats * sizeof(float), "scores");
+  return emission;
+}
+
+void DecodeAttention::take_emission(const LayerContext& context, const Emission& emission) {
+  if (!emission.rows.empty()) emission.taker->take_weights(context, emission.rows, scores_, own_.lse);
 }
 
 }  // namespace tandem

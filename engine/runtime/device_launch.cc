@@ -48,8 +48,7 @@ class DecodeAttention::DeviceLaunch {
     if (emitted.empty()) return;
     // Beside packed tokens that is the step's own token.
     const std::size_t stride = emitted.packed ? kPageTokens : emitted.rows.front().stride;
-    TANDEM_CHECK(!lists.per_kv_head && lists.capacity * kPageTokens == stride, "scores of {} pages in rows of {}",
-                 lists.capacity, stride);
+    TANDEM_CHECK(lists.capacity * kPageTokens == stride, "scores of {} pages in rows of {}", lists.capacity, stride);
     paged_token_scores_cuda(q_, rows_, shape_.group(), store_, lists, ctx_.write<float>(owner_.scores_), ctx_.stream());
   }
 
@@ -144,14 +143,13 @@ class DecodeAttention::DeviceLaunch {
     if (own.empty()) return;
     lists_of_heads();
     for (const DeviceBlocks* b : own)
-      std::fill_n(most_.data() + std::size_t{b->row} * shape_.kv_heads, shape_.kv_heads, b->pages());
+      std::fill_n(most_.data() + std::size_t{b->row} * shape_.kv_heads, shape_.kv_heads, b->chosen.pages());
     const ListRoom lists = list_chosen(own);
     number_pages_cuda(lists.entries, lists.counts, static_cast<std::uint32_t>(most_.size()), lists.capacity,
                       ctx_.stream());
     std::vector<RowPages> bases(rows_);
     for (const DeviceBlocks* b : own) {
-      if (b->choice.copy)
-        bases[b->row].pages = b->choice.copy->memory.kv.read<char>(ctx_) + b->choice.copy->memory.offset;
+      if (b->copy) bases[b->row].pages = b->copy->memory.kv.read<char>(ctx_) + b->copy->memory.offset;
     }
     attend(owner_.launched_copied_, in_own_memory(std::move(bases)), lists);
     count(lists);
@@ -176,7 +174,7 @@ class DecodeAttention::DeviceLaunch {
   static std::vector<const DeviceBlocks*> chosen_of(std::span<const DeviceBlocks> work, bool copied) {
     std::vector<const DeviceBlocks*> own;
     for (const DeviceBlocks& b : work)
-      if (b.choice.copy.has_value() == copied) own.push_back(&b);
+      if (b.copy.has_value() == copied) own.push_back(&b);
     return own;
   }
   static std::vector<const DevicePacked*> packed_of(std::span<const DevicePacked> work, bool in_pages) {
@@ -205,19 +203,13 @@ class DecodeAttention::DeviceLaunch {
     all.lists.reserve(work.size() * of_row);
     for (const DeviceRow& row : work) {
       const auto* const slots = owner_.page_tables_.slots(ctx_, row.sequence, layer_);
-      for (std::uint32_t list = 0; list < of_row; ++list) {
-        if (list > 0 && row.tokens.by_head.empty()) {  // the same ranges
-          all.lists.push_back(all.lists.back());
-          continue;
-        }
-        const std::vector<Range>& tokens = row.tokens.runs(list);
-        all.lists.push_back(
-            {slots, static_cast<std::uint32_t>(all.ranges.size()), static_cast<std::uint32_t>(tokens.size())});
-        for (const Range& range : tokens) {
-          if (range.begin < range.end)
-            owner_.page_tables_.check(row.sequence, layer_, {range.begin / kPageTokens, blocks_for(range.end)});
-          all.ranges.push_back({range.begin, range.end});
-        }
+      all.lists.insert(
+          all.lists.end(), of_row,
+          {slots, static_cast<std::uint32_t>(all.ranges.size()), static_cast<std::uint32_t>(row.tokens.size())});
+      for (const Range& range : row.tokens) {
+        if (range.begin < range.end)
+          owner_.page_tables_.check(row.sequence, layer_, {range.begin / kPageTokens, blocks_for(range.end)});
+        all.ranges.push_back({range.begin, range.end});
       }
     }
     return all;
@@ -225,17 +217,13 @@ class DecodeAttention::DeviceLaunch {
   /// Of what is attended in the store, into most_.
   void take_lengths(const std::vector<DeviceRow>& work, bool per_kv_head) {
     most_.clear();
-    for (const DeviceRow& row : work)
-      most_.insert(most_.end(), row.entries.begin(), per_kv_head ? row.entries.end() : row.entries.begin() + 1);
+    for (const DeviceRow& row : work) most_.insert(most_.end(), per_kv_head ? shape_.kv_heads : 1, row.entries);
   }
 
   PageLists list_fixed(const std::vector<DeviceRow>& work) {
-    const bool per_kv_head =
-        std::any_of(work.begin(), work.end(), [](const DeviceRow& row) { return !row.tokens.by_head.empty(); });
-    take_lengths(work, per_kv_head);
-    const RangesOfLists fixed = ranges_of(work, per_kv_head);
-    const ListRoom lists =
-        room_for_lists(ctx_, most_.size(), *std::max_element(most_.begin(), most_.end()), per_kv_head);
+    take_lengths(work, false);
+    const RangesOfLists fixed = ranges_of(work, false);
+    const ListRoom lists = room_for_lists(ctx_, most_.size(), *std::max_element(most_.begin(), most_.end()), false);
     pages_of_ranges_cuda(ctx_.pass(fixed.lists), ctx_.pass(fixed.ranges),
                          static_cast<std::uint32_t>(fixed.lists.size()), false, lists.capacity, lists.entries,
                          lists.counts, ctx_.stream());
@@ -245,30 +233,20 @@ class DecodeAttention::DeviceLaunch {
   /// With room for as many entries as most_ says.
   ListRoom list_chosen(std::span<const DeviceBlocks* const> work) {
     const DeviceBlocks& first = *work.front();
-    const Scope scope = first.choice.scope;
     std::vector<BlockSelection> selections(rows_);
     for (const DeviceBlocks* b : work) {
-      const DigestIndex& index = b->index;
-      const Range digested = index.digested(b->choice.layer);
       const std::uint32_t* slots = nullptr;
-      if (!b->choice.copy) {
-        const std::uint32_t before = index.tokens.begin / kPageTokens;
-        owner_.page_tables_.check(b->sequence, layer_, {before, blocks_for(digested.end)});
-        slots = owner_.page_tables_.slots(ctx_, b->sequence, layer_) + before;
+      if (!b->copy) {
+        const Range pages = b->chosen.page_range();
+        owner_.page_tables_.check(b->sequence, layer_, pages);
+        slots = owner_.page_tables_.slots(ctx_, b->sequence, layer_) + pages.begin;
       }
-      selections[b->row] = {index.selection.read<std::uint32_t>(ctx_),
-                            slots,
-                            b->blocks,
-                            index.block / kPageTokens,
-                            digested.end - digested.begin,
-                            index.room};
+      selections[b->row] = b->chosen.launched(ctx_, slots);
     }
     const ListRoom lists = room_for_heads();
-    const std::uint32_t together = scope == Scope::query_head ? 1
-                                   : scope == Scope::kv_head  ? shape_.group()
-                                                              : shape_.q_heads;
-    pages_of_selection_cuda(ctx_.pass(selections), rows_, shape_.kv_heads, shape_.group(), together, first.own_only,
-                            lists.capacity, lists.entries, lists.counts, ctx_.stream());
+    pages_of_selection_cuda(ctx_.pass(selections), rows_, shape_.kv_heads, shape_.group(),
+                            shape_.q_heads / lists_of(first.chosen.scope, shape_), first.own_only, lists.capacity,
+                            lists.entries, lists.counts, ctx_.stream());
     return lists;
   }
 
@@ -318,21 +296,6 @@ void DecodeAttention::launch_device(LaunchContext& ctx, const ModelShape& shape,
   launch.packed(work);
   launch.copied(work.blocks);
   launch.merge(out, lse);
-}
-
-void DecodeAttention::launch_merge(LaunchContext& ctx, const ModelShape& shape, const HostPart& host, bool device_too,
-                                   const std::vector<bool>& on_host) const {
-  std::vector<const float*> values, sums;
-  const auto add = [&](const DeviceBuffer& part, const DeviceBuffer& lse) {
-    values.push_back(ctx.read<float>(part));
-    sums.push_back(ctx.read<float>(lse));
-  };
-  if (device_too) add(device_part_, device_lse_);
-  add(host.landed_part, host.landed_lse);
-  merge_partials_cuda(ctx.pass(values), ctx.pass(sums), static_cast<std::uint32_t>(values.size()),
-                      static_cast<std::uint32_t>(on_host.size()) * shape.q_heads, shape.head_dim,
-                      ctx.write<float>(forward_.attention()), nullptr, ctx.stream(),
-                      last_part(ctx, on_host, shape.q_heads));
 }
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
 // What a layer's attention on the device attends to, gathered when its operation is submitted (device_attention.cc) and
-// turned into spans of KV when the body runs (device_spans.cc), which alone knows what was chosen.
+// turned into spans of KV when the body runs (device_work.cc), which alone knows what was chosen.
 #pragma once
 
 #include <algorithm>
@@ -8,24 +8,17 @@
 #include <vector>
 
 #include "engine/runtime/decode_attention.h"
-#include "engine/runtime/of_heads.h"
+#include "engine/runtime/selection.h"
 
 namespace tandem {
 
 /// A row's blocks, which only bodies know: in the store, or copied.
 struct DecodeAttention::DeviceBlocks {
   std::uint32_t row = 0;
-  Blocks choice;
-  DigestIndex index;
-  std::uint32_t blocks = 0;          // that have a digest
-  std::uint32_t most = 0;            // that a KV head's query heads can have chosen together
-  SequenceId sequence = 0;           // whose they are
-  std::vector<std::uint32_t> slots;  // of their pages in the store, for bodies
-  Range heads;
+  ChosenBlocks chosen;
+  std::optional<Blocks::Copy> copy;
+  SequenceId sequence = 0;  // whose they are
   bool own_only = true;
-
-  /// Of a KV head, at most.
-  std::uint32_t pages() const { return most * index.block / kPageTokens; }
 };
 
 /// A row's single tokens; which, only bodies know.
@@ -47,14 +40,10 @@ struct DecodeAttention::DevicePacked {
 
 struct DecodeAttention::DeviceRow {
   SequenceId sequence = 0;
-  // [KV head] entries of its list over the store's pages, at most: of what the plan names and of what was chosen there.
-  std::vector<std::uint32_t> entries;
-  OfHeads<PageRun> pages;  // for bodies
-  OfHeads<Range> tokens;   // for launches
-
-  void add_entries(Range heads, std::uint32_t more) {
-    for (std::uint32_t head = heads.begin; head < heads.end; ++head) entries[head] += more;
-  }
+  // Entries of a KV head's list over the store's pages, at most: of what the plan names and of what was chosen there.
+  std::uint32_t entries = 0;
+  std::vector<PageRun> pages;  // that the plan names, for bodies
+  std::vector<Range> tokens;   // the same for launches, whose kernels list the pages
 };
 
 struct DecodeAttention::DeviceWork {
@@ -68,7 +57,7 @@ struct DecodeAttention::DeviceWork {
   bool settles = false;         // what is attended is known to the body only
 
   /// LogicError for rows that launch_device() does not take together, so that every device refuses what a GPU would.
-  void check(std::uint32_t kv_heads, bool scores) const;
+  void check(bool scores) const;
   /// Of launch_device(). scores: of what the plan names, for something that is made of them.
   std::uint32_t kernels(bool scores) const;
 
@@ -76,10 +65,10 @@ struct DecodeAttention::DeviceWork {
     if (memory.reader != nullptr) readers.push_back(memory.reader);
   }
   bool copied_blocks() const {
-    return std::any_of(blocks.begin(), blocks.end(), [](const auto& b) { return b.choice.copy; });
+    return std::any_of(blocks.begin(), blocks.end(), [](const auto& b) { return b.copy.has_value(); });
   }
   bool chooses_blocks_of_store() const {
-    return std::any_of(blocks.begin(), blocks.end(), [](const auto& b) { return !b.choice.copy; });
+    return std::any_of(blocks.begin(), blocks.end(), [](const auto& b) { return !b.copy.has_value(); });
   }
   /// Blocks of the store's pages were chosen, or single tokens: not both.
   bool chooses_of_store() const { return !tokens.empty() || chooses_blocks_of_store(); }

@@ -5,7 +5,8 @@
 #include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/runtime/engine_ops.h"
+#include "engine/runtime/copy_op.h"
+#include "engine/runtime/mechanism.h"
 
 namespace tandem {
 namespace {
@@ -37,9 +38,7 @@ void merge_finer(BodyContext& ctx, const DigestIndex& index, const DigestIndex& 
   }
 }
 
-}  // namespace
-
-struct EngineOps::DigestWork {
+struct DigestWork {
   struct Page {
     std::uint32_t slot = 0;
     Tier tier = Tier::device;
@@ -96,11 +95,11 @@ struct EngineOps::DigestWork {
   }
 };
 
-EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
-                                             Range blocks, Op& op) {
-  const KvShape& shape = kv_.shape();
+DigestWork digest_work(const EngineParts& parts, const SequenceState& sequence, std::uint32_t id, std::uint32_t layer,
+                       Range blocks, Op& op) {
+  const KvShape& shape = parts.kv.shape();
   DigestWork work;
-  work.index = stores_.digests.get(id);
+  work.index = parts.stores.digests.get(id);
   work.blocks = blocks;
   const DigestIndex& index = work.index;
   TANDEM_CHECK(blocks.end <= index.room, "digests of {} blocks in room for {}", blocks.end, index.room);
@@ -110,7 +109,7 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   wait_for(op.after, index.read[layer]);
   if (!device) op.cost.tasks += shape.kv_heads * digest_parts(blocks.end - blocks.begin);
   if (index.finer) {  // built on the same lane, before
-    const DigestIndex& finer = work.finer.emplace(stores_.digests.get(*index.finer));
+    const DigestIndex& finer = work.finer.emplace(parts.stores.digests.get(*index.finer));
     const Range children = children_of(index, blocks, finer);
     TANDEM_CHECK(children.end <= finer.digests[layer], "digests of {} blocks from those of {} smaller ones", blocks.end,
                  finer.digests[layer]);
@@ -122,11 +121,11 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
   const std::uint64_t key_bytes = std::uint64_t{shape.kv_heads} * shape.vector_bytes();
   for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
     const std::uint32_t page = token / kPageTokens;
-    std::uint32_t slot = kv_.slot(sequence.id, layer, page, index.tier());
+    std::uint32_t slot = parts.kv.slot(sequence.id, layer, page, index.tier());
     Tier tier = index.tier();
     if (slot == KvStore::kNoSlot && device) {
       tier = Tier::host;
-      slot = kv_.slot(sequence.id, layer, page, tier);
+      slot = parts.kv.slot(sequence.id, layer, page, tier);
     }
     TANDEM_CHECK(slot != KvStore::kNoSlot, "digests over block {} of layer {}, which is not there", page, layer);
     (tier == Tier::device ? work.on_device : work.on_host) = true;
@@ -139,15 +138,63 @@ EngineOps::DigestWork EngineOps::digest_work(const SequenceState& sequence, std:
     } else {
       op.cost.h2d += bytes;
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head)
-        work.pieces.add(kv_.k_offset(slot, head), bytes / shape.kv_heads);
+        work.pieces.add(parts.kv.k_offset(slot, head), bytes / shape.kv_heads);
     }
-    kv_.append_filled(sequence.id, layer, {page, page + 1}, tier, op.after);
-    kv_.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
+    parts.kv.append_filled(sequence.id, layer, {page, page + 1}, tier, op.after);
+    parts.kv.append_access(sequence.id, layer, {page, page + 1}, tier, Range{0, shape.kv_heads}, false, op.access);
   }
   return work;
 }
 
-Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
+/// One launch for what lies on the device and one for what lies on the host.
+void launch_digests(LaunchContext& ctx, const KvStore& kv, std::uint32_t layer, std::span<const DigestWork> work) {
+  const KvShape& s = kv.shape();
+  const std::uint32_t pages_per_block = work.front().index.block / kPageTokens;
+  const DigestKind kind = work.front().index.kind;
+  struct Launched {
+    std::vector<DigestRun> runs;
+    std::vector<std::uint32_t> slots;
+    std::vector<std::size_t> first_slots;
+    std::uint32_t most = 0;
+  };
+  Launched of_tiers[2];
+  for (const DigestWork& w : work) {
+    if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
+    const DigestIndex& index = w.index;
+    TANDEM_CHECK(index.kind == kind, "digests of two kinds at once");
+    char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
+    const DigestWork::Page* page = w.pages.data();
+    std::optional<Tier> before;  // of the block before
+    for (std::uint32_t block = w.blocks.begin; block < w.blocks.end; ++block) {
+      const Range tokens = index.block_tokens(block);
+      const Tier tier = page->tier;
+      Launched& launched = of_tiers[static_cast<int>(tier)];
+      if (before != tier) {
+        launched.first_slots.push_back(launched.slots.size());
+        launched.runs.push_back({nullptr, values + block * s.vector_bytes(), 0, index.room});
+      }
+      before = tier;
+      for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
+        if (page->tier != tier) no_cuda_code("A digest of pages on both sides has");
+        launched.slots.push_back(page->slot);
+      }
+      launched.runs.back().tokens += tokens.end - tokens.begin;
+      launched.most = std::max(launched.most, launched.runs.back().tokens);
+    }
+  }
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    Launched& launched = of_tiers[static_cast<int>(tier)];
+    if (launched.runs.empty()) continue;
+    const std::uint32_t* const slots = ctx.upload(launched.slots);
+    for (std::size_t i = 0; i < launched.runs.size(); ++i) launched.runs[i].slots = slots + launched.first_slots[i];
+    const char* pages = tier == Tier::device ? ctx.read<char>(kv.device_buffer()) : ctx.read<char>(kv.host_buffer());
+    build_digests_cuda({pages, s.type, s.kv_heads, s.head_dim}, ctx.pass(launched.runs),
+                       static_cast<std::uint32_t>(launched.runs.size()), launched.most, pages_per_block, ctx.stream(),
+                       kind);
+  }
+}
+
+Event submit_digests(EngineParts& parts, Tier tier, std::uint32_t layer, std::vector<DigestWork> work, Op op) {
   op.name = "build digests";
   op.cost.context = op.cost.hbm + op.cost.dram + op.cost.h2d;
   op.cause = Cause::selection;
@@ -168,148 +215,36 @@ Event EngineOps::submit_digests(Tier tier, std::uint32_t layer, std::vector<Dige
   }
   op.cost.kernels = on_device && on_host ? 2 : 1;
   op.cost.gathered = on_host;
-  op.launch = [&](LaunchContext& ctx) { launch_digests(ctx, layer, work); };
-  op.body = [this, layer, work](BodyContext& ctx) {
+  op.launch = [&](LaunchContext& ctx) { launch_digests(ctx, parts.kv, layer, work); };
+  op.body = [&kv = parts.kv, &pool = parts.pool, layer, work](BodyContext& ctx) {
     for (const DigestWork& w : work) {
-      const char* tiers[2] = {w.on_device ? ctx.read<char>(kv_.device_buffer()) : nullptr,
-                              w.on_host ? ctx.read<char>(kv_.host_buffer()) : nullptr};
-      const std::uint32_t parts = digest_parts(w.blocks.end - w.blocks.begin);
-      pool_.parallel_for(std::size_t{kv_.shape().kv_heads} * parts, [&](std::size_t task) {
-        const auto head = static_cast<std::uint32_t>(task / parts);
-        const std::uint32_t first = w.blocks.begin + static_cast<std::uint32_t>(task % parts) * kDigestBlocks;
+      const char* tiers[2] = {w.on_device ? ctx.read<char>(kv.device_buffer()) : nullptr,
+                              w.on_host ? ctx.read<char>(kv.host_buffer()) : nullptr};
+      const std::uint32_t tasks = digest_parts(w.blocks.end - w.blocks.begin);
+      pool.parallel_for(std::size_t{kv.shape().kv_heads} * tasks, [&](std::size_t task) {
+        const auto head = static_cast<std::uint32_t>(task / tasks);
+        const std::uint32_t first = w.blocks.begin + static_cast<std::uint32_t>(task % tasks) * kDigestBlocks;
         const Range blocks{first, std::min(first + kDigestBlocks, w.blocks.end)};
         if (w.finer) {
           merge_finer(ctx, w.index, *w.finer, layer, head, blocks);
         } else if (w.index.kind == DigestKind::mean) {
-          w.make_means(ctx, kv_, tiers, layer, head, blocks);
+          w.make_means(ctx, kv, tiers, layer, head, blocks);
         } else {
-          w.make_bounds(ctx, kv_, tiers, layer, head, blocks);
+          w.make_bounds(ctx, kv, tiers, layer, head, blocks);
         }
       });
     }
   };
-  return ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
-}
-
-/// One launch for what lies on the device and one for what lies on the host.
-void EngineOps::launch_digests(LaunchContext& ctx, std::uint32_t layer, std::span<const DigestWork> work) const {
-  const KvShape& s = kv_.shape();
-  const std::uint32_t pages_per_block = work.front().index.block / kPageTokens;
-  const DigestKind kind = work.front().index.kind;
-  struct Launched {
-    std::vector<DigestRun> runs;
-    std::vector<std::uint32_t> slots;
-    std::vector<std::size_t> first_slots;
-    std::uint32_t most = 0;
-  };
-  Launched of_tiers[2];
-  for (const DigestWork& w : work) {
-    if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
-    const DigestIndex& index = w.index;
-    TANDEM_CHECK(index.kind == kind, "digests of two kinds at once");
-    char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
-    const auto tier_of = [&](std::uint32_t block) {
-      const std::size_t at = std::size_t{block - w.blocks.begin} * pages_per_block;
-      const auto own = std::span(w.pages).subspan(at, std::min<std::size_t>(pages_per_block, w.pages.size() - at));
-      const Tier tier = own.front().tier;
-      if (std::any_of(own.begin(), own.end(), [&](const DigestWork::Page& page) { return page.tier != tier; }))
-        no_cuda_code("A digest of pages on both sides has");
-      return tier;
-    };
-    for (std::uint32_t begin = w.blocks.begin; begin < w.blocks.end;) {
-      const Tier tier = tier_of(begin);
-      std::uint32_t end = begin + 1;
-      while (end < w.blocks.end && tier_of(end) == tier) ++end;
-      Launched& launched = of_tiers[static_cast<int>(tier)];
-      const std::size_t first = std::size_t{begin - w.blocks.begin} * pages_per_block;
-      const std::size_t last = std::min(std::size_t{end - w.blocks.begin} * pages_per_block, w.pages.size());
-      launched.first_slots.push_back(launched.slots.size());
-      for (std::size_t page = first; page < last; ++page) launched.slots.push_back(w.pages[page].slot);
-      const std::uint32_t tokens = index.block_tokens(end - 1).end - index.block_tokens(begin).begin;
-      launched.runs.push_back({nullptr, values + begin * s.vector_bytes(), tokens, index.room});
-      launched.most = std::max(launched.most, tokens);
-      begin = end;
-    }
-  }
-  for (const Tier tier : {Tier::device, Tier::host}) {
-    Launched& launched = of_tiers[static_cast<int>(tier)];
-    if (launched.runs.empty()) continue;
-    const std::uint32_t* const slots = ctx.upload(launched.slots);
-    for (std::size_t i = 0; i < launched.runs.size(); ++i) launched.runs[i].slots = slots + launched.first_slots[i];
-    const char* pages = tier == Tier::device ? ctx.read<char>(kv_.device_buffer()) : ctx.read<char>(kv_.host_buffer());
-    build_digests_cuda({pages, s.type, s.kv_heads, s.head_dim}, ctx.pass(launched.runs),
-                       static_cast<std::uint32_t>(launched.runs.size()), launched.most, pages_per_block, ctx.stream(),
-                       kind);
-  }
-}
-
-DigestRef EngineOps::build_digests(SequenceState& sequence, const DigestRequest& request) {
-  const KvShape& shape = kv_.shape();
-  Range covered = request.tokens;
-  if (request.grows) {
-    const std::uint32_t most = std::max(sequence.max_tokens, covered.end) - covered.begin;
-    covered.end = covered.begin + most / request.block * request.block;
-  }
-  DigestRef ref;
-  ref.side = request.side;
-  ref.id = stores_.digests.add(make_digest_index(device_, request.side, sequence.id, covered, request.block, shape,
-                                                 attention_.q_heads(), request.first_layer, request.kind));
-  DigestIndex& index = stores_.digests.get(ref.id);
-  if (request.finer) {
-    const DigestIndex& finer = stores_.digests.get(request.finer->id);
-    TANDEM_CHECK(finer.kind == DigestKind::bounds && request.kind == DigestKind::bounds,
-                 "means of blocks are not made from those of smaller ones");
-    TANDEM_CHECK(finer.tier() == request.side && finer.sequence == sequence.id &&
-                     finer.first_layer <= request.first_layer && finer.tokens.begin == covered.begin &&
-                     finer.tokens.end >= covered.end && request.block % finer.block == 0,
-                 "digests of {} tokens over [{}, {}) from those of {} over [{}, {})", request.block, covered.begin,
-                 covered.end, finer.block, finer.tokens.begin, finer.tokens.end);
-    index.finer = request.finer->id;
-  }
-  const std::uint32_t tokens = request.tokens.end - request.tokens.begin;
-  const std::uint32_t blocks = request.grows ? tokens / request.block : index.room;
-  if (blocks == 0) return ref;
-  for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
-    Op op;
-    std::vector<DigestWork> work = {digest_work(sequence, ref.id, layer, {0, blocks}, op)};
-    index.built[layer] = submit_digests(request.side, layer, std::move(work), std::move(op));
-    index.digests[layer] = blocks;
-  }
-  return ref;
-}
-
-void EngineOps::extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) {
-  Op ops[2];  // by tier
-  std::vector<DigestWork> work[2];
-  std::vector<DigestIndex*> extended[2];
-  for (const DigestExtension& extension : extensions) {
-    DigestIndex& index = stores_.digests.get(extension.digests.id);
-    TANDEM_CHECK(layer >= index.first_layer, "digests of layer {}, which are kept from {} on", layer,
-                 index.first_layer);
-    const std::uint32_t blocks = (std::max(extension.end, index.tokens.begin) - index.tokens.begin) / index.block;
-    if (blocks <= index.digests[layer]) continue;
-    if (blocks > index.room) grow_digests(index, std::max(extension.sequence->max_tokens, extension.end));
-    const auto tier = static_cast<std::size_t>(index.tier());
-    work[tier].push_back(
-        digest_work(*extension.sequence, extension.digests.id, layer, {index.digests[layer], blocks}, ops[tier]));
-    index.digests[layer] = blocks;
-    extended[tier].push_back(&index);
-  }
-  for (const Tier tier : {Tier::device, Tier::host}) {
-    const auto i = static_cast<std::size_t>(tier);
-    if (work[i].empty()) continue;
-    const Event built = submit_digests(tier, layer, std::move(work[i]), std::move(ops[i]));
-    for (DigestIndex* index : extended[i]) index->built[layer] = built;
-  }
+  return parts.ask(tier == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
 }
 
 /// A session goes on: room for the digests of `tokens`; those there are get copied.
-void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
+void grow_digests(EngineParts& parts, DigestIndex& index, std::uint32_t tokens) {
   const DigestIndex old = index;
   const std::uint32_t blocks = (tokens - old.tokens.begin) / old.block;
-  index =
-      make_digest_index(device_, old.tier(), old.sequence, {old.tokens.begin, old.tokens.begin + blocks * old.block},
-                        old.block, old.shape, old.q_heads, old.first_layer, old.kind);
+  index = make_digest_index(parts.device, old.tier(), old.sequence,
+                            {old.tokens.begin, old.tokens.begin + blocks * old.block}, old.block, old.shape,
+                            old.q_heads, old.first_layer, old.kind);
   index.digests = old.digests;
   index.finer = old.finer;
   Op op("extend digests", Cause::selection);
@@ -325,8 +260,71 @@ void EngineOps::grow_digests(DigestIndex& index, std::uint32_t tokens) {
     }
   });
   const Event copied =
-      ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
+      parts.ask(old.tier() == Tier::device ? LaneKind::device_compute : LaneKind::host_workers, std::move(op));
   index.built.assign(old.shape.layers, copied);
+}
+
+}  // namespace
+
+DigestRef Ops::build_digests(SequenceState& sequence, const DigestRequest& request) {
+  const KvShape& shape = parts_.kv.shape();
+  Range covered = request.tokens;
+  if (request.grows) {
+    const std::uint32_t most = std::max(sequence.max_tokens, covered.end) - covered.begin;
+    covered.end = covered.begin + most / request.block * request.block;
+  }
+  DigestRef ref;
+  ref.side = request.side;
+  ref.id = parts_.stores.digests.add(make_digest_index(parts_.device, request.side, sequence.id, covered, request.block,
+                                                       shape, parts_.forward.shape().q_heads, request.first_layer,
+                                                       request.kind));
+  DigestIndex& index = parts_.stores.digests.get(ref.id);
+  if (request.finer) {
+    const DigestIndex& finer = parts_.stores.digests.get(request.finer->id);
+    TANDEM_CHECK(finer.kind == DigestKind::bounds && request.kind == DigestKind::bounds,
+                 "means of blocks are not made from those of smaller ones");
+    TANDEM_CHECK(finer.tier() == request.side && finer.sequence == sequence.id &&
+                     finer.first_layer <= request.first_layer && finer.tokens.begin == covered.begin &&
+                     finer.tokens.end >= covered.end && request.block % finer.block == 0,
+                 "digests of {} tokens over [{}, {}) from those of {} over [{}, {})", request.block, covered.begin,
+                 covered.end, finer.block, finer.tokens.begin, finer.tokens.end);
+    index.finer = request.finer->id;
+  }
+  const std::uint32_t tokens = request.tokens.end - request.tokens.begin;
+  const std::uint32_t blocks = request.grows ? tokens / request.block : index.room;
+  if (blocks == 0) return ref;
+  for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
+    Op op;
+    std::vector<DigestWork> work = {digest_work(parts_, sequence, ref.id, layer, {0, blocks}, op)};
+    index.built[layer] = submit_digests(parts_, request.side, layer, std::move(work), std::move(op));
+    index.digests[layer] = blocks;
+  }
+  return ref;
+}
+
+void Ops::extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) {
+  Op ops[2];  // by tier
+  std::vector<DigestWork> work[2];
+  std::vector<DigestIndex*> extended[2];
+  for (const DigestExtension& extension : extensions) {
+    DigestIndex& index = parts_.stores.digests.get(extension.digests.id);
+    TANDEM_CHECK(layer >= index.first_layer, "digests of layer {}, which are kept from {} on", layer,
+                 index.first_layer);
+    const std::uint32_t blocks = (std::max(extension.end, index.tokens.begin) - index.tokens.begin) / index.block;
+    if (blocks <= index.digests[layer]) continue;
+    if (blocks > index.room) grow_digests(parts_, index, std::max(extension.sequence->max_tokens, extension.end));
+    const auto tier = static_cast<std::size_t>(index.tier());
+    work[tier].push_back(digest_work(parts_, *extension.sequence, extension.digests.id, layer,
+                                     {index.digests[layer], blocks}, ops[tier]));
+    index.digests[layer] = blocks;
+    extended[tier].push_back(&index);
+  }
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const auto i = static_cast<std::size_t>(tier);
+    if (work[i].empty()) continue;
+    const Event built = submit_digests(parts_, tier, layer, std::move(work[i]), std::move(ops[i]));
+    for (DigestIndex* index : extended[i]) index->built[layer] = built;
+  }
 }
 
 }  // namespace tandem

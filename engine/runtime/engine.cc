@@ -1,10 +1,8 @@
 #include "engine/runtime/engine.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "engine/common/error.h"
-#include "engine/common/interrupt.h"
 #include "engine/common/mapped_file.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/decode_session.h"
@@ -112,37 +110,17 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
                              const PromptSums& sums,
                              const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
-  const std::uint32_t before = kv_->tokens(sequence);
   Event last;
   for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
     check_going_on(options_);
     const std::uint32_t rows = std::min(options_.prefill_chunk, total - first);
-    std::vector<Event> after;
-    kv_->grow(sequence, rows, after);
-    std::vector<std::uint32_t> positions(rows), source(rows);
-    std::iota(positions.begin(), positions.end(), before + first);
-    std::iota(source.begin(), source.end(), 0u);
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
-    const Event uploaded = forward_->upload_tokens(tokens.subspan(first, rows));
     const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};
-    {
-      const Segment segment(device_, "prefill chunk");
-      forward_->embed(std::move(source), {uploaded});
-      for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
-        stop_if_interrupted();  // a chunk of a large model takes long
-        const std::uint32_t block = positions.front() / kPageTokens;
-        std::vector<std::uint32_t> slots;
-        kv_->append_slots(sequence, layer, {block, positions.back() / kPageTokens + 1}, Tier::device, slots);
-        std::vector<KvTarget> targets(rows);
-        for (std::uint32_t row = 0; row < rows; ++row)
-          targets[row] = {slots[positions[row] / kPageTokens - block], positions[row] % kPageTokens};
-        forward_->qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
-                      layer == 0 ? after : std::vector<Event>{}, keep);
-        forward_->prefill_attention(sequence, layer, before + first, rows);
-        if (sums.room > 0) forward_->add_column_sums(sequence, layer, before + first, rows, sums);
-        last = forward_->finish_layer(Forward::Phase::prefill, layer, rows);
-      }
-    }
+    last = forward_->prefill_chunk("prefill chunk", sequence, tokens.subspan(first, rows), keep,
+                                   [&](std::uint32_t layer, std::uint32_t begin, std::uint32_t count, Event) {
+                                     forward_->prefill_attention(sequence, layer, begin, count);
+                                     if (sums.room > 0) forward_->add_column_sums(sequence, layer, begin, count, sums);
+                                   });
     if (chunk_done) chunk_done(first, rows);
   }
   return last;

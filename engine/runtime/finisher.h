@@ -9,19 +9,14 @@
 
 namespace tandem {
 
-struct PartialBuffers {
-  DeviceBuffer out, lse;  // [row][Hq][D], [row][Hq]
-};
-
 class AttentionFinisher {
  public:
   virtual ~AttentionFinisher() = default;
   /// Room that attention has anyway.
   struct Room {
     PartialBuffers rest;  // of the plan's items
-    HostBuffer query, host_part, host_lse;
-    DeviceBuffer landed_part, landed_lse;  // results of the host
-    HostBuffer device_attended;            // [row] u64
+    HostRoom host;
+    HostBuffer device_attended;  // [row] u64
   };
   /// Receives attention over AttendPlan::apart.
   virtual const PartialBuffers& apart(std::uint32_t i) = 0;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
 #include "engine/kernels/convert.h"
@@ -283,6 +285,35 @@ Event Forward::finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows
     });
   };
   return device_.submit(compute_, std::move(op));
+}
+
+Event Forward::prefill_chunk(const char* segment, SequenceId sequence, std::span<const std::int32_t> tokens,
+                             const KeepQueries& keep, const Attend& attend) {
+  const auto rows = static_cast<std::uint32_t>(tokens.size());
+  const std::uint32_t first = kv_.tokens(sequence), block = first / kPageTokens;
+  std::vector<Event> recycled;
+  kv_.grow(sequence, rows, recycled);
+  std::vector<std::uint32_t> positions(rows), source(rows);
+  std::iota(positions.begin(), positions.end(), first);
+  std::iota(source.begin(), source.end(), 0u);
+  const Event uploaded = upload_tokens(tokens);
+  const Segment open(device_, segment);
+  embed(std::move(source), {uploaded});
+  Event last;
+  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    stop_if_interrupted();  // a chunk of a large model takes long
+    std::vector<std::uint32_t> slots;
+    kv_.append_slots(sequence, layer, {block, blocks_for(first + rows)}, Tier::device, slots);
+    std::vector<KvTarget> targets;
+    targets.reserve(rows);
+    for (const std::uint32_t position : positions)
+      targets.push_back({slots[position / kPageTokens - block], position % kPageTokens});
+    const Event written =
+        qkv(Phase::prefill, layer, positions, std::move(targets), layer == 0 ? recycled : std::vector<Event>{}, keep);
+    attend(layer, first, rows, written);
+    last = finish_layer(Phase::prefill, layer, rows);
+  }
+  return last;
 }
 
 Event Forward::sample(std::uint32_t rows, std::vector<std::int32_t> forced, std::vector<Draw> draws) {

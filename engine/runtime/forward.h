@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -85,6 +86,12 @@ class Forward {
                         const PromptSums& sums);
   /// Output projection, residual, norm, MLP, residual.
   Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows);
+  /// A chunk of a prompt: `tokens` behind what the sequence has, through all layers. attend(layer, first, rows,
+  /// written) submits a layer's attention of positions first .. first + rows - 1 behind what wrote their q and KV.
+  /// `segment`: its name.
+  using Attend = std::function<void(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event written)>;
+  Event prefill_chunk(const char* segment, SequenceId sequence, std::span<const std::int32_t> tokens,
+                      const KeepQueries& keep, const Attend& attend);
   /// A row's draw of the token at `position`.
   struct Draw {
     Sampling how;
@@ -125,8 +132,6 @@ class Forward {
                               const std::vector<std::uint32_t>& positions, float* q);
   void launch_prefill_attention(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
                                 const std::vector<std::uint32_t>& slots) const;
-  void launch_column_sums(LaunchContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
-                          const PromptSums& sums, const std::vector<std::uint32_t>& slots) const;
   void launch_finish_layer(LaunchContext& ctx, std::uint32_t layer, std::uint32_t rows);
   void launch_logits(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows);
   void launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::vector<std::int32_t>& forced,

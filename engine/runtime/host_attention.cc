@@ -4,7 +4,7 @@
 
 #include "engine/common/error.h"
 #include "engine/runtime/decode_attention.h"
-#include "engine/runtime/of_heads.h"
+#include "engine/runtime/layer_costs.h"
 #include "engine/runtime/packed_spans.h"
 #include "engine/runtime/selection.h"
 
@@ -13,21 +13,16 @@ namespace tandem {
 /// What one row attends on the host: tokens known now, and what operations before this one choose.
 struct DecodeAttention::HostRow {
   struct Chosen {
-    DigestIndex index;
-    Scope scope;
-    std::uint32_t blocks;              // that have a digest
-    std::vector<std::uint32_t> slots;  // of their pages, from the index's first token
-    Range heads;
+    ChosenBlocks blocks;
     bool own_only;
   };
   struct InOwnMemory {
     Packed packed;
-    Range heads;
     bool own_only;
   };
   std::uint32_t row = 0;
   SequenceId sequence = 0;
-  OfHeads<PageRun> fixed;
+  std::vector<PageRun> fixed;
   std::vector<Chosen> chosen;
   std::vector<InOwnMemory> packed;
   std::uint64_t most = 0;  // tokens, summed over KV heads
@@ -35,34 +30,25 @@ struct DecodeAttention::HostRow {
 
 void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Ranges& tokens, Op& op,
                                   HostRow& row) const {
-  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, context.shape.kv_heads)};
-  const SequenceState& sequence = *context.batch[item.row];
-  std::vector<PageRun> runs;
-  append_page_runs(sequence, context.layer, tokens, runs);
-  row.fixed.add(heads, context.shape.kv_heads, std::move(runs));
+  const Range heads{0, context.shape.kv_heads};
+  append_page_runs(*context.batch[item.row], context.layer, tokens, row.fixed);
   for (const Range& r : tokens.positions) {
     const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
     kv_.append_access(row.sequence, context.layer, pages, Tier::host, heads, false, op.access);
     kv_.append_filled(row.sequence, context.layer, pages, Tier::host, op.after);
   }
-  row.most += std::uint64_t{heads.end - heads.begin} * tokens.count();
+  row.most += std::uint64_t{heads.end} * tokens.count();
 }
 
 void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
                                   HostRow& row) const {
   const ModelShape& shape = context.shape;
-  const std::uint32_t layer = context.layer;
-  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, shape.kv_heads)};
-  const DigestIndex& index = stores_.digests.get(chosen.digests.id);
-  HostRow::Chosen c{index, chosen.scope, index.digests[layer], {}, heads, item.own_only};
-  const Range pages{index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)};
-  kv_.append_slots(row.sequence, layer, pages, Tier::host, c.slots);
-  kv_.append_access(row.sequence, layer, pages, Tier::host, heads, false, op.access);
-  op.access.push_back(index.selection.reads());
+  HostRow::Chosen c{{stores_.digests.get(chosen.digests.id), chosen, shape}, item.own_only};
+  c.blocks.slots = kv_.declare_reads(op, row.sequence, context.layer, c.blocks.page_range(), Tier::host);
+  op.access.push_back(c.blocks.index.selection.reads());
   wait_for(op.after, chosen.ready);
-  const std::uint32_t lists = chosen.scope == Scope::query_head ? shape.group() : 1;
-  const std::uint32_t pieces = (heads.end - heads.begin) * std::min(c.blocks, lists * chosen.blocks);
-  row.most += std::uint64_t{pieces} * index.block;
+  const std::uint32_t pieces = shape.kv_heads * c.blocks.most;
+  row.most += std::uint64_t{pieces} * c.blocks.index.block;
   op.cost.pieces += pieces;
   row.chosen.push_back(std::move(c));
 }
@@ -73,13 +59,12 @@ void DecodeAttention::gather_host(const LayerContext&, const AttendItem&, const 
 
 void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
                                   HostRow& row) const {
-  const Range heads{item.kv_heads.begin, std::min(item.kv_heads.end, context.shape.kv_heads)};
-  const std::uint32_t count = heads.end - heads.begin;
+  const std::uint32_t count = context.shape.kv_heads;
   op.access.insert(op.access.end(), packed.access.begin(), packed.access.end());
   wait_for(op.after, packed.ready);
   row.most += std::uint64_t{count} * packed.tokens;
   op.cost.pieces += 2 * count;  // K and V of a KV head lie in one run each
-  row.packed.push_back({packed, heads, item.own_only});
+  row.packed.push_back({packed, item.own_only});
 }
 
 DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& context, std::uint32_t row,
@@ -90,9 +75,7 @@ DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& co
   out.sequence = context.batch[row]->id;
   for (const AttendItem* item : items)
     std::visit([&](const auto& kv) { gather_host(context, *item, kv, op, out); }, item->kv);
-  op.cost.dram += out.most * 2 * kv_.shape().vector_bytes();
-  op.cost.context += out.most * 2 * kv_.shape().vector_bytes();
-  op.cost.flops += out.most * 4 * shape.group() * shape.head_dim;
+  add_host_attention(op.cost, out.most, kv_.shape().vector_bytes(), shape.group(), shape.head_dim);
   op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(out.most / kPartTokens);
   return out;
 }
@@ -109,8 +92,8 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   std::uint64_t small = 0;  // bytes of q in and o out
   for (std::uint32_t row = 0; row < items.size(); ++row) {
     if (items[row].empty()) continue;
-    own.insert(own.end(), {host_query_.reads(row, row + 1), host_part_.writes(row, row + 1),
-                           host_lse_.writes(row, row + 1), counters_.writes(row, layer)});
+    own.insert(own.end(), {host_.query.reads(row, row + 1), host_.part.writes(row, row + 1),
+                           host_.lse.writes(row, row + 1), counters_.writes(row, layer)});
     small += std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);
   }
   op.access = own;
@@ -133,34 +116,11 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
     resolve(ctx, shape, layer, rows, access, cost, ctx.computes() ? &work : nullptr);
     if (ctx.computes())
       attend_in_parts(pool_, shape, kv_.shape().type, work, cut_parts(work, kv_.shape().vector_bytes()),
-                      ctx.read<float>(host_query_), ctx.write<float>(host_part_), ctx.write<float>(host_lse_));
+                      ctx.read<float>(host_.query), ctx.write<float>(host_.part), ctx.write<float>(host_.lse));
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost, std::move(access));
   };
   return device_.submit(workers_, std::move(op));
-}
-
-/// By KV head, the tokens of a row's pages: those of sets of blocks and of runs, without going through the pages.
-void DecodeAttention::count_pages(BodyContext& ctx, const ModelShape& shape, const HostRow& row,
-                                  std::vector<std::uint64_t>& attended, Cost& cost) {
-  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-    if (g > 0 && row.fixed.by_head.empty()) {
-      attended[g] = attended[0];
-      continue;
-    }
-    attended[g] = 0;
-    for (const PageRun& run : row.fixed.runs(g)) attended[g] += run.tokens;
-  }
-  for (const HostRow::Chosen& c : row.chosen) {
-    const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx);
-    BlockSet set(c.blocks);
-    for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
-      set.clear();
-      add_chosen(shape, c.scope, g, lists, c.index.room, set);
-      attended[g] += c.index.tokens_of(set, c.blocks);
-      cost.pieces += set.runs();
-    }
-  }
 }
 
 void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::uint32_t layer,
@@ -168,33 +128,29 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
                               std::vector<HeadSpans>* out) const {
   auto* counters = ctx.write<HostAttended>(counters_.values);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
-  const std::uint64_t per_token = 2 * vector_bytes;
   std::vector<std::vector<PageRun>> chosen(shape.kv_heads);
-  std::vector<std::uint32_t> mask;                      // per block: which heads of the group chose it
   std::vector<std::uint64_t> attended(shape.kv_heads);  // tokens
   const bool sizes_alone = out == nullptr && !ctx.lists_access();
   for (const HostRow& row : rows) {
     HostAttended& counted = counters[counters_.at(row.row, layer)];
-    if (sizes_alone) count_pages(ctx, shape, row, attended, cost);
+    std::uint64_t fixed = 0;  // tokens of a KV head, without going through it again
+    for (std::size_t i = 0; sizes_alone && i < row.fixed.size(); ++i) fixed += row.fixed[i].tokens;
+    std::fill(attended.begin(), attended.end(), fixed);
     for (std::vector<PageRun>& runs : chosen) runs.clear();
     const std::size_t first_entry = out != nullptr ? out->size() : 0;
     for (const HostRow::Chosen& c : row.chosen) {
-      if (sizes_alone) break;
-      const std::uint32_t* lists = c.index.selection.read<std::uint32_t>(ctx);
-      access.push_back(c.index.selection.reads());
-      for (std::uint32_t g = c.heads.begin; g < c.heads.end; ++g) {
-        mask.resize(c.blocks);
-        chosen_masks(shape, c.scope, g, lists, c.index.room, mask);
-        for (std::uint32_t b = 0; b < c.blocks; ++b) {
-          if (mask[b] == 0) continue;
-          if (b == 0 || mask[b - 1] == 0) ++cost.pieces;
-          const Range tokens = c.index.block_tokens(b);
-          for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens) {
-            const std::uint32_t slot = c.slots[(token - c.index.tokens.begin) / kPageTokens];
-            chosen[g].push_back(
-                {slot, 0, std::min(kPageTokens, tokens.end - token), c.own_only ? mask[b] : 0xFFFFFFFFu});
-          }
+      if (!sizes_alone) access.push_back(c.blocks.index.selection.reads());
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        const BlockSet set = c.blocks.set(ctx, shape, g);
+        cost.pieces += set.runs();
+        if (sizes_alone) {
+          attended[g] += c.blocks.index.tokens_of(set, c.blocks.blocks);
+          continue;
         }
+        c.blocks.for_pages(ctx, shape, g,
+                           [&](std::uint32_t mask, std::uint32_t page, std::uint32_t, std::uint32_t tokens) {
+                             chosen[g].push_back({c.blocks.slots[page], 0, tokens, c.own_only ? mask : 0xFFFFFFFFu});
+                           });
       }
     }
     for (std::uint32_t g = 0; !sizes_alone && g < shape.kv_heads; ++g) {
@@ -215,18 +171,17 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
           access.push_back(kv_.slot_access(Tier::host, first, last - first + 1, Range{g, g + 1}, false));
         }
       };
-      attended[g] = 0;
       if (out != nullptr) {
         out->push_back({row.row, g, {}});
-        out->back().spans.reserve(row.fixed.runs(g).size() + chosen[g].size());
+        out->back().spans.reserve(row.fixed.size() + chosen[g].size());
       }
-      add(row.fixed.runs(g));
+      add(row.fixed);
       add(chosen[g]);
     }
     for (const HostRow::InOwnMemory& p : row.packed) {
       if (ctx.lists_access()) access.insert(access.end(), p.packed.access.begin(), p.packed.access.end());
       const std::size_t mask_bytes = p.packed.masks ? sizeof(std::uint32_t) : 0;
-      for (std::uint32_t g = p.heads.begin; g < p.heads.end; ++g) {
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
         const std::uint32_t count = packed_tokens(ctx, p.packed, g);
         attended[g] += count;
         cost.pieces += count > 0 ? 2 : 0;
@@ -240,9 +195,7 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
     }
     for (const std::uint64_t tokens : attended) {
       counted.tokens += tokens;
-      cost.dram += tokens * per_token;
-      cost.context += tokens * per_token;
-      cost.flops += tokens * 4 * shape.group() * shape.head_dim;
+      add_host_attention(cost, tokens, vector_bytes, shape.group(), shape.head_dim);
       cost.tasks += parts_of(tokens);
     }
   }

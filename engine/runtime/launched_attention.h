@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/device/launch_context.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kv/kv_store.h"
 
@@ -33,13 +32,6 @@ inline std::uint32_t rows_together(std::size_t room, std::size_t floats, std::si
 /// How many launches that takes.
 inline std::uint32_t rounds_of(std::size_t rows, std::size_t together) {
   return static_cast<std::uint32_t>((rows + together - 1) / together);
-}
-
-/// For merges: `has` says of every `per_bit` rows together whether the last part counts.
-inline LastPart last_part(LaunchContext& ctx, const std::vector<bool>& has, std::uint32_t per_bit) {
-  std::vector<std::uint32_t> bits((has.size() + 31) / 32);
-  for (std::size_t i = 0; i < has.size(); ++i) bits[i / 32] |= std::uint32_t{has[i]} << i % 32;
-  return {ctx.pass(bits), per_bit};
 }
 
 /// Lists in device memory that a kernel is to fill.

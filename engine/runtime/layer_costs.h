@@ -26,6 +26,15 @@ inline void add_decode_attention(Cost& cost, std::uint64_t tokens, std::uint64_t
   cost.flops += tokens * 4 * group * head_dim;
 }
 
+/// The same on the host.
+inline void add_host_attention(Cost& cost, std::uint64_t tokens, std::uint64_t vector_bytes, std::uint64_t group,
+                               std::uint64_t head_dim) {
+  const std::uint64_t bytes = tokens * 2 * vector_bytes;
+  cost.dram += bytes;
+  cost.context += bytes;
+  cost.flops += tokens * 4 * group * head_dim;
+}
+
 /// Bytes of queries and outputs of attention, both f32.
 inline std::uint64_t query_bytes(std::uint64_t rows, std::uint64_t q_heads, std::uint64_t head_dim) {
   return 2 * rows * q_heads * head_dim * sizeof(float);

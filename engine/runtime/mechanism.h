@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <typeindex>
 #include <unordered_map>
 #include <vector>
 
@@ -16,13 +17,15 @@
 #include "engine/runtime/batch_draws.h"
 #include "engine/runtime/decode_attention.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/method.h"
 #include "engine/runtime/ops.h"
 
 namespace tandem {
 
 class Communicator;
+class Mechanism;
 
-/// Engine parts that a session's mechanisms use. The session owns them.
+/// Engine parts that a session's mechanisms and Ops use. The session owns them.
 struct EngineParts {
   Forward& forward;
   Device& device;
@@ -39,12 +42,18 @@ struct EngineParts {
   std::unordered_map<SequenceId, PromptSums> sums = {};
   std::vector<Event> last_asked = {};  // by lane: when these are done, all that was asked for is
   Event last_reader = {};              // after it no operation reads dropped pages
+  std::unordered_map<std::type_index, std::unique_ptr<Mechanism>> mechanisms = {};
 
   /// Submits an operation that may outlive the step; others can use device.submit().
-  Event ask(LaneKind lane, Op op) { return asked(device.submit(device.lane(lane), std::move(op))); }
-  Event asked(Event event);
+  Event ask(LaneKind lane, Op op);
   /// LogicError where none were kept (Needs::last_queries).
   const PromptQueries& queries_of(SequenceId sequence) const;
+  /// Device memory kept of its prompt that a method with these needs reads.
+  std::size_t prompt_bytes(SequenceId sequence, const Needs& needs) const;
+  /// Mechanism::forget, bytes_of and peer_bytes_of, over all mechanisms.
+  void forget(SequenceId sequence);
+  std::size_t bytes_of(SequenceId sequence, Tier tier) const;
+  std::size_t peer_bytes_of(SequenceId sequence) const;
 };
 
 class Mechanism {
@@ -55,10 +64,8 @@ class Mechanism {
         device_(parts.device),
         pool_(parts.pool),
         kv_(parts.kv),
-        stores_(parts.stores),
         attention_(parts.attention),
-        draws_(parts.draws),
-        ops_(parts.ops) {}
+        draws_(parts.draws) {}
   virtual ~Mechanism() = default;
   Mechanism(const Mechanism&) = delete;
   Mechanism& operator=(const Mechanism&) = delete;
@@ -77,10 +84,8 @@ class Mechanism {
   Device& device_;
   ThreadPool& pool_;
   KvStore& kv_;
-  SequenceStores& stores_;
   DecodeAttention& attention_;
   BatchDraws* draws_;
-  Ops& ops_;
 };
 
 /// Mechanism with any number of T per sequence, by id.

@@ -67,54 +67,55 @@ struct EngineParts;
 /// What a method can ask of the engine. Everything returns at once; the work runs on the device's lanes.
 class Ops {
  public:
-  virtual ~Ops() = default;
+  explicit Ops(EngineParts& parts) : parts_(parts) {}
   /// The run's mechanism M (engine/mechanisms), made when it is first asked for.
   template <class M>
   M& use() {
     std::unique_ptr<Mechanism>& held = mechanism(typeid(M));
-    if (held == nullptr) held = std::make_unique<M>(parts());
+    if (held == nullptr) held = std::make_unique<M>(parts_);
     return static_cast<M&>(*held);
   }
-  virtual const ModelShape& shape() const = 0;
+  const ModelShape& shape() const;
   /// Copies whole pages (kPageTokens) of all layers to host memory and drops the device's copy once that is done.
   /// `tokens` must begin and end at a page's first token and lie in the past; a method's own blocks do not matter here.
-  virtual void move_to_host(SequenceState& sequence, Range tokens) = 0;
+  void move_to_host(SequenceState& sequence, Range tokens);
   /// The same for one layer, and with the pages what else is to be there with them.
-  virtual void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, Companion* along = nullptr) = 0;
+  void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, Companion* along = nullptr);
   /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
-  virtual void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests) = 0;
+  void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests);
   /// Digests (DigestRequest::kind) of every layer's blocks.
-  virtual DigestRef build_digests(SequenceState& sequence, const DigestRequest& request) = 0;
+  DigestRef build_digests(SequenceState& sequence, const DigestRequest& request);
   /// Digests of blocks that have filled up since, of one layer and any number of sequences; finer ones come before
   /// those that are made from them. On the device those of one call that are made of keys have blocks of one size. Call
   /// it when nothing later in the step scores the layer's blocks: the newest block, with the token that is being
   /// computed, is attended by the plan itself.
-  virtual void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions) = 0;
+  void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions);
   /// Evicts the device pages of all layers that lie wholly inside `tokens`, for good. Inside a step: after its last
   /// layer.
-  virtual void drop(SequenceState& sequence, Range tokens) = 0;
+  void drop(SequenceState& sequence, Range tokens);
   /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have
   /// one scope and one reduction.
-  virtual std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) = 0;
+  std::vector<Blocks> score_topk(const LayerContext& context, std::span<const ScoreRequest> requests);
   /// Room on the device for the KV of `tokens` tokens per KV head, `parts` times. `renew_staging` changes the tokens
   /// and forgets what was fetched: not between a fetch and its attention.
-  virtual StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts) = 0;
-  virtual void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens) = 0;
+  StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts);
+  void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens);
   /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
   /// until the part's last reader is done. Whole pages are copied; chosen blocks, whose selections have one scope, are
   /// read by the device itself. Pieces are counted as engine/kv/link_pieces.h says.
-  virtual std::vector<KvSource> fetch(std::uint32_t layer, std::span<const FetchRequest> requests) = 0;
+  std::vector<KvSource> fetch(std::uint32_t layer, std::span<const FetchRequest> requests);
 
   /// Queries of `layer` for all rows from the input of the layer that runs, under the input norm of layer `norm_of`, at
   /// the step's position (ScoutAttention, algorithm 1, line 2). In before_layer and plan_attend.
-  virtual QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of) = 0;
+  QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of);
   /// The true queries of the layer that runs; from plan_attend on.
-  virtual QueryRef layer_query(const LayerContext& context) = 0;
+  QueryRef layer_query(const LayerContext& context);
 
  private:
-  virtual std::unique_ptr<Mechanism>& mechanism(std::type_index type) = 0;
-  virtual EngineParts& parts() = 0;
+  std::unique_ptr<Mechanism>& mechanism(std::type_index type);
+
+  EngineParts& parts_;
 };
 
 }  // namespace tandem

@@ -43,37 +43,45 @@ struct QueryRef {  // queries of all rows on the device: a layer's own, or made 
   bool predicted = false;
   Event ready;
 };
-/// Attention of some rows on the host, under way, and where its results go.
+/// Partial results of attention on the device: [row][Hq][D], [row][Hq].
+struct PartialBuffers {
+  DeviceBuffer out, lse;
+};
+/// Room for attention on the host: queries [row][Hq][D], results, and these on the device, for the merge.
+struct HostRoom {
+  HostBuffer query;
+  HostBuffer part, lse;  // [row][Hq][D], [row][Hq]
+  PartialBuffers landed;
+};
+/// Attention of some rows on the host, under way.
 struct HostPart {
   std::uint32_t layer = 0;
-  std::vector<std::uint32_t> rows;
-  HostBuffer part, lse;                  // [row][Hq][D], [row][Hq]
-  DeviceBuffer landed_part, landed_lse;  // the same on the device, for the merge
+  std::vector<std::uint32_t> rows;  // ascending
+  HostRoom room;
   Event done;
 };
 
-/// One piece of attention: the query heads of KV heads [kv_heads) of a row over some tokens, where these lie.
+/// One piece of attention: all query heads of a row over some tokens, where these lie.
 struct AttendItem {
   std::uint32_t row = 0;
-  Range kv_heads{};  // default: all
   KvSource kv;
   // Of blocks chosen per query head, or tokens with masks: each query head attends what it chose; false: the group's
   // union.
   bool own_only = true;
-  // On the device, of all KV heads: the weights go there. Of Ranges that are the row's only item, adjacent tokens that
-  // reach to the row's end; of packed tokens
-  // that do not lie in pages, beside nothing but the step's own token, whose weights go along.
+  // On the device: the weights go there. Of Ranges that are the row's only item, adjacent tokens that reach to the
+  // row's end; of packed tokens that do not lie in pages, beside nothing but the step's own token, whose weights go
+  // along.
   std::optional<WeightsTo> weights = {};
 };
 
 class AttentionFinisher;
 
 struct AttendPlan {
-  // Every row at least once; no token twice for a head; the step's own token once, by position; of a digest index one
-  // choice. On the device rows are attended together, so there a row has at most one item of each kind but Ranges, for
-  // all KV heads, and the rows' items of a kind are alike: in scope and own_only, in the store or copied, in runs of
-  // pages or not; all choose blocks of the store, or all choose single tokens. On the host a row may have several of
-  // each, for some of the KV heads. Sums go in the order of positions where these are known, Ranges first elsewhere.
+  // Every row at least once; no token twice; the step's own token once, by position; of a digest index one choice. On
+  // the device rows are attended together, so there a row has at most one item of each kind but Ranges, and the rows'
+  // items of a kind are alike: in scope and own_only, in the store or copied, in runs of pages or not; all choose
+  // blocks of the store, or all choose single tokens. On the host a row may have several of each. Sums go in the order
+  // of positions where these are known, Ranges first elsewhere.
   std::vector<AttendItem> items;
   std::optional<HostPart> ready = {};  // of this layer, begun earlier; then no item is on the host
   /// Finishes the attention; then no item is on the host and no weights are left.
@@ -92,5 +100,9 @@ struct StepContext {
   std::span<SequenceState* const> batch;
   ModelShape shape;
 };
+
+/// LogicError naming the rule that `plan` breaks. Not checked: sources whose tokens are chosen later (KvTokens without
+/// positions), and what a finisher attends; neither may be in other items too.
+void check_plan(const LayerContext& context, const AttendPlan& plan);
 
 }  // namespace tandem

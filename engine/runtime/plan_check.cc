@@ -1,22 +1,17 @@
-#include "engine/runtime/plan_check.h"
-
+// Whether a plan is one that the engine may carry out: AttendPlan's rules, before anything is submitted.
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "engine/runtime/plan.h"
 
 namespace tandem {
 namespace {
 
-/// Tokens that KV heads of a row attend, or choose among.
-struct Piece {
-  Range heads, tokens;
-};
-
 struct Row {
-  std::vector<Piece> pieces;
-  std::vector<Range> own;              // heads that attend the step's own token
+  std::vector<Range> pieces;           // tokens that are attended, or chosen among
   std::vector<const Blocks*> choices;  // an index is of one sequence
   std::uint32_t items = 0;
+  bool attends_own = false;  // the step's own token
   bool keeps_packed_weights = false;
 };
 
@@ -29,7 +24,7 @@ class PlanCheck {
     for (const AttendItem& item : plan_.items) check_item(item);
     for (const auto& apart : plan_.apart) {
       for (const AttendItem& item : apart) {
-        TANDEM_CHECK(common(item.kv).side == Side::device && !item.weights,
+        TANDEM_CHECK(common_of(item.kv).side == Side::device && !item.weights,
                      "what is attended apart for a finisher lies on the device, and leaves no weights");
         check_item(item);
       }
@@ -37,7 +32,8 @@ class PlanCheck {
     for (std::uint32_t row = 0; row < rows_.size(); ++row) {
       TANDEM_CHECK(rows_[row].items > 0, "a plan leaves row {} without attention", row);
       check_kept_weights(row);
-      check_own_token(row);
+      TANDEM_CHECK(rows_[row].attends_own, "a plan leaves out the step's own token, {} of row {}",
+                   context_.batch[row]->tokens - 1, row);
       check_choices(rows_[row].choices);
     }
     if (!plan_.ready) return;
@@ -50,11 +46,8 @@ class PlanCheck {
  private:
   void check_item(const AttendItem& item) {
     TANDEM_CHECK(item.row < rows_.size(), "a plan names row {} of a batch of {}", item.row, rows_.size());
-    TANDEM_CHECK(item.kv_heads.begin < item.kv_heads.end && item.kv_heads.begin < context_.shape.kv_heads,
-                 "a plan names KV heads [{}, {}) of {}", item.kv_heads.begin, item.kv_heads.end,
-                 context_.shape.kv_heads);
     ++rows_[item.row].items;
-    const KvTokens& kv = common(item.kv);
+    const KvTokens& kv = common_of(item.kv);
     TANDEM_CHECK(!kv.sequence || *kv.sequence == context_.batch[item.row]->id,
                  "row {} attends tokens of another sequence", item.row);
     if (item.weights) {
@@ -73,10 +66,6 @@ class PlanCheck {
     }
   }
 
-  static const KvTokens& common(const KvSource& kv) {
-    return *std::visit([](const KvTokens& tokens) { return &tokens; }, kv);
-  }
-
   void check_positions(const AttendItem& item, const std::vector<Range>& positions) {
     const std::uint32_t tokens = context_.batch[item.row]->tokens;
     const std::size_t before = rows_[item.row].pieces.size();
@@ -86,8 +75,8 @@ class PlanCheck {
                    "a plan names tokens [{}, {}) of {} (ranges must be sorted, disjoint, not empty)", r.begin, r.end,
                    tokens);
       at = r.end;
-      rows_[item.row].pieces.push_back({item.kv_heads, r});
-      if (r.end == tokens && std::holds_alternative<Ranges>(item.kv)) rows_[item.row].own.push_back(item.kv_heads);
+      rows_[item.row].pieces.push_back(r);
+      rows_[item.row].attends_own |= r.end == tokens && std::holds_alternative<Ranges>(item.kv);
     }
     check_disjoint(item, before);
   }
@@ -99,32 +88,22 @@ class PlanCheck {
   /// Packed tokens with weights allow only the step's own token beside them.
   void check_kept_weights(std::uint32_t row) const {
     if (!rows_[row].keeps_packed_weights) return;
-    const std::vector<Piece>& pieces = rows_[row].pieces;
+    const std::vector<Range>& pieces = rows_[row].pieces;
     TANDEM_CHECK(!on_host_too(row) && rows_[row].items == 2 && pieces.size() == 1 &&
-                     pieces[0].tokens.begin + 1 == context_.batch[row]->tokens,
+                     pieces[0].begin + 1 == context_.batch[row]->tokens,
                  "row {} attends more than packed tokens, whose weights are kept, and the step's own", row);
   }
 
-  /// No token twice for a head; the pieces from `before` on are the item's.
+  /// No token twice; the pieces from `before` on are the item's.
   void check_disjoint(const AttendItem& item, std::size_t before) const {
-    const std::vector<Piece>& pieces = rows_[item.row].pieces;
+    const std::vector<Range>& pieces = rows_[item.row].pieces;
     for (std::size_t i = before; i < pieces.size(); ++i) {
       for (std::size_t j = 0; j < before; ++j) {
-        const Range &a = pieces[i].tokens, &b = pieces[j].tokens;
-        TANDEM_CHECK(!overlap(a, b) || !overlap(pieces[i].heads, pieces[j].heads),
+        const Range &a = pieces[i], &b = pieces[j];
+        TANDEM_CHECK(!overlap(a, b),
                      "a plan attends tokens [{}, {}) of row {} twice: they are in [{}, {}) and in [{}, {})",
                      std::max(a.begin, b.begin), std::min(a.end, b.end), item.row, b.begin, b.end, a.begin, a.end);
       }
-    }
-  }
-
-  /// Twice is check_disjoint()'s.
-  void check_own_token(std::uint32_t row) const {
-    for (std::uint32_t head = 0; head < context_.shape.kv_heads; ++head) {
-      const auto has = [&](const Range& heads) { return heads.begin <= head && head < heads.end; };
-      TANDEM_CHECK(std::any_of(rows_[row].own.begin(), rows_[row].own.end(), has),
-                   "a plan leaves out the step's own token, {} of row {}, for KV head {}",
-                   context_.batch[row]->tokens - 1, row, head);
     }
   }
 

@@ -11,33 +11,24 @@
 #include "engine/runtime/decode_attention.h"
 
 namespace tandem {
-namespace {
-
-constexpr std::uint32_t kSelectionBlocks = 256;  // of one thread at a time
-
-std::uint32_t selection_parts(std::uint32_t blocks) {
-  return (blocks + kSelectionBlocks - 1) / kSelectionBlocks;
-}
-
-}  // namespace
 
 void score_index(ThreadPool& pool, const ModelShape& shape, const BodyContext& ctx, const DigestIndex& index,
-                 std::uint32_t layer, std::uint32_t blocks, const float* query, float* scores) {
-  const std::uint32_t group = shape.group(), parts = selection_parts(blocks);
+                 std::uint32_t layer, std::uint32_t blocks, const float* query, float* scores, Range kv_heads,
+                 std::uint32_t part) {
+  const std::uint32_t group = shape.group(), parts = (blocks + part - 1) / part;
   const char* values = index.values.read<char>(ctx);
-  pool.parallel_for(std::size_t{shape.kv_heads} * parts, [&](std::size_t task) {
-    const auto kv_head = static_cast<std::uint32_t>(task / parts);
-    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * kSelectionBlocks;
-    const std::uint32_t count = std::min(kSelectionBlocks, blocks - first);
+  pool.parallel_for(std::size_t{kv_heads.end - kv_heads.begin} * parts, [&](std::size_t task) {
+    const auto head = static_cast<std::uint32_t>(task / parts), kv_head = kv_heads.begin + head;
+    const std::uint32_t first = static_cast<std::uint32_t>(task % parts) * part;
+    const std::uint32_t count = std::min(part, blocks - first);
     const std::size_t at = first * index.shape.vector_bytes();
-    std::vector<float> part(std::size_t{group} * count);
-    score_blocks(query + std::size_t{kv_head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
+    std::vector<float> own(std::size_t{group} * count);
+    score_blocks(query + std::size_t{head} * group * shape.head_dim, values + index.min_offset(layer, kv_head) + at,
                  values + index.max_offset(layer, kv_head) + at, count, {group, shape.head_dim, index.shape.type},
-                 part.data());
-    for (std::uint32_t h = 0; h < group; ++h) {
-      std::copy_n(part.data() + std::size_t{h} * count, count,
-                  scores + (std::size_t{kv_head} * group + h) * blocks + first);
-    }
+                 own.data());
+    for (std::uint32_t h = 0; h < group; ++h)
+      std::copy_n(own.data() + std::size_t{h} * count, count,
+                  scores + (std::size_t{head} * group + h) * blocks + first);
   });
 }
 
@@ -76,10 +67,21 @@ void for_lists(const ModelShape& shape, Scope scope, std::uint32_t kv_head, cons
 
 }  // namespace
 
-void add_chosen(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
-                std::uint32_t room, BlockSet& set) {
-  for_lists(shape, scope, kv_head, lists, room,
-            [&](std::span<const std::uint32_t> blocks, std::uint32_t) { set.add(blocks); });
+BlockSet ChosenBlocks::set(const BodyContext& ctx, const ModelShape& shape, std::uint32_t kv_head) const {
+  BlockSet all(blocks);
+  for_lists(shape, scope, kv_head, lists(ctx), index.room,
+            [&](std::span<const std::uint32_t> chosen, std::uint32_t) { all.add(chosen); });
+  return all;
+}
+
+ChosenBlocks::ChosenBlocks(const DigestIndex& digests, const Blocks& chosen, const ModelShape& shape)
+    : index(digests), scope(chosen.scope), layer(chosen.layer), blocks(digests.digests[chosen.layer]) {
+  most = std::min(blocks, (scope == Scope::query_head ? shape.group() : 1) * chosen.blocks);
+}
+
+BlockSelection ChosenBlocks::launched(const LaunchContext& ctx, const std::uint32_t* slots_on_device) const {
+  const Range digested = index.digested(layer);
+  return {lists(ctx), slots_on_device, blocks, index.block / kPageTokens, digested.end - digested.begin, index.room};
 }
 
 void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
@@ -127,7 +129,7 @@ void DecodeAttention::score_and_choose(BodyContext& ctx, const ModelShape& shape
   }
   std::vector<float> scores(std::size_t{shape.q_heads} * s.choice.blocks);
   score_index(pool_, shape, ctx, index, s.layer, s.choice.blocks,
-              query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data());
+              query + std::size_t{s.row} * shape.q_heads * shape.head_dim, scores.data(), {0, shape.kv_heads});
   choose_blocks(pool_, shape, s.choice, scores.data(), to, index.room);
 }
 
@@ -145,44 +147,6 @@ void launch_reduction(LaunchContext& ctx, const ModelShape& shape, const Choice&
   const std::uint32_t lists = choice.lists(shape);
   reduce_scores_cuda(ctx.pass(rows), static_cast<std::uint32_t>(rows.size()), most,
                      {lists, shape.kv_heads / lists, shape.group()}, choice.reduce, ctx.stream());
-}
-
-/// Its twin on a GPU, for all rows at once.
-void DecodeAttention::launch_selection(LaunchContext& ctx, const ModelShape& shape, std::span<const Selecting> work,
-                                       const float* query) const {
-  std::vector<BlockScores> rows;
-  std::vector<TopKRow> lists;
-  std::uint32_t most = 0;
-  rows.reserve(work.size());
-  for (const Selecting& s : work) {
-    const DigestIndex& index = s.index;
-    TANDEM_CHECK(index.kind == work.front().index.kind, "digests of two kinds at once");
-    rows.push_back({query + std::size_t{s.row} * shape.q_heads * shape.head_dim,
-                    index.values.read<char>(ctx) + index.min_offset(s.layer, 0), s.choice.blocks,
-                    ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
-    most = std::max(most, s.choice.blocks);
-  }
-  const KvShape& kv = kv_.shape();
-  score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
-                    {shape.group(), shape.head_dim, kv.type}, ctx.stream(), work.front().index.kind);
-  std::vector<ScoreReduction> reductions;
-  reductions.reserve(work.size());
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    const Choice& choice = work[i].choice;
-    const std::uint32_t count = choice.lists(shape);
-    const float* scores = rows[i].scores;
-    if (choice.scope != Scope::query_head) {
-      auto* const reduced = ctx.scratch<float>(std::size_t{count} * choice.blocks);
-      reductions.push_back({scores, reduced, choice.blocks});
-      scores = reduced;
-    }
-    auto* const out = work[i].index.selection.write<std::uint32_t>(ctx);
-    for (std::uint32_t list = 0; list < count; ++list)
-      lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
-                       out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
-  }
-  if (!reductions.empty()) launch_reduction(ctx, shape, work.front().choice, std::move(reductions), most);
-  top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
 }
 
 Blocks DecodeAttention::chosen_blocks(std::uint32_t layer, const ScoreRequest& request, const Selecting& selecting,
@@ -206,14 +170,14 @@ Blocks DecodeAttention::select_on_host(const LayerContext& context, const ScoreR
   Op op("select blocks", Cause::selection, context.layer);
   op.cost.work = Work::select;
   op.cost.dram = op.cost.context = s.index.digest_bytes(s.choice.blocks);
-  op.cost.tasks = shape.kv_heads * selection_parts(s.choice.blocks);
+  op.cost.tasks = shape.kv_heads * ((s.choice.blocks + kSelectionBlocks - 1) / kSelectionBlocks);
   op.cost.flops = std::uint64_t{4} * shape.q_heads * s.choice.blocks * shape.head_dim;
   rank_scores(op.cost, s.choice.lists(shape), s.choice.blocks, s.choice.keep);
-  op.access = {host_query_.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
+  op.access = {host_.query.reads(s.row, s.row + 1), s.index.values.reads(context.layer, context.layer + 1),
                s.index.selection.writes()};
   op.after = {query_on_host(context)};
   op.has_cost_only_part = true;
-  op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_query_)); };
+  op.body = [this, shape, s](BodyContext& ctx) { score_and_choose(ctx, shape, s, ctx.read<float>(host_.query)); };
   return chosen_blocks(context.layer, request, s, device_.submit(workers_, std::move(op)));
 }
 
@@ -246,7 +210,41 @@ std::vector<Blocks> DecodeAttention::select_on_device(const LayerContext& contex
     op.access.push_back(s.index.values.reads(context.layer, context.layer + 1));
     op.access.push_back(s.index.selection.writes());
   }
-  op.launch = [&](LaunchContext& ctx) { launch_selection(ctx, shape, work, ctx.read<float>(query)); };
+  op.launch = [&](LaunchContext& ctx) {  // for all rows at once
+    std::vector<BlockScores> rows;
+    std::vector<TopKRow> lists;
+    std::uint32_t most = 0;
+    rows.reserve(work.size());
+    for (const Selecting& s : work) {
+      const DigestIndex& index = s.index;
+      TANDEM_CHECK(index.kind == work.front().index.kind, "digests of two kinds at once");
+      rows.push_back({ctx.read<float>(query) + std::size_t{s.row} * shape.q_heads * shape.head_dim,
+                      index.values.read<char>(ctx) + index.min_offset(s.layer, 0), s.choice.blocks,
+                      ctx.scratch<float>(std::size_t{shape.q_heads} * s.choice.blocks), index.room});
+      most = std::max(most, s.choice.blocks);
+    }
+    const KvShape& kv = kv_.shape();
+    score_blocks_cuda(ctx.upload(rows), static_cast<std::uint32_t>(rows.size()), most, shape.kv_heads,
+                      {shape.group(), shape.head_dim, kv.type}, ctx.stream(), work.front().index.kind);
+    std::vector<ScoreReduction> reductions;
+    reductions.reserve(work.size());
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      const Choice& choice = work[i].choice;
+      const std::uint32_t count = choice.lists(shape);
+      const float* scores = rows[i].scores;
+      if (choice.scope != Scope::query_head) {
+        auto* const reduced = ctx.scratch<float>(std::size_t{count} * choice.blocks);
+        reductions.push_back({scores, reduced, choice.blocks});
+        scores = reduced;
+      }
+      auto* const out = work[i].index.selection.write<std::uint32_t>(ctx);
+      for (std::uint32_t list = 0; list < count; ++list)
+        lists.push_back({scores + std::size_t{list} * choice.blocks, choice.blocks, choice.keep,
+                         out + list * (1 + std::size_t{work[i].index.room}), choice.always_first});
+    }
+    if (!reductions.empty()) launch_reduction(ctx, shape, work.front().choice, std::move(reductions), most);
+    top_k_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), 1, ctx.stream());
+  };
   op.body = [this, shape, work, query](BodyContext& ctx) {
     for (const Selecting& s : work) score_and_choose(ctx, shape, s, ctx.read<float>(query));
   };

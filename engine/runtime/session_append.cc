@@ -1,43 +1,14 @@
 // A new prompt for a sequence that was kept: prefilled behind what it has, chunk by chunk, in its own pages.
 #include <algorithm>
 #include <fmt/format.h>
-#include <numeric>
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/common/interrupt.h"
 #include "engine/runtime/decode_session.h"
 #include "engine/runtime/hook.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {
-
-Event DecodeSession::append_chunk(Active& a, AppendAttention& attention, std::span<const std::int32_t> tokens,
-                                  std::uint32_t first, const KeepQueries& keep) {
-  const auto rows = static_cast<std::uint32_t>(tokens.size());
-  std::vector<Event> recycled;
-  kv_.grow(a.state.id, rows, recycled);
-  std::vector<std::uint32_t> positions(rows), source(rows);
-  std::iota(positions.begin(), positions.end(), first);
-  std::iota(source.begin(), source.end(), 0u);
-  const Event uploaded = forward_.upload_tokens(tokens);
-  const Segment segment(device_, "append chunk");
-  forward_.embed(std::move(source), {uploaded});
-  Event last;
-  for (std::uint32_t layer = 0; layer < forward_.shape().layers; ++layer) {
-    stop_if_interrupted();  // a chunk of a large model takes long
-    std::vector<KvTarget> targets;
-    targets.reserve(rows);
-    for (const std::uint32_t position : positions)
-      targets.push_back({kv_.slot(a.state.id, layer, position / kPageTokens, Tier::device), position % kPageTokens});
-    const Event query = forward_.qkv(Forward::Phase::prefill, layer, positions, std::move(targets),
-                                     layer == 0 ? recycled : std::vector<Event>{}, keep);
-    attention.run(layer, first, rows, query);
-    last = forward_.finish_layer(Forward::Phase::prefill, layer, rows);
-  }
-  ops_.set_last_reader(last);
-  return last;
-}
 
 Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> tokens, const AppendRequest& wanted) {
   Nanos drained = 0;
@@ -56,8 +27,12 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
       check_going_on(engine_);
       if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
       const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done);
-      last = append_chunk(a, attention, tokens.subspan(done, rows), before + done,
-                          {queries, total - std::min(total, done + queries.kept)});
+      const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
+      last = forward_.prefill_chunk("append chunk", a.state.id, tokens.subspan(done, rows), keep,
+                                    [&](std::uint32_t layer, std::uint32_t first, std::uint32_t count, Event written) {
+                                      attention.run(layer, first, count, written);
+                                    });
+      parts_.last_reader = last;
     }
     drained = drain_behind({last});  // `attention` and its buffers are in use until here
   } catch (...) {
@@ -66,7 +41,8 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
     kv_.truncate(a.state.id, before);
     throw;
   }
-  ops_.set_prompt(a.state.id, queries, {});
+  parts_.queries[a.state.id] = queries;
+  parts_.sums[a.state.id] = {};
   return drained;
 }
 
@@ -119,7 +95,7 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   prompt_seen(a);
   a.next = tokens.back();
   a.max_new = max_new_tokens;
-  drained += drain_behind(ops_.last_asked());
+  drained += drain_behind(parts_.last_asked);
   kv_.all_done();
   return device_.now() - began - drained;
 }

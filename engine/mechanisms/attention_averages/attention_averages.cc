@@ -24,7 +24,7 @@ std::uint32_t queries_together(std::uint32_t position, std::uint32_t left, std::
 }  // namespace
 
 AverageRef AttentionAverages::make(SequenceState& sequence, std::uint32_t window_tokens, float share) {
-  AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, attention_.q_heads(),
+  AttentionAverage average = tandem::make_average(device_, sequence.id, kv_.shape().layers, forward_.shape().q_heads,
                                                   window_tokens, sequence.max_tokens);
   average.share = share;
   return {kept_.add(std::move(average))};
@@ -81,7 +81,7 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
   op.cost.work = Work::gemm;
   // Of some queries at a time: pages, scores, their sums, weights before the window and in it.
   const std::size_t floats = std::size_t{average.q_heads} * (blocks.end - blocks.begin) * kPageTokens;
-  const std::uint32_t together = rows_together(attention_.score_floats(), floats, observed);
+  const std::uint32_t together = rows_together(forward_.score_floats(), floats, observed);
   std::uint32_t rounds = 0;
   for (std::uint32_t left = observed; left > 0; ++rounds)
     left -= queries_together(sequence.tokens - left, left, queries.kept, together);
@@ -95,7 +95,9 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
   average.append_window_access(layer, window, true, op.access);
   if (leaving > 0) op.access.push_back(before.writes());
   if (leaving > 0) wait_for(op.after, before_free);
-  op.body = [this, &average, queries, window, begin, tokens, leaving, layer, before, observed,
+  const float in_all = 1.0f / static_cast<float>(observed);  // share of a query
+  const float in_window = 1.0f / static_cast<float>(std::min(observed, tokens - leaving));
+  op.body = [this, &average, queries, window, begin, tokens, leaving, layer, before, observed, in_all, in_window,
              slots](BodyContext& ctx) {
     const KvShape& s = kv_.shape();
     const std::uint32_t group = average.q_heads / s.kv_heads;
@@ -104,8 +106,6 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
         ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * average.q_heads * s.head_dim;
     float* ring = ctx.write<float>(average.window);
     float* outside = leaving > 0 ? ctx.write<float>(before) : nullptr;
-    const float in_all = 1.0f / static_cast<float>(observed);
-    const float in_window = 1.0f / static_cast<float>(std::min(observed, tokens - leaving));
     pool_.parallel_for(s.kv_heads, [&](std::size_t kv_head) {
       std::vector<float> sums(std::size_t{group} * tokens);
       RowScores scores({group, s.head_dim, s.type}, tokens);
@@ -134,62 +134,53 @@ Event AttentionAverages::observe_layer(const SequenceState& sequence, const Obse
       }
     });
   };
+  // Some queries at a time, as many as there is room for scores of.
   op.launch = [&](LaunchContext& ctx) {
-    launch_observation(ctx, average, queries, {layer, begin, tokens, leaving, observed, window}, before, slots);
+    const std::uint32_t heads = average.q_heads, group = heads / shape.kv_heads;
+    const auto pages = static_cast<std::uint32_t>(slots.size());
+    const std::size_t columns = std::size_t{pages} * kPageTokens;
+    const float* const kept =
+        ctx.read<float>(queries.values) + std::size_t{layer} * queries.kept * heads * shape.head_dim;
+    auto* const scores = ctx.scratch<float>(together * heads * columns);
+    auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * together);  // [head][part][query]
+    const auto* const placed = ctx.upload(slots);
+    for (std::uint32_t first = 0; first < observed;) {
+      const std::uint32_t seen = tokens - observed + 1 + first;  // by the first of these queries
+      const std::uint32_t place = (begin + seen - 1) % queries.kept;
+      const std::uint32_t rows = queries_together(begin + seen - 1, observed - first, queries.kept, together);
+      std::vector<WholePages> lists(rows);
+      for (std::uint32_t row = 0; row < rows; ++row) lists[row] = {seen + row, nullptr, placed};
+      paged_token_scores_cuda(kept + std::size_t{place} * heads * shape.head_dim, rows, group, device_pages(ctx, kv_),
+                              list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
+      // Tokens before the window by the softmax over all, those in it by the softmax over the window.
+      std::vector<ScoreRow> sums;
+      std::vector<WeightBlend> outside, inside;
+      for (std::uint32_t head = 0; head < heads; ++head) {
+        float* const own = lse + std::size_t{2} * head * rows;
+        const float* const of_head = scores + head * columns;
+        for (std::uint32_t row = 0; row < rows; ++row) {
+          const float* const of_query = of_head + row * heads * columns;
+          sums.push_back({of_query, tokens, own + row});
+          sums.push_back({of_query + leaving, tokens - leaving, own + rows + row});
+        }
+        if (leaving > 0)
+          outside.push_back({of_head, own, ctx.write<float>(before) + std::size_t{head} * leaving, heads * columns,
+                             leaving, rows, first == 0 ? leaving : 0});
+        float* const ring = ctx.write<float>(average.window) + average.window_offset(layer, head);
+        average.for_each_run(window, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+          inside.push_back(
+              {of_head + (token - begin), own + rows, ring + at, heads * columns, count, rows, first == 0 ? count : 0});
+        });
+      }
+      log_sum_exp_cuda(ctx.pass(sums), static_cast<std::uint32_t>(sums.size()), ctx.stream());
+      blend_weights_cuda(ctx.pass(outside), static_cast<std::uint32_t>(outside.size()), leaving, 1, in_all,
+                         ctx.stream());
+      blend_weights_cuda(ctx.pass(inside), static_cast<std::uint32_t>(inside.size()), tokens - leaving, 1, in_window,
+                         ctx.stream());
+      first += rows;
+    }
   };
   return ask(LaneKind::device_compute, std::move(op));
-}
-
-/// Some queries at a time, as many as there is room for scores of.
-void AttentionAverages::launch_observation(LaunchContext& ctx, const AttentionAverage& average,
-                                           const PromptQueries& queries, const Observation& o,
-                                           const DeviceBuffer& before, const std::vector<std::uint32_t>& slots) const {
-  const KvShape& s = kv_.shape();
-  const std::uint32_t heads = average.q_heads, group = heads / s.kv_heads;
-  const auto pages = static_cast<std::uint32_t>(slots.size());
-  const std::size_t columns = std::size_t{pages} * kPageTokens;
-  const std::uint32_t together = rows_together(attention_.score_floats(), heads * columns, o.observed);
-  const float* const kept = ctx.read<float>(queries.values) + std::size_t{o.layer} * queries.kept * heads * s.head_dim;
-  const float in_all = 1.0f / static_cast<float>(o.observed);
-  const float in_window = 1.0f / static_cast<float>(std::min(o.observed, o.tokens - o.leaving));
-  auto* const scores = ctx.scratch<float>(together * heads * columns);
-  auto* const lse = ctx.scratch<float>(std::size_t{2} * heads * together);  // [head][part][query]
-  const auto* const placed = ctx.upload(slots);
-  for (std::uint32_t first = 0; first < o.observed;) {
-    const std::uint32_t seen = o.tokens - o.observed + 1 + first;  // by the first of these queries
-    const std::uint32_t place = (o.begin + seen - 1) % queries.kept;
-    const std::uint32_t rows = queries_together(o.begin + seen - 1, o.observed - first, queries.kept, together);
-    std::vector<WholePages> lists(rows);
-    for (std::uint32_t row = 0; row < rows; ++row) lists[row] = {seen + row, nullptr, placed};
-    paged_token_scores_cuda(kept + std::size_t{place} * heads * s.head_dim, rows, group, device_pages(ctx, kv_),
-                            list_whole_pages(ctx, lists, false, pages), scores, ctx.stream());
-    // Tokens before the window by the softmax over all, those in it by the softmax over the window.
-    std::vector<ScoreRow> sums;
-    std::vector<WeightBlend> outside, inside;
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      float* const own = lse + std::size_t{2} * head * rows;
-      const float* const of_head = scores + head * columns;
-      for (std::uint32_t row = 0; row < rows; ++row) {
-        const float* const of_query = of_head + row * heads * columns;
-        sums.push_back({of_query, o.tokens, own + row});
-        sums.push_back({of_query + o.leaving, o.tokens - o.leaving, own + rows + row});
-      }
-      if (o.leaving > 0)
-        outside.push_back({of_head, own, ctx.write<float>(before) + std::size_t{head} * o.leaving, heads * columns,
-                           o.leaving, rows, first == 0 ? o.leaving : 0});
-      float* const ring = ctx.write<float>(average.window) + average.window_offset(o.layer, head);
-      average.for_each_run(o.window, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        inside.push_back(
-            {of_head + (token - o.begin), own + rows, ring + at, heads * columns, count, rows, first == 0 ? count : 0});
-      });
-    }
-    log_sum_exp_cuda(ctx.pass(sums), static_cast<std::uint32_t>(sums.size()), ctx.stream());
-    blend_weights_cuda(ctx.pass(outside), static_cast<std::uint32_t>(outside.size()), o.leaving, 1, in_all,
-                       ctx.stream());
-    blend_weights_cuda(ctx.pass(inside), static_cast<std::uint32_t>(inside.size()), o.tokens - o.leaving, 1, in_window,
-                       ctx.stream());
-    first += rows;
-  }
 }
 
 void AttentionAverages::extend(SequenceState& sequence, AverageRef ref, std::uint32_t window_tokens) {
@@ -241,19 +232,25 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
     if ((e.tokens.end - 1) % kPageTokens == 0)  // a page of the ring is used again
       wait_for(op.after, average.copied_page(layer, e.tokens.end - 1));
   }
-  op.body = [this, shape, layer, emitted, scores, lse](BodyContext& ctx) {
-    const float* from = ctx.read<float>(scores);
-    pool_.parallel_for(emitted.size() * shape.q_heads, [&](std::size_t i) {
-      const Row& e = emitted[i / shape.q_heads];
-      const auto head = static_cast<std::uint32_t>(i % shape.q_heads);
-      const float* row = from + e.offset + head * e.stride;
-      const float log_sum = ctx.read<float>(lse)[std::size_t{e.row} * shape.q_heads + head];
-      float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
-      window[(e.tokens.end - 1) % e.average->ring] = 0;  // the step's own token is new
-      e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-        blend_weights(row + (token - e.tokens.begin), log_sum, count, 1 - e.average->share, e.average->share,
-                      window + at);
-      });
+  const auto blends_of = [heads = shape.q_heads, layer, scores, lse](const BodyContext& ctx, const Row& e,
+                                                                     std::uint32_t head) {
+    std::vector<WeightBlend> blends;
+    const float* row = ctx.read<float>(scores) + e.offset + head * e.stride;
+    const float* log_sum = ctx.read<float>(lse) + std::size_t{e.row} * heads + head;
+    float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
+    e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
+      blends.push_back({row + (token - e.tokens.begin), log_sum, window + at, e.stride, count, 1,
+                        token + count == e.tokens.end ? 1u : 0u});  // the step's own token is new
+    });
+    return blends;
+  };
+  op.body = [this, heads = shape.q_heads, emitted, blends_of](BodyContext& ctx) {
+    pool_.parallel_for(emitted.size() * heads, [&](std::size_t i) {
+      const Row& e = emitted[i / heads];
+      for (const WeightBlend& blend : blends_of(ctx, e, static_cast<std::uint32_t>(i % heads))) {
+        std::fill_n(blend.average + blend.n - blend.fresh, blend.fresh, 0.0f);
+        blend_weights(blend.scores, *blend.lse, blend.n, 1 - e.average->share, e.average->share, blend.average);
+      }
     });
   };
   op.launch = [&](LaunchContext& ctx) {
@@ -263,15 +260,10 @@ void AttentionAverages::take_weights(const LayerContext& context, std::span<cons
     for (const Row& e : emitted) {
       TANDEM_CHECK(e.average->share == share, "the rows of a batch average alike");
       for (std::uint32_t head = 0; head < shape.q_heads; ++head) {
-        const float* row = ctx.read<float>(scores) + e.offset + head * e.stride;
-        const float* log_sum = ctx.read<float>(lse) + std::size_t{e.row} * shape.q_heads + head;
-        float* window = ctx.write<float>(e.average->window) + e.average->window_offset(layer, head);
-        e.average->for_each_run(e.tokens, [&](std::uint32_t token, std::uint32_t at, std::uint32_t count) {
-          // The step's own token is new.
-          blends.push_back({row + (token - e.tokens.begin), log_sum, window + at, e.stride, count, 1,
-                            token + count == e.tokens.end ? 1u : 0u});
-          most = std::max(most, count);
-        });
+        for (const WeightBlend& blend : blends_of(ctx, e, head)) {
+          blends.push_back(blend);
+          most = std::max(most, blend.n);
+        }
       }
     }
     blend_weights_cuda(ctx.pass(blends), static_cast<std::uint32_t>(blends.size()), most, 1 - share, share,

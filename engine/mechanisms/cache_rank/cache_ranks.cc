@@ -1,11 +1,12 @@
 // Keeps a cache rank (AsyncSpade section 4.1): a sequence's rank, its latest queries, and what
 // each selection comes to. places.cc carries the selections out.
+#include "engine/mechanisms/cache_rank/cache_ranks.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
-#include "engine/mechanisms/cache_rank/work.h"
 #include "engine/runtime/copy_op.h"
 
 namespace tandem {
@@ -30,18 +31,38 @@ RankRef CacheRanks::open(SequenceState& sequence, const RankRequest& request) {
         device_.clock_name());
   }
   const KvShape& shape = kv_.shape();
-  CacheRank rank = make_cache_rank(device_, sequence.id, shape, attention_.q_heads(), request.place, request.rule,
-                                   std::max(request.most, 1u));
+  CacheRank rank;
+  rank.sequence = sequence.id;
+  rank.shape = shape;
+  rank.q_heads = forward_.shape().q_heads;
+  rank.place = request.place;
+  rank.rule = request.rule;
+  const std::size_t queries = shape.layers * rank.width() * sizeof(float);
+  rank.recent = device_.allocate_device(queries, "step's queries");
+  if (rank.place == RankPlace::peer) {
+    rank.remote = device_.allocate_host(1, "peer's memory");
+  } else {
+    rank.window = TierBuffer(device_, rank.place == RankPlace::host ? Tier::host : Tier::device,
+                             rank.rule.room() * queries, "query window");
+  }
+  if (rank.place == RankPlace::host)
+    rank.inbox = device_.allocate_host(rank.rule.room() * queries, "queries that arrived");
+  rank.queries.resize(shape.layers);
+  rank.next.resize(shape.layers);
+  rank.sent.resize(shape.layers);
+  rank.kept.resize(shape.layers);
+  rank.left.resize(shape.layers);
+  make_selection_room(device_, rank, std::max(request.most, 1u));
   if (request.place == RankPlace::peer && !device_.shapes_only()) {
     if (remote_ == nullptr) {
       if (parts_.peer == nullptr) {
         rank_thread_ = std::make_shared<RankThread>();
         parts_.peer = rank_thread_->link();
       }
-      const ModelShape& model = attention_.shape();
+      const ModelShape& model = forward_.shape();
       const RankModel agreed{model.layers,   model.q_heads,
                              model.kv_heads, {model.group(), model.head_dim, shape.type},
-                             kPageTokens,    attention_.rope_table()};
+                             kPageTokens,    forward_.rope_table()};
       remote_ = std::make_shared<RemoteRank>(parts_.peer, agreed, parts_.peer_patience);
     }
     rank.remote_state =  // by whichever lane's thread drops the last copy
@@ -59,7 +80,7 @@ void CacheRanks::keep_queries(const LayerContext& context, std::span<const RankR
   const std::uint32_t layer = context.layer;
   const std::size_t width = std::size_t{context.shape.q_heads} * context.shape.head_dim;
   const QueryRef query = attention_.layer_query(context);
-  const DeviceBuffer values = attention_.predicted_queries().values(query);
+  const DeviceBuffer values = attention_.query_values(query);
   Op op("keep queries", Cause::transfer, layer);
   std::vector<DeviceBuffer> recent;
   recent.reserve(ranks.size());

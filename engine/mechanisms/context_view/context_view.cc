@@ -47,7 +47,7 @@ void show_layer(const KvStore& kv, const ContextLayer& context, const char* page
 
 /// On a GPU a thread of the host looks at a copy of the layer, one layer at a time in the same memory.
 void ContextViews::show(SequenceState& sequence, const ContextRequest& request) {
-  const ModelShape shape = attention_.shape();
+  const ModelShape shape = forward_.shape();
   const KvShape& kv = kv_.shape();
   const PromptQueries queries = parts_.queries_of(sequence.id);
   const std::uint32_t tokens = sequence.tokens;

@@ -1,5 +1,4 @@
-// The partial index, and the choice from its scores of what a predicted query will look at (InfiniGen). fetch.cc brings
-// what is chosen.
+// The partial index of a sequence's keys (InfiniGen). speculation.cc chooses by it and fetches what it chose.
 #include "engine/mechanisms/partial_key_index/partial_key_indexes.h"
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 
 #include "engine/common/error.h"
 #include "engine/mechanisms/partial_key_index/kernels/skewed.h"
-#include "engine/mechanisms/partial_key_index/work.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
 
@@ -18,31 +16,26 @@ namespace {
 constexpr std::uint32_t kIndexBlock = 2 * kPageTokens;  // tokens that leave the device together
 constexpr std::uint64_t kJacobiSweeps = 8;              // for the declared cost
 
-/// The best units: of each KV head, of any of its query heads, or the same for all of them.
-void choose_units(ThreadPool& pool, BodyContext& ctx, const PartialKeyIndex& index, const ModelShape& shape,
-                  std::uint32_t layer, const std::vector<float>& scores, std::uint32_t n, std::uint32_t keep) {
-  auto* chosen = ctx.write<std::uint32_t>(index.chosen);
-  if (index.scope == Scope::layer) {
-    best_units_of_all(scores.data(), shape.kv_heads, shape.group(), n, index.unit, keep,
-                      chosen + index.chosen_offset(layer, 0),
-                      index.chosen_offset(layer, 1) - index.chosen_offset(layer, 0));
-    return;
-  }
-  const auto best = index.scope == Scope::query_head ? best_units_of_each : best_units;
-  pool.parallel_for(shape.kv_heads, [&](std::size_t head) {
-    best(scores.data() + head * shape.group() * n, shape.group(), n, index.unit, keep,
-         chosen + index.chosen_offset(layer, static_cast<std::uint32_t>(head)));
-  });
-}
-
 }  // namespace
 
 KeyIndexRef PartialKeyIndexes::index_keys(SequenceState& sequence, const KeyIndexRequest& request) {
   const KvShape& shape = kv_.shape();
-  const KeyIndexRef ref{
-      kept_.add(make_partial_key_index(device_, sequence.id, shape, request.columns, request.unit, sequence.max_tokens,
-                                       request.most, request.scope, request.first_layer))};
-  const PartialKeyIndex& index = kept_.get(ref.id);
+  TANDEM_CHECK(request.first_layer <= shape.layers, "an index from layer {} of {} on", request.first_layer,
+               shape.layers);
+  PartialKeyIndex index;
+  index.sequence = sequence.id;
+  index.scope = request.scope;
+  index.shape = shape;
+  index.columns = request.columns;
+  index.first_layer = request.first_layer;
+  index.unit = request.unit;
+  index.tokens.resize(shape.layers);
+  index.host_pages = std::make_shared<HostPages>(shape.layers);
+  index.skew = device_.allocate_device(
+      std::size_t{index.layers()} * shape.kv_heads * index.columns * shape.head_dim * sizeof(float), "skewing");
+  make_index_room(device_, index, sequence.max_tokens);
+  make_fetch_room(device_, index, request.most);
+  const KeyIndexRef ref{kept_.add(index)};
   const std::uint32_t filled = sequence.tokens / kIndexBlock * kIndexBlock;
   for (std::uint32_t layer = request.first_layer; layer < shape.layers; ++layer) {
     if (sequence.tokens > 0) {
@@ -86,7 +79,7 @@ void PartialKeyIndexes::keep_columns(const PartialKeyIndex& index, std::uint32_t
 /// The skewing of a layer: directions in which the prompt's keys and its last queries have most, both counted alike.
 void PartialKeyIndexes::skew_layer(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
-  const ModelShape model = attention_.shape();
+  const ModelShape model = forward_.shape();
   const PromptQueries& queries = parts_.queries_of(sequence.id);
   const std::uint32_t tokens = sequence.tokens, observed = std::min(queries.kept, tokens), dim = shape.head_dim;
   Op op("skew keys", Cause::selection, layer);
@@ -158,7 +151,7 @@ void PartialKeyIndexes::index_more(SequenceState& sequence, KeyIndexRef ref, std
   if (added.begin >= added.end) return;
   if (layer >= index.first_layer) index_keys_of(sequence, index, layer, added);
   index.tokens[layer] = end;
-  ops_.move_to_host(sequence, added, layer);
+  parts_.ops.move_to_host(sequence, added, layer);
 }
 
 void PartialKeyIndexes::index_keys_of(const SequenceState& sequence, const PartialKeyIndex& index, std::uint32_t layer,
@@ -207,89 +200,6 @@ void PartialKeyIndexes::grow_index(PartialKeyIndex& index, std::uint32_t tokens)
     }
   });
   ask(LaneKind::device_compute, std::move(op));
-}
-
-Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& query,
-                                   std::span<const SpeculateRequest> requests) {
-  const ModelShape shape = context.shape;
-  const std::uint32_t layer = query.layer;
-  Op op("speculate tokens", Cause::selection, layer);
-  op.cost.work = Work::select;
-  const DeviceBuffer values = attention_.predicted_queries().values(query);
-  std::vector<SpeculatingRow> rows;
-  rows.reserve(requests.size());
-  for (const SpeculateRequest& request : requests) {
-    const PartialKeyIndex& index = kept_.get(request.index.id);
-    const PartialKeyIndex& first = kept_.get(requests.front().index.id);
-    const std::uint32_t row = request.sequence->row;
-    TANDEM_CHECK(index.unit == first.unit && index.columns == first.columns && index.scope == first.scope,
-                 "the rows of a batch choose alike");
-    TANDEM_CHECK(index.scope != Scope::query_head ||
-                     index.most >= std::min(request.most * shape.group(), index.tokens[layer] / index.unit),
-                 "{} units of each of {} query heads, room for {}", request.most, shape.group(), index.most);
-    TANDEM_CHECK(layer >= index.first_layer, "scores of layer {}, of an index from {} on", layer, index.first_layer);
-    const std::uint64_t n = index.tokens[layer];
-    const std::uint64_t read = n * shape.kv_heads * index.row_bytes() +
-                               std::uint64_t{shape.kv_heads} * index.columns * shape.head_dim * sizeof(float);
-    op.cost.context += read;
-    op.cost.hbm += read + 2 * n * shape.q_heads * sizeof(float);
-    op.cost.flops += std::uint64_t{2} * shape.q_heads * index.columns * (shape.head_dim + n);  // skewing, scores
-    op.access.insert(op.access.end(), {values.reads(row, row + 1), index.skew.reads(layer, layer + 1),
-                                       index.keys.reads(layer, layer + 1),
-                                       index.chosen.writes(index.half(layer), index.half(layer) + 1)});
-    rows.push_back({row, index, std::min(request.most, index.most), request.alpha, request.sequence->request});
-  }
-  std::size_t most = 0;
-  for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
-  // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
-  const std::uint32_t together = rows_together(attention_.score_floats(), shape.q_heads * most, rows.size());
-  op.cost.heavy = rounds_of(rows.size(), together);
-  op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.scope == Scope::layer ? 3 : 2));
-  // Units that a share of the tokens comes to, at least one.
-  const auto units = [](const SpeculatingRow& r, std::uint32_t tokens) {
-    return std::min(r.most, (tokens + r.index.unit - 1) / r.index.unit);
-  };
-  op.launch = [&](LaunchContext& ctx) { launch_speculation(ctx, shape, layer, ctx.read<float>(values), rows); };
-  op.has_cost_only_part = true;
-  op.body = [this, shape, layer, step = context.step, values, rows, units](BodyContext& ctx) {
-    for (const SpeculatingRow& r : rows) {
-      const PartialKeyIndex& index = r.index;
-      const std::uint32_t n = index.tokens[layer], dim = shape.head_dim;
-      if (!ctx.computes()) {
-        const ScorePlace place = draws_->place(r.request, layer, step, BatchDraws::By::layer);
-        const double near = n > 0 ? draws_->tokens_near_best(place, n, r.alpha) : 0;
-        std::uint32_t keep = units(r, static_cast<std::uint32_t>(std::ceil(near / shape.q_heads)));
-        if (index.scope == Scope::query_head) keep *= shape.group();  // what two of them choose is counted twice
-        auto* chosen = ctx.write<std::uint32_t>(index.chosen);
-        for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-          std::uint32_t* list = chosen + index.chosen_offset(layer, g);
-          list[0] = std::min({keep, n / index.unit, index.most});
-          std::iota(list + 1, list + 1 + list[0], 0u);  // how many there are costs, not which they are
-        }
-        continue;
-      }
-      const float* query_of_row = ctx.read<float>(values) + std::size_t{r.row} * shape.q_heads * dim;
-      const float* skew = ctx.read<float>(index.skew);
-      const char* keys = ctx.read<char>(index.keys);
-      std::vector<float> scores(std::size_t{shape.q_heads} * n);
-      std::vector<std::uint64_t> near(shape.q_heads);
-      constexpr std::uint32_t kTogether = 4096;  // tokens of a task: a KV head may be all there are
-      const std::size_t parts = (n + kTogether - 1) / kTogether;
-      pool_.parallel_for(shape.kv_heads * parts, [&](std::size_t task) {
-        const std::size_t head = task / parts;
-        const auto g = static_cast<std::uint32_t>(head), first = static_cast<std::uint32_t>(task % parts) * kTogether;
-        skewed_scores({query_of_row + head * shape.group() * dim, skew + index.skew_offset(layer, g),
-                       keys + index.keys_offset(layer, g), n, scores.data() + head * shape.group() * n},
-                      {shape.group(), dim, index.columns, index.shape.type}, first, std::min(kTogether, n - first));
-      });
-      pool_.parallel_for(shape.q_heads,
-                         [&](std::size_t h) { near[h] = near_the_best(scores.data() + h * n, n, r.alpha); });
-      const std::uint64_t all = std::accumulate(near.begin(), near.end(), std::uint64_t{0});
-      const auto tokens = static_cast<std::uint32_t>((all + shape.q_heads - 1) / shape.q_heads);
-      choose_units(pool_, ctx, index, shape, layer, scores, n, units(r, tokens));
-    }
-  };
-  return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
 }  // namespace tandem

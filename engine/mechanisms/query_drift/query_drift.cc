@@ -54,7 +54,7 @@ void draw_parts(BodyContext& ctx, const Row& row, const ScorePlace& place, std::
 }  // namespace
 
 PreviousQueries QueryDrift::room_for(SequenceId sequence, std::uint32_t slots) const {
-  const ModelShape& s = attention_.shape();
+  const ModelShape& s = forward_.shape();
   const std::size_t lists = std::size_t{s.layers} * s.kv_heads * (1 + std::size_t{slots}) * sizeof(std::uint32_t);
   PreviousQueries previous{sequence, slots, {}, {}, {}, std::vector<bool>(s.layers)};
   previous.queries =
@@ -77,7 +77,7 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = context.layer;
   const QueryRef query = attention_.layer_query(context);
-  const DeviceBuffer values = attention_.predicted_queries().values(query);
+  const DeviceBuffer values = attention_.query_values(query);
   PartedSplit parted{split, split};
   if (split.rows.empty()) return parted;
   Op op("part by drift", Cause::selection, layer);
@@ -88,7 +88,7 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     PreviousQueries& previous = kept_.get(drifts[row].id);
-    const ResidentSet& set = ops_.use<Residency>().get(split.sets[i]);
+    const ResidentSet& set = parts_.ops.use<Residency>().get(split.sets[i]);
     TANDEM_CHECK(set.per_head && set.slots == previous.slots, "drift of a set of {} slots in room for {}", set.slots,
                  previous.slots);
     rows.push_back({row, context.batch[row]->request, layer, context.step, set.choice_offset(layer, 0),

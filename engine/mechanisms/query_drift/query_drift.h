@@ -24,9 +24,7 @@ struct PreviousQueries {
   }
 };
 
-struct DriftRef {
-  std::uint32_t id = 0;
-};
+using DriftRef = Ref<PreviousQueries>;
 
 /// A split's missing blocks: of urgent heads, and of the others.
 struct PartedSplit {

@@ -7,24 +7,15 @@
 #include "engine/kv/link_pieces.h"
 #include "engine/mechanisms/residency/kernels/residency.h"
 #include "engine/mechanisms/residency/residency.h"
-#include "engine/mechanisms/residency/resident_moves.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/launched_attention.h"
+#include "engine/runtime/layer_costs.h"
 #include "engine/runtime/listed_fetch.h"
 
 namespace tandem {
 void Residency::make_room() {
   if (halves_[0].query) return;
-  const ModelShape& s = attention_.shape();
-  const std::size_t heads = std::size_t{attention_.max_batch()} * s.q_heads;
-  const std::size_t values = heads * s.head_dim * sizeof(float), sums = heads * sizeof(float);
-  for (Half& half : halves_) {
-    half.query = device_.allocate_host(values, "ahead: query on the host");
-    half.part = device_.allocate_host(values, "ahead: host partial");
-    half.lse = device_.allocate_host(sums, "ahead: host lse");
-    half.landed_part = device_.allocate_device(values, "ahead: host partial on the device");
-    half.landed_lse = device_.allocate_device(sums, "ahead: host lse on the device");
-  }
+  for (HostRoom& half : halves_) half = make_host_room(device_, forward_.shape(), forward_.max_batch(), "ahead: ");
 }
 
 Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> selections) {
@@ -38,7 +29,7 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
   Op op("split by residency", Cause::selection, layer);
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const ResidentSet& set = kept_.get(split.sets[i].id);
-    const DigestIndex& index = stores_.digests.get(selections[i].digests.id);
+    const DigestIndex& index = parts_.stores.digests.get(selections[i].digests.id);
     op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
     op.access.insert(op.access.end(), {index.selection.reads(), set.table.reads(layer, layer + 1),
                                        set.chosen.writes(layer, layer + 1), set.missing.writes(layer, layer + 1)});
@@ -74,7 +65,7 @@ Event Residency::prediction_to_host(const LayerContext& context, const SplitRef&
   const std::uint32_t layer = split.query.layer, part = layer % 2;
   const ModelShape& shape = context.shape;
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
-  const DeviceBuffer& query = attention_.predicted_queries().values(split.query);
+  const DeviceBuffer& query = attention_.query_values(split.query);
   Op op("prediction to host", Cause::transfer, layer);
   std::vector<ResidentSet> sets;
   sets.reserve(split.rows.size());
@@ -106,12 +97,20 @@ struct Residency::Missing {
   HostPages::List pages;  // of the candidates
 };
 
+/// Declares that `op` reads the candidates' pages.
+Residency::Missing Residency::missing_of(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
+                                         Op& op) const {
+  const Range pages = set.page_range(layer);
+  kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, set.shape.kv_heads}, false, op.access);
+  return {sequence.row, set, set.host_pages->of(kv_, sequence.id, layer, pages)};
+}
+
 std::optional<HostPart> Residency::host_partial(const LayerContext& context, const SplitRef& split) {
   if (split.rows.empty()) return std::nullopt;
   make_room();
   const ModelShape& shape = context.shape;
   const std::uint32_t layer = split.query.layer, part = layer % 2;
-  const Half& own = half(layer);
+  const HostRoom& own = half(layer);
   const std::size_t vector_bytes = kv_.shape().vector_bytes();
   Op op("host attention", Cause::host_attention, layer);
   op.cost.work = Work::attention;
@@ -121,11 +120,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
   std::uint64_t small = 0, most = 0;  // bytes of q in and o out; tokens, summed over KV heads
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
-    const SequenceState& sequence = *context.batch[row];
-    Missing missing{row, kept_.get(split.sets[i].id), {}};
-    const Range pages = missing.set.page_range(layer);
-    missing.pages = missing.set.host_pages->of(kv_, sequence.id, layer, pages);
-    kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, shape.kv_heads}, false, op.access);
+    Missing missing = missing_of(*context.batch[row], kept_.get(split.sets[i].id), layer, op);
     op.access.insert(op.access.end(),
                      {own.query.reads(row, row + 1), own.part.writes(row, row + 1), own.lse.writes(row, row + 1),
                       attention_.counters().writes(row, layer), missing.set.missing_on_host.reads(part, part + 1)});
@@ -133,9 +128,8 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
     most += std::uint64_t{shape.kv_heads} * missing.set.slots * missing.set.block;
     work.push_back(std::move(missing));
   }
-  op.cost.context = most * 2 * vector_bytes;
-  op.cost.dram = small + op.cost.context;
-  op.cost.flops = most * 4 * shape.group() * shape.head_dim;
+  op.cost.dram = small;
+  add_host_attention(op.cost, most, vector_bytes, shape.group(), shape.head_dim);
   op.cost.tasks =
       shape.kv_heads * static_cast<std::uint32_t>(work.size()) + static_cast<std::uint32_t>(most / kPartTokens);
   op.after = {prediction_to_host(context, split)};
@@ -175,14 +169,12 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
     if (attend)
       attend_in_parts(pool_, shape, kv_.shape().type, heads, cut_parts(heads, vector_bytes), ctx.read<float>(own.query),
                       ctx.write<float>(own.part), ctx.write<float>(own.lse));
-    cost.context = attended * 2 * vector_bytes;
-    cost.dram += cost.context;
-    cost.flops = attended * 4 * shape.group() * shape.head_dim;
+    add_host_attention(cost, attended, vector_bytes, shape.group(), shape.head_dim);
     cost.pieces = std::max<std::uint32_t>(cost.pieces, 1);
     ctx.settle(cost);  // which pages it reads is known earlier than what they are: all candidates stay declared
   };
   const Event done = device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
-  return HostPart{layer, split.rows, own.part, own.lse, own.landed_part, own.landed_lse, done};
+  return HostPart{layer, split.rows, own, done};
 }
 
 Event Residency::recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows) {
@@ -194,65 +186,74 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   op.cost.pieces = 0;
   std::vector<Missing> work;
   std::vector<std::size_t> gathered;  // bytes of each list
+  std::vector<ResidentRef> recalled;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
     const SequenceState& sequence = *context.batch[row];
-    Missing missing{row, kept_.get(split.sets[i].id), {}};
+    Missing missing = missing_of(sequence, kept_.get(split.sets[i].id), layer, op);
     if (!split.missing.empty()) missing.set.missing = split.missing[i];
     const ResidentSet& set = missing.set;
-    const Range pages = set.page_range(layer);
-    missing.pages = set.host_pages->of(kv_, sequence.id, layer, pages);
-    kv_.append_access(sequence.id, layer, pages, Tier::host, Range{0, set.shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {set.chosen.reads(layer, layer + 1), set.missing.reads(layer, layer + 1),
                                        set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
     op.cost.h2d += set.slots * set.block_bytes();
     op.cost.pieces += set.slots * set.lists * set.pages_per_block();
     wait_for(op.after, set.read[layer]);
     wait_for(op.after, split.ready);
-    kv_.append_filled(sequence.id, layer, pages, Tier::host, op.after);
+    kv_.append_filled(sequence.id, layer, set.page_range(layer), Tier::host, op.after);
     gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
     work.push_back(std::move(missing));
+    recalled.push_back(split.sets[i]);
   }
   if (work.empty()) return {};
   op.cost.kernels = 1 + gathers_of(gathered);  // slots, gathers
-  std::vector<ResidentRef> recalled;
-  for (std::size_t i = 0; i < split.rows.size(); ++i) {
-    if (std::find(rows.begin(), rows.end(), split.rows[i]) != rows.end()) recalled.push_back(split.sets[i]);
-  }
-  op.launch = [&](LaunchContext& ctx) { launch_recall(ctx, layer, work); };
+  // Which blocks move is known on the device only: its own threads bring them over the link.
+  op.launch = [&](LaunchContext& ctx) {
+    std::vector<ResidentSwap> lists;
+    std::vector<Pieces> moves;
+    std::size_t all = 0;
+    std::vector<std::span<const std::uint32_t>> pages_of;
+    pages_of.reserve(work.size());
+    for (const Missing& m : work) {
+      all += m.set.lists;
+      pages_of.emplace_back(*m.pages);
+    }
+    const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages_of);
+    auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
+    for (std::size_t row = 0; row < work.size(); ++row) {
+      const ResidentSet& set = work[row].set;
+      for (std::uint32_t list = 0; list < set.lists; ++list) {
+        const std::size_t at = set.choice_offset(layer, list);
+        lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
+                         .missing = ctx.read<std::uint32_t>(set.missing) + at,
+                         .slots = set.slots,
+                         .pages = uploaded[row],
+                         .moves = moved + lists.size()});
+        moves.push_back(listed_moves(ctx, set, layer, list, ctx.read<char>(kv_.host_buffer()), lists.back()));
+      }
+    }
+    swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
+    gather_lists(ctx, moves);
+    Cost none, page;
+    none.pieces = 0;
+    page.h2d = moves.front().bytes;
+    ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
+  };
   op.has_cost_only_part = true;
   op.body = [this, layer, work](BodyContext& ctx) {
-    const bool move = ctx.computes();
     Cost cost;
     LinkPieces crossing;
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
-      const KvShape& shape = set.shape;
-      const std::uint32_t heads = set.per_head ? 1 : shape.kv_heads, pages = set.pages_per_block();
-      const char* const kv = move ? ctx.read<char>(kv_.host_buffer()) : nullptr;
-      char* const residents = move ? ctx.write<char>(set.pages) : nullptr;
       for (std::uint32_t list = 0; list < set.lists; ++list) {
         // As many residents are not chosen as chosen blocks are missing, and each of the first has a lower score than
         // each of the second.
-        std::uint32_t moves = 0;
-        std::vector<std::uint32_t> from(std::size_t{set.slots} * pages), to(from.size());
-        swap_residents({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
-                        .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
-                        .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
-                        .slots = set.slots,
-                        .pages = m.pages->data(),
-                        .pages_per_block = pages,
-                        .from = from.data(),
-                        .to = to.data(),
-                        .moves = &moves});
-        cost.h2d += moves * heads * shape.page_bytes();
-        for (std::uint32_t i = 0; i < moves; ++i) {
-          crossing.add(kv_.k_offset(from[i], list), heads * shape.page_bytes());
-          if (!move) continue;
-          std::memcpy(residents + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
-                      kv + kv_.k_offset(from[i], list), heads * shape.page_bytes());
-        }
+        const std::size_t at = set.choice_offset(layer, list);
+        cost.h2d += move_residents(ctx, set, layer, list, Tier::host, crossing,
+                                   {.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
+                                    .missing = ctx.read<std::uint32_t>(set.missing) + at,
+                                    .slots = set.slots,
+                                    .pages = m.pages->data()});
       }
     }
     cost.pieces = std::max(crossing.count(), 1u);
@@ -261,45 +262,6 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   const Event done = ask(LaneKind::recall, std::move(op));
   for (const ResidentRef& set : recalled) kept_.get(set.id).changed[layer] = done;
   return done;
-}
-
-/// Which blocks move is known on the device only: its own threads bring them over the link.
-void Residency::launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const {
-  std::vector<ResidentSwap> lists;
-  std::vector<Pieces> moves;
-  std::size_t all = 0;
-  std::vector<std::span<const std::uint32_t>> pages_of;
-  pages_of.reserve(work.size());
-  for (const Missing& m : work) {
-    all += m.set.lists;
-    pages_of.emplace_back(*m.pages);
-  }
-  const std::vector<const std::uint32_t*> uploaded = ctx.upload_each(pages_of);
-  auto* const moved = ctx.scratch<std::uint32_t>(all);  // pages of each list
-  for (std::size_t row = 0; row < work.size(); ++row) {
-    const ResidentSet& set = work[row].set;
-    const std::uint32_t* const pages = uploaded[row];
-    for (std::uint32_t list = 0; list < set.lists; ++list) {
-      const std::size_t most = std::size_t{set.slots} * set.pages_per_block();
-      lists.push_back({.chosen = ctx.read<std::uint32_t>(set.chosen) + set.choice_offset(layer, list),
-                       .missing = ctx.read<std::uint32_t>(set.missing) + set.choice_offset(layer, list),
-                       .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
-                       .slots = set.slots,
-                       .pages = pages,
-                       .pages_per_block = set.pages_per_block(),
-                       .from = ctx.scratch<std::uint32_t>(most),
-                       .to = ctx.scratch<std::uint32_t>(most),
-                       .moves = moved + lists.size()});
-      moves.push_back(resident_moves(kv_, set, layer, list, ctx.read<char>(kv_.host_buffer()),
-                                     ctx.write<char>(set.pages), lists.back()));
-    }
-  }
-  swap_residents_cuda(ctx.pass(lists), static_cast<std::uint32_t>(lists.size()), ctx.stream());
-  gather_lists(ctx, moves);
-  Cost none, page;
-  none.pieces = 0;
-  page.h2d = moves.front().bytes;
-  ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
 }
 
 }  // namespace tandem

@@ -9,7 +9,6 @@
 #include "engine/kernels/digest.h"
 #include "engine/kernels/topk.h"
 #include "engine/kv/link_pieces.h"
-#include "engine/mechanisms/residency/resident_moves.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/listed_fetch.h"
 #include "engine/runtime/selection.h"
@@ -26,12 +25,25 @@ ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& requ
                request.block);
   TANDEM_CHECK(request.window % request.block == 0, "a window of {} tokens, blocks of {}", request.window,
                request.block);
-  ResidentSet set = make_resident_set(device_, sequence.id, kv_.shape(), request.sinks, request.block, request.slots,
-                                      request.per_kv_head);
+  TANDEM_CHECK(request.block % kPageTokens == 0, "resident blocks of {} tokens from {}", request.block, request.sinks);
+  const KvShape& shape = kv_.shape();
+  ResidentSet set;
+  set.sequence = sequence.id;
+  set.shape = shape;
+  set.block = request.block;
+  set.begin = request.sinks;
+  set.per_head = request.per_kv_head;
+  set.lists = set.per_head ? shape.kv_heads : 1;
+  set.candidates.resize(shape.layers);
+  set.changed.resize(shape.layers);
+  set.read.resize(shape.layers);
+  set.host_pages = std::make_shared<HostPages>(shape.layers);
+  make_resident_slots(device_, set, request.slots);
   set.window = request.window;
   set.first_layer = request.first_layer;
   set.reduce = request.reduce.value_or(request.per_kv_head ? Reduce::max : Reduce::mean);
-  set.digests = ops_.build_digests(sequence, {.tokens = {request.sinks, set.filled(sequence.tokens)},
+  set.digests = parts_.ops
+                    .build_digests(sequence, {.tokens = {request.sinks, set.filled(sequence.tokens)},
                                               .block = request.block,
                                               .side = Side::device,
                                               .grows = true,
@@ -48,7 +60,7 @@ void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t sl
   if (slots != set.slots) make_resident_slots(device_, set, slots);
   const DigestExtension extension{&sequence, {set.digests, Side::device}, set.filled(sequence.tokens)};
   for (std::uint32_t layer = set.first_layer; layer < kv_.shape().layers; ++layer)
-    ops_.extend_digests(layer, {&extension, 1});
+    parts_.ops.extend_digests(layer, {&extension, 1});
   take_in(sequence, ref);
 }
 
@@ -63,18 +75,18 @@ void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
     set.changed[layer] = set.read[layer] = Event{};
     if (set.candidates[layer] == 0) continue;
     const bool goes = added.end > added.begin, others_there = added.begin > set.begin;
-    if (goes && others_there) ops_.move_to_host(sequence, added, layer, nullptr);
+    if (goes && others_there) parts_.ops.move_to_host(sequence, added, layer, nullptr);
     place_residents(sequence, set, layer);
-    if (goes && !others_there) ops_.move_to_host(sequence, added, layer, nullptr);
+    if (goes && !others_there) parts_.ops.move_to_host(sequence, added, layer, nullptr);
   }
 }
 
 void Residency::place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer) {
   const KvShape& shape = kv_.shape();
-  const ModelShape model = attention_.shape();
+  const ModelShape model = forward_.shape();
   const std::uint32_t q_heads = model.q_heads;
   const PromptQueries& queries = parts_.queries_of(sequence.id);
-  const DigestIndex& index = stores_.digests.get(set.digests);
+  const DigestIndex& index = parts_.stores.digests.get(set.digests);
   Op op("place residents", Cause::recall, layer);
   const Range range = set.page_range(layer);
   const Tier tier = kv_.on_device(sequence.id, layer, {range.begin, range.begin + 1}) ? Tier::device : Tier::host;
@@ -97,23 +109,48 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   op.cost.pieces = choice.keep * set.pages_per_block() * set.lists;
   op.cost.flops = std::uint64_t{4} * q_heads * choice.blocks * shape.head_dim;
   op.cost.gathered = op.cost.upper_bound = from_host;
-  const auto memory = [this, from_host](const BodyContext& ctx) {
-    return from_host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
-  };
+  // Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
+  // table that holds none of them.
   op.launch = [&](LaunchContext& ctx) {
     const std::size_t at = std::size_t{layer} * queries.kept + (sequence.tokens - 1) % queries.kept;
     const float* query = ctx.read<float>(queries.values) + at * q_heads * shape.head_dim;
-    launch_placement(ctx, set, layer, choice, index, query, slots, memory(ctx));
+    const std::uint32_t blocks = choice.blocks, keep = choice.keep;
+    auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
+    auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
+    const std::vector<BlockScores> row = {
+        {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
+    score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
+                      ctx.stream(), index.kind);
+    launch_reduction(ctx, model, choice, {{scores, reduced, blocks}}, blocks);
+    std::vector<TopKRow> lists;
+    std::vector<ResidentSwap> swaps;
+    std::vector<Pieces> moves;
+    const std::uint32_t* all_pages = ctx.upload(slots);
+    const std::vector<std::uint32_t> nothing = {0};
+    const std::uint32_t* none = ctx.upload(nothing);
+    for (std::uint32_t list = 0; list < set.lists; ++list) {
+      auto* const chosen = ctx.scratch<std::uint32_t>(1 + std::size_t{keep});
+      lists.push_back({reduced + std::size_t{list} * blocks, blocks, keep, chosen, choice.always_first});
+      swaps.push_back({.chosen = none,
+                       .missing = chosen,
+                       .slots = keep,
+                       .pages = all_pages,
+                       .moves = ctx.scratch<std::uint32_t>(1)});
+      moves.push_back(listed_moves(ctx, set, layer, list, memory_of(ctx, tier), swaps.back()));
+    }
+    top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
+    swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());
+    gather_lists(ctx, moves);  // as many as there are slots
   };
   op.has_cost_only_part = true;
-  op.body = [this, set, model, layer, index, choice, queries, slots, memory, from_host, cost = op.cost,
+  op.body = [this, set, model, layer, index, choice, queries, slots, tier, from_host, cost = op.cost,
              token = sequence.tokens - 1, request = sequence.request](BodyContext& ctx) {
     std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.keep}));
     if (ctx.computes()) {
       const std::size_t at = std::size_t{layer} * queries.kept + token % queries.kept;
       const float* query = ctx.read<float>(queries.values) + at * model.q_heads * model.head_dim;
       std::vector<float> scores(std::size_t{model.q_heads} * choice.blocks);
-      score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data());
+      score_index(pool_, model, ctx, index, layer, choice.blocks, query, scores.data(), {0, model.kv_heads});
       choose_blocks(pool_, model, choice, scores.data(), lists.data(), choice.keep);
     } else {
       lists = draws_->chosen_blocks(draws_->place(request, layer, kBeforeTheFirstStep, BatchDraws::by(choice.scope)),
@@ -122,25 +159,15 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
     Cost exact = cost;
     exact.h2d = 0;
     LinkPieces crossing;
-    const std::uint32_t heads = set.per_head ? 1 : set.shape.kv_heads, per_block = set.pages_per_block();
-    const std::size_t bytes = heads * set.shape.page_bytes();
+    const std::uint32_t none = 0;
     for (std::uint32_t list = 0; list < set.lists; ++list) {
-      const std::uint32_t* chosen = lists.data() + list * (1 + std::size_t{choice.keep}) + 1;
-      std::uint32_t* table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
-      for (std::uint32_t slot = 0; slot < choice.keep; ++slot) {
-        table[slot] = chosen[slot];
-        for (std::uint32_t page = 0; page < per_block; ++page) {
-          const std::size_t source = kv_.k_offset(slots[std::size_t{chosen[slot]} * per_block + page], list);
-          if (from_host) {
-            exact.hbm -= bytes;  // read over the link, not from the device
-            exact.h2d += bytes;
-            crossing.add(source, bytes);
-          }
-          if (!ctx.computes()) continue;
-          std::memcpy(ctx.write<char>(set.pages) + set.page_offset(layer, slot, page, list), memory(ctx) + source,
-                      bytes);
-        }
-      }
+      const std::uint64_t moved = move_residents(ctx, set, layer, list, tier, crossing,
+                                                 {.chosen = &none,
+                                                  .missing = lists.data() + list * (1 + std::size_t{choice.keep}),
+                                                  .slots = choice.keep,
+                                                  .pages = slots.data()});
+      exact.hbm -= moved;  // read over the link, not from the device
+      exact.h2d += moved;
     }
     exact.pieces = std::max(crossing.count(), 1u);
     if (from_host) ctx.settle(exact);
@@ -149,45 +176,49 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   ask(LaneKind::device_compute, std::move(op));
 }
 
-/// Scores and choice as in a step. The chosen blocks then take the slots as a recall would give them, in order: from a
-/// table that holds none of them.
-void Residency::launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
-                                 const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
-                                 const char* pages) const {
-  const KvShape& shape = set.shape;
-  const ModelShape model = attention_.shape();
-  const std::uint32_t blocks = choice.blocks, keep = choice.keep, per_block = set.pages_per_block();
-  auto* const scores = ctx.scratch<float>(std::size_t{model.q_heads} * blocks);
-  auto* const reduced = ctx.scratch<float>(std::size_t{set.lists} * blocks);
-  const std::vector<BlockScores> row = {
-      {query, index.values.read<char>(ctx) + index.min_offset(layer, 0), blocks, scores, index.room}};
-  score_blocks_cuda(ctx.upload(row), 1, blocks, shape.kv_heads, {model.group(), shape.head_dim, shape.type},
-                    ctx.stream(), index.kind);
-  launch_reduction(ctx, model, choice, {{scores, reduced, blocks}}, blocks);
-  std::vector<TopKRow> lists;
-  std::vector<ResidentSwap> swaps;
-  std::vector<Pieces> moves;
-  const std::uint32_t* all_pages = ctx.upload(slots);
-  const std::vector<std::uint32_t> nothing = {0};
-  const std::uint32_t* none = ctx.upload(nothing);
-  for (std::uint32_t list = 0; list < set.lists; ++list) {
-    auto* const chosen = ctx.scratch<std::uint32_t>(1 + std::size_t{keep});
-    lists.push_back({reduced + std::size_t{list} * blocks, blocks, keep, chosen, choice.always_first});
-    const std::size_t most = std::size_t{keep} * per_block;
-    swaps.push_back({.chosen = none,
-                     .missing = chosen,
-                     .table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list),
-                     .slots = keep,
-                     .pages = all_pages,
-                     .pages_per_block = per_block,
-                     .from = ctx.scratch<std::uint32_t>(most),
-                     .to = ctx.scratch<std::uint32_t>(most),
-                     .moves = ctx.scratch<std::uint32_t>(1)});
-    moves.push_back(resident_moves(kv_, set, layer, list, pages, ctx.write<char>(set.pages), swaps.back()));
+const char* Residency::memory_of(const BodyContext& ctx, Tier tier) const {
+  return tier == Tier::host ? ctx.read<char>(kv_.host_buffer()) : ctx.read<char>(kv_.device_buffer());
+}
+
+std::uint64_t Residency::move_residents(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer,
+                                        std::uint32_t list, Tier tier, LinkPieces& crossing, ResidentSwap swap) const {
+  std::uint32_t moves = 0;
+  const std::uint32_t pages = swap.pages_per_block = set.pages_per_block();
+  std::vector<std::uint32_t> from(std::size_t{swap.slots} * pages), to(from.size());
+  swap.table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+  swap.from = from.data();
+  swap.to = to.data();
+  swap.moves = &moves;
+  swap_residents(swap);
+  const std::size_t bytes = set.moved_bytes();
+  const char* const kv = ctx.computes() ? memory_of(ctx, tier) : nullptr;
+  char* const residents = ctx.computes() ? ctx.write<char>(set.pages) : nullptr;
+  for (std::uint32_t i = 0; i < moves; ++i) {
+    crossing.add(kv_.k_offset(from[i], list), bytes);
+    if (!ctx.computes()) continue;
+    std::memcpy(residents + set.page_offset(layer, to[i] / pages, to[i] % pages, list),
+                kv + kv_.k_offset(from[i], list), bytes);
   }
-  top_k_cuda(ctx.pass(lists), set.lists, 1, ctx.stream());
-  swap_residents_cuda(ctx.pass(swaps), set.lists, ctx.stream());
-  gather_lists(ctx, moves);  // as many as there are slots
+  return moves * bytes;
+}
+
+Pieces Residency::listed_moves(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
+                               const char* from, ResidentSwap& swap) const {
+  swap.table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+  swap.pages_per_block = set.pages_per_block();
+  const std::uint32_t most = swap.slots * swap.pages_per_block;
+  swap.from = ctx.scratch<std::uint32_t>(most);
+  swap.to = ctx.scratch<std::uint32_t>(most);
+  return {.from = from + kv_.k_offset(0, list),
+          .from_stride = set.shape.slot_bytes(),
+          .to = ctx.write<char>(set.pages) + set.page_offset(layer, 0, 0, list),
+          .to_stride = set.shape.slot_bytes(),
+          .bytes = set.moved_bytes(),
+          .from_slots = swap.from,
+          .to_slots = swap.to,
+          .count = most,
+          .slots_on_host = false,
+          .device_count = swap.moves};
 }
 
 void Residency::extend(SequenceState&, ResidentRef ref, std::uint32_t slots) {
@@ -217,10 +248,10 @@ void Residency::block_filled(SequenceState& sequence, ResidentRef ref, std::uint
   const std::uint32_t begin = set.begin + set.candidates[layer] * set.block, end = begin + set.block;
   TANDEM_CHECK(end <= sequence.tokens, "the block of tokens [{}, {}) is not filled", begin, end);
   const DigestExtension extension{&sequence, {set.digests, Side::device}, end};
-  ops_.extend_digests(layer, {&extension, 1});
+  parts_.ops.extend_digests(layer, {&extension, 1});
   if (set.candidates[layer] < set.slots) keep_filled(sequence, set, layer, begin);
   ++set.candidates[layer];
-  ops_.move_to_host(sequence, {begin, end}, layer, nullptr);
+  parts_.ops.move_to_host(sequence, {begin, end}, layer, nullptr);
 }
 
 /// While slots are free every block is resident, and its candidate number is its slot.
@@ -292,7 +323,7 @@ SplitRef Residency::split(const LayerContext& context, const QueryRef& query, st
   LayerContext ahead = context;
   ahead.layer = query.layer;
   const std::vector<Blocks> selections =
-      attention_.select_on_device(ahead, requests, attention_.predicted_queries().values(query), query.ready);
+      attention_.select_on_device(ahead, requests, attention_.query_values(query), query.ready);
   split.ready = submit_split(split, selections);
   return split;
 }

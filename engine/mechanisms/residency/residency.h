@@ -4,20 +4,106 @@
 // recall of what is missed too often (sections 3.3 and 3.4, layer_ahead.cc).
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "engine/mechanisms/residency/resident_set.h"
+#include "engine/common/error.h"
+#include "engine/device/device.h"
+#include "engine/kernels/gather.h"
+#include "engine/kernels/scope.h"
+#include "engine/kernels/topk.h"
+#include "engine/kv/host_pages.h"
+#include "engine/kv/kv_store.h"
+#include "engine/kv/link_pieces.h"
+#include "engine/mechanisms/residency/kernels/residency.h"
 #include "engine/runtime/mechanism.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
 
-struct ResidentRef {  // blocks of a sequence that are on the device, per layer
-  std::uint32_t id = 0;
+// Blocks of a sequence that are resident on the device, per layer, while all of them are in host memory (ScoutAttention
+// section 3.2). A *candidate* is a filled block behind the sinks, numbered as in the digest index that blocks are
+// chosen by; the sinks and the newest, partly filled block stay in the KV store's device tier.
+//   pages:   [layer][slot][page of the block][kv_head]{K [16][D], V [16][D]}, as KvStore lays out a run of its slots
+//   table:   [layer][list][slot] u32: the candidate that a slot holds
+//   chosen, missing: [layer][list][1 + slots] u32: a count, then candidates in ascending order: the layer's latest
+//            choice, and what of it was not resident when it was made
+//   missing_on_host: [2][list][1 + slots] u32: of the layers that are under way on the host, by layer % 2
+// A list is a KV head where each chooses for itself, and one for all otherwise. How many candidates and residents there
+// are is known to the control thread, which ones to operation bodies only.
+struct ResidentSet {
+  static constexpr const char* kName = "resident set";
+  SequenceId sequence = 0;
+  KvShape shape;
+  std::uint32_t digests = 0;              // id of the digest index
+  std::uint32_t block = 0;                // tokens
+  std::uint32_t begin = 0;                // token: candidate 0 starts here
+  std::uint32_t slots = 0;                // most residents of a list
+  std::uint32_t window = 0;               // tokens behind the candidates that stay in the KV store
+  std::uint32_t first_layer = 0;          // layers before it have no candidates
+  bool per_head = false;                  // KV heads choose for themselves
+  Reduce reduce = Reduce::max;            // within a KV head
+  std::uint32_t lists = 1;                // 1, or one per KV head
+  std::vector<std::uint32_t> candidates;  // [layer]
+  DeviceBuffer pages, table, chosen, missing;
+  HostBuffer missing_on_host;
+  std::shared_ptr<HostPages> host_pages;  // of the candidates
+  std::vector<Event> changed;             // [layer] the recall that last changed table and pages
+  std::vector<Event> read;                // [layer] the attention that last read them
+
+  std::uint32_t list_of(std::uint32_t kv_head) const { return per_head ? kv_head : 0; }
+  std::uint32_t pages_per_block() const { return block / kPageTokens; }
+  std::uint32_t residents(std::uint32_t layer) const { return std::min(candidates[layer], slots); }
+  /// Whether a choice may name a block that is not resident.
+  bool open(std::uint32_t layer) const { return candidates[layer] > slots; }
+  /// Tokens before which all whole blocks are candidates, of a context of so many.
+  std::uint32_t filled(std::uint32_t tokens) const {
+    return std::max((tokens - std::min(window, tokens)) / block * block, begin);
+  }
+  Scope scope() const { return per_head ? Scope::kv_head : Scope::layer; }
+  /// The candidates' pages, as numbers of the KV store.
+  Range page_range(std::uint32_t layer) const {
+    return {begin / kPageTokens, begin / kPageTokens + candidates[layer] * pages_per_block()};
+  }
+
+  std::size_t block_bytes() const { return pages_per_block() * shape.slot_bytes(); }  // all KV heads of a layer
+  std::size_t moved_bytes() const { return shape.slot_bytes() / lists; }  // of a page, of the heads that a list is for
+  std::size_t page_offset(std::uint32_t layer, std::uint32_t slot, std::uint32_t page, std::uint32_t kv_head) const {
+    return ((std::size_t{layer} * slots + slot) * pages_per_block() + page) * shape.slot_bytes() +
+           kv_head * shape.page_bytes();
+  }
+  std::size_t table_offset(std::uint32_t layer, std::uint32_t list) const {  // in u32
+    return (std::size_t{layer} * lists + list) * slots;
+  }
+  std::size_t choice_offset(std::uint32_t layer_or_half, std::uint32_t list) const {  // in u32
+    return (std::size_t{layer_or_half} * lists + list) * (1 + std::size_t{slots});
+  }
+  std::size_t choice_bytes() const { return lists * (1 + std::size_t{slots}) * sizeof(std::uint32_t); }  // of a layer
+
+  std::size_t bytes(Tier tier) const {
+    return tier == Tier::host ? missing_on_host.bytes()
+                              : pages.bytes() + table.bytes() + chosen.bytes() + missing.bytes();
+  }
 };
-struct SplitRef {  // a layer's chosen blocks, with those that are not resident apart
+
+/// Memory for so many residents, none of which is there yet; what ran before keeps its own.
+inline void make_resident_slots(Device& device, ResidentSet& set, std::uint32_t slots) {
+  TANDEM_CHECK(slots > 0, "no slots");
+  const std::uint32_t layers = set.shape.layers;
+  set.slots = slots;
+  set.pages = device.allocate_device(std::size_t{layers} * slots * set.block_bytes(), "resident blocks");
+  set.table = device.allocate_device(std::size_t{layers} * set.lists * slots * sizeof(std::uint32_t), "resident table");
+  set.chosen = device.allocate_device(layers * set.choice_bytes(), "chosen blocks");
+  set.missing = device.allocate_device(layers * set.choice_bytes(), "missing blocks");
+  set.missing_on_host = device.allocate_host(2 * set.choice_bytes(), "missing blocks on the host");
+}
+
+using ResidentRef = Ref<ResidentSet>;  // blocks of a sequence that are on the device, per layer
+struct SplitRef {                      // a layer's chosen blocks, with those that are not resident apart
   QueryRef query;
   std::vector<std::uint32_t> rows;         // that may miss blocks; the others have all of theirs on the device
   std::vector<ResidentRef> sets;           // by entry of `rows`
@@ -67,27 +153,26 @@ class Residency : public MechanismOf<ResidentSet> {
 
  private:
   struct Missing;  // what one row attends on the host
-  /// Buffers of a layer in flight; layer l + 2 begins after layer l is merged.
-  struct Half {
-    HostBuffer query;      // [row][Hq][D], predicted
-    HostBuffer part, lse;  // [row][Hq][D], [row][Hq]
-    DeviceBuffer landed_part, landed_lse;
-  };
-  const Half& half(std::uint32_t layer) const { return halves_[layer % 2]; }
+  const HostRoom& half(std::uint32_t layer) const { return halves_[layer % 2]; }
   void make_room();
   void take_in(SequenceState& sequence, ResidentRef ref);
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
-  void launch_placement(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, const Choice& choice,
-                        const DigestIndex& index, const float* query, const std::vector<std::uint32_t>& slots,
-                        const char* pages) const;
+  const char* memory_of(const BodyContext& ctx, Tier tier) const;
+  // Of one list of a layer. `swap` names the choice, what is missing, slots and pages, which lie in the tier's memory.
+  /// Gives residents' places to what is missing, and moves the pages where tensors are computed. Returns their bytes.
+  std::uint64_t move_residents(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
+                               Tier tier, LinkPieces& crossing, ResidentSwap swap) const;
+  /// The same on a GPU, for swap_residents_cuda(), which lists the moves, and gather_lists_cuda(). `from`: that memory.
+  Pieces listed_moves(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
+                      const char* from, ResidentSwap& swap) const;
   /// `selections`: of the query's layer, made on the device by it, by entry of `split.rows`. Returns the operation that
   /// says which of the chosen blocks are missing.
   Event submit_split(const SplitRef& split, std::span<const Blocks> selections);
+  Missing missing_of(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, Op& op) const;
   Event prediction_to_host(const LayerContext& context, const SplitRef& split);
-  void launch_recall(LaunchContext& ctx, std::uint32_t layer, const std::vector<Missing>& work) const;
 
-  Half halves_[2];  // allocated when first used
+  HostRoom halves_[2];  // of layers in flight, allocated when first used; layer l + 2 begins after layer l is merged
 };
 
 }  // namespace tandem

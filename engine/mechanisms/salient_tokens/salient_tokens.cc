@@ -10,10 +10,14 @@
 
 namespace tandem {
 
-TokenSetRef SalientTokens::make(SequenceState& sequence) {
-  TokenSet set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+TokenSet SalientTokens::empty_set(const SequenceState& sequence) const {
+  TokenSet set = make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
   std::ranges::fill(device_.host_write<std::uint32_t>(set.counts), 0u);
-  return {kept_.add(std::move(set))};
+  return set;
+}
+
+TokenSetRef SalientTokens::make(SequenceState& sequence) {
+  return {kept_.add(empty_set(sequence))};
 }
 
 Packed SalientTokens::kv(TokenSetRef ref, std::uint32_t layer) const {
@@ -32,16 +36,14 @@ Packed SalientTokens::kv(TokenSetRef ref, std::uint32_t layer) const {
 }
 
 void SalientTokens::renew(SequenceState& sequence, TokenSetRef set) {
-  TokenSet& renewed = kept_.get(set.id);
-  renewed = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
-  std::ranges::fill(device_.host_write<std::uint32_t>(renewed.counts), 0u);
+  kept_.get(set.id) = empty_set(sequence);
 }
 
 void SalientTokens::extend(SequenceState& sequence, TokenSetRef ref) {
   TokenSet& set = kept_.get(ref.id);
   if (sequence.max_tokens <= set.capacity) return;
   const TokenSet old = set;
-  set = tandem::make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
+  set = make_token_set(device_, sequence.id, kv_.shape(), sequence.max_tokens);
   set.offered = old.offered;
   const std::uint64_t per_token = set.token_bytes();
   Op op("extend token set", Cause::selection);
@@ -76,7 +78,7 @@ void SalientTokens::extend(SequenceState& sequence, TokenSetRef ref) {
 
 void SalientTokens::keep(SequenceState& sequence, std::uint32_t layer, const SalientRequest& request) {
   TokenSet& set = kept_.get(request.set.id);
-  const AttentionAverage& average = ops_.use<AttentionAverages>().get(request.average);
+  const AttentionAverage& average = parts_.ops.use<AttentionAverages>().get(request.average);
   const Range tokens = request.tokens;
   const KvShape& shape = kv_.shape();
   const std::uint32_t group = average.q_heads / shape.kv_heads;

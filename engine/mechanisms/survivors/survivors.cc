@@ -4,13 +4,60 @@
 #include <optional>
 
 #include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/attention_weights.h"
+#include "engine/kernels/paged_attention.h"
 #include "engine/mechanisms/survivors/kernels/heavy.h"
-#include "engine/mechanisms/survivors/work.h"
 #include "engine/runtime/launched_attention.h"
 
 namespace tandem {
+
+/// A layer's competition for the places of a set.
+struct Survivors::Competition {
+  SurvivorSet old, to;  // by value: others may take their places before the operation runs
+  std::uint32_t layer = 0, held = 0;
+  Range arriving;            // tokens of a new prompt
+  std::uint32_t stride = 0;  // of their mass, SurvivorSet::arriving
+  std::uint32_t window_begin = 0;
+  std::vector<std::uint32_t> slots;  // of their pages
+  PromptQueries queries;             // where the latest one's weights count
+  std::uint32_t last = 0;            // token of that
+
+  std::uint32_t added() const { return arriving.end - arriving.begin; }
+  bool by_latest() const { return to.latest && added() > 0; }
+  /// Of the latest query of the prompt, in floats.
+  std::size_t query_offset(const ModelShape& shape) const {
+    return (std::size_t{layer} * queries.kept + last % queries.kept) * shape.q_heads * shape.head_dim;
+  }
+};
+
+/// A set's part of a step's update.
+struct Survivors::Row {
+  SurvivorSet set;
+  std::uint32_t row = 0, held = 0, position = 0, slot = 0;
+  std::size_t offset = 0;  // of its scores, for the body
+
+  /// Kernel arguments for one KV head, without scores. `lse`: [rows][Hq].
+  HeavyStep step(const BodyContext& ctx, std::uint32_t layer, std::uint32_t kv_head, std::uint32_t group,
+                 const float* lse) const {
+    const std::size_t list = set.list(layer, kv_head);
+    HeavyStep one;
+    one.lse = lse + (std::size_t{row} * set.shape.kv_heads + kv_head) * group;
+    one.mass = ctx.write<float>(set.mass) + list;
+    one.positions = ctx.write<std::uint32_t>(set.positions) + list;
+    one.keys = ctx.write<char>(set.kv) + set.kv_offset(layer, kv_head);
+    one.values = static_cast<char*>(one.keys) + set.half_bytes();
+    one.held = held;
+    one.room = set.room;
+    one.window_begin = position + 1 - std::min(set.window, position + 1);
+    one.position = position;
+    one.slot = slot;
+    one.kv_head = kv_head;
+    return one;
+  }
+};
+
 namespace {
 
 /// [n]: the weights of one query over tokens that all KV heads hold alike, summed over all heads. `key_of`: a token's
@@ -82,7 +129,23 @@ SurvivorsRef Survivors::keep(SequenceState& sequence, std::optional<SurvivorsRef
         old,      set,       layer,        held,
         arriving, stride,    window_begin, kv_.declare_reads(op, sequence.id, layer, blocks, Tier::device),
         queries,  tokens - 1};
-    op.launch = [&](LaunchContext& ctx) { launch_competition(ctx, work); };
+    op.launch = [&](LaunchContext& ctx) {
+      const auto* const slots = ctx.upload(work.slots);
+      const float* const latest = work.by_latest() ? launch_latest_weights(ctx, work, slots) : nullptr;
+      std::vector<HeavyCompetition> sets(shape.kv_heads);
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        sets[g] = competition(ctx, work, g);
+        sets[g].slots = slots;
+        if (latest != nullptr) sets[g].arriving = latest;
+        // By position: a set without new tokens has some of all that were before.
+        const std::uint32_t end = work.last + 1;
+        if (work.added() == 0) sets[g].arriving_begin = sets[g].arriving_end = end;
+        sets[g].scratch = ctx.scratch<std::uint32_t>(std::size_t{end} + work.to.room);
+      }
+      const KvPages pages{work.added() > 0 ? ctx.read<char>(kv_.device_buffer()) : nullptr, shape.type, shape.kv_heads,
+                          shape.head_dim};
+      keep_heavy_cuda(ctx.upload(sets), shape.kv_heads, sets.front().kept(), pages, ctx.stream());
+    };
     op.body = [this, work](BodyContext& ctx) { compete(ctx, work); };
     ask(LaneKind::device_compute, std::move(op));
   }
@@ -110,7 +173,7 @@ void Survivors::compete(BodyContext& ctx, const Competition& work) const {
   const KvPages pages{any ? ctx.read<char>(kv_.device_buffer()) : nullptr, s.type, s.kv_heads, s.head_dim};
   std::vector<float> latest;  // [held + arriving]
   if (work.by_latest()) {
-    const ModelShape& model = attention_.shape();
+    const ModelShape& model = forward_.shape();
     latest = weigh_by_latest(pool_, ctx.read<float>(work.queries.values) + work.query_offset(model), model, s.type,
                              held + work.added(), [&](std::uint32_t g, std::size_t i) {
                                if (i < held) return ctx.read<char>(old.kv) + old.kv_offset(layer, g) + i * bytes;
@@ -193,7 +256,34 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
     op.cost.flops += std::uint64_t{10} * shape.q_heads * (held + 1);
     set.held[layer] = std::min(held + 1, set.room);
   }
-  op.launch = [&](LaunchContext& ctx) { launch_update(ctx, shape, layer, rows, scores, lse); };
+  // Scores: [rows][Hq][16] of the own tokens' pages, then [rows][Hq] of all places, whole pages of the fullest set.
+  op.launch = [&](LaunchContext& ctx) {
+    const std::uint32_t group = shape.group();
+    std::uint32_t most = 0;
+    for (const Row& row : rows) most = std::max(most, row.held);
+    const std::size_t stride = std::size_t{blocks_for(most)} * kPageTokens,
+                      own_scores = rows.size() * shape.q_heads * kPageTokens;
+    const auto* const all = ctx.read<float>(scores);
+    std::vector<HeavyStep> steps;
+    for (const Row& row : rows) {
+      for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+        const std::size_t head = std::size_t{row.row} * shape.q_heads + g * group;
+        HeavyStep one = row.step(ctx, layer, g, group, ctx.read<float>(lse));
+        one.own = all + head * kPageTokens + row.position % kPageTokens;
+        one.own_stride = kPageTokens;
+        one.scores = all + own_scores + head * stride;
+        one.stride = stride;
+        steps.push_back(one);
+      }
+    }
+    const KvPages pages = device_pages(ctx, kv_);
+    if (rows.front().set.latest) {
+      update_heavy_alike_cuda(ctx.pass(steps), static_cast<std::uint32_t>(rows.size()), shape.kv_heads, most, group,
+                              pages, ctx.stream());
+    } else {
+      update_heavy_cuda(ctx.pass(steps), static_cast<std::uint32_t>(steps.size()), group, pages, ctx.stream());
+    }
+  };
   op.body = [this, shape, layer, rows, scores, lse](BodyContext& ctx) {
     const std::uint32_t group = shape.group();
     const KvPages pages = device_pages(ctx, kv_);
@@ -216,6 +306,28 @@ void Survivors::take_weights(const LayerContext& context, std::span<const Emitte
     }
   };
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
+}
+
+/// [arriving] the weights of the prompt's latest query, summed over all heads.
+const float* Survivors::launch_latest_weights(LaunchContext& ctx, const Competition& work,
+                                              const std::uint32_t* slots) const {
+  const ModelShape& shape = forward_.shape();
+  const std::uint32_t tokens = work.added(), pages = blocks_for(tokens);
+  if (work.held > 0 || work.arriving.begin > 0)
+    no_cuda_code("A further prompt whose tokens compete with those that survived has");
+  const std::size_t columns = std::size_t{pages} * kPageTokens;
+  auto* const scores = ctx.scratch<float>(shape.q_heads * columns);
+  auto* const lse = ctx.scratch<float>(shape.q_heads);
+  auto* const weights = ctx.scratch<float>(tokens);
+  const PageLists lists = list_whole_pages(ctx, {{tokens, nullptr, slots}}, false, pages);
+  paged_token_scores_cuda(ctx.read<float>(work.queries.values) + work.query_offset(shape), 1, shape.group(),
+                          device_pages(ctx, kv_), lists, scores, ctx.stream());
+  std::vector<ScoreRow> rows(shape.q_heads);
+  for (std::uint32_t head = 0; head < shape.q_heads; ++head) rows[head] = {scores + head * columns, tokens, lse + head};
+  log_sum_exp_cuda(ctx.pass(rows), shape.q_heads, ctx.stream());
+  const std::vector<WeightBlend> sum = {{scores, lse, weights, columns, tokens, shape.q_heads, tokens}};
+  blend_weights_cuda(ctx.pass(sum), 1, tokens, 1, 1, ctx.stream());
+  return weights;
 }
 
 }  // namespace tandem

@@ -36,7 +36,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
   op.cost.work = Work::attention;  // nearly all of it reads K of whole pages, as attention does
   const QueryRef query = attention_.layer_query(context);
   op.after = {query.ready};
-  const DeviceBuffer values = attention_.predicted_queries().values(query);
+  const DeviceBuffer values = attention_.query_values(query);
   std::vector<Row> rows;
   rows.reserve(requests.size());
   std::vector<Tokens> chosen;
@@ -68,7 +68,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
   std::uint32_t most = 1;  // pages of a list: kernels have no lists without room
   for (const Row& row : rows) most = std::max(most, blocks_for(row.end));
   const std::size_t batch = context.batch.size(), floats = std::size_t{shape.q_heads} * most * kPageTokens;
-  const std::uint32_t together = rows_together(attention_.score_floats(), floats, batch);
+  const std::uint32_t together = rows_together(forward_.score_floats(), floats, batch);
   op.cost.heavy = rounds_of(batch, together);
   op.cost.kernels = 1 + 2 * op.cost.heavy;  // pages; scores, top-k of some rows
   op.launch = [&](LaunchContext& ctx) {

@@ -22,9 +22,7 @@ struct TokenChoice {
 };
 
 /// Room for the choice of single tokens of one layer.
-struct TokenChoiceRef {
-  std::uint32_t id = 0;
-};
+using TokenChoiceRef = Ref<TokenChoice>;
 struct ChooseRequest {
   const SequenceState* sequence = nullptr;
   TokenChoiceRef choice;

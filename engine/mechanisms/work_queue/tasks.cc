@@ -4,10 +4,13 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/common/error.h"
+#include "engine/device/launch_context.h"
 #include "engine/kernels/digest.h"
 #include "engine/kernels/paged_attention.h"
 #include "engine/kernels/topk.h"
 #include "engine/mechanisms/work_queue/work_queue.h"
+#include "engine/runtime/launched_attention.h"
 #include "engine/runtime/selection.h"
 
 namespace tandem {
@@ -27,20 +30,9 @@ void WorkQueue::choose_blocks(BodyContext& ctx, ThreadPool& pool, const Pulled& 
   const DigestIndex& index = work.pages->index;
   const std::uint32_t group = shape.group(), blocks = work.blocks;
   std::vector<float> own_scores(draw ? 0 : std::size_t{group} * blocks);
-  if (!draw) {
-    const char* values = index.values.read<char>(ctx);
-    pool.parallel_for((blocks + kScoredBlocks - 1) / kScoredBlocks, [&](std::size_t part) {
-      const auto first = static_cast<std::uint32_t>(part) * kScoredBlocks;
-      const std::uint32_t count = std::min(kScoredBlocks, blocks - first);
-      const std::size_t at = first * index.shape.vector_bytes();
-      std::vector<float> own(std::size_t{group} * count);
-      score_blocks(query, values + index.min_offset(work.layer, work.task.kv_head) + at,
-                   values + index.max_offset(work.layer, work.task.kv_head) + at, count,
-                   {group, shape.head_dim, index.shape.type}, own.data());
-      for (std::uint32_t h = 0; h < group; ++h)
-        std::copy_n(own.data() + std::size_t{h} * count, count, own_scores.data() + std::size_t{h} * blocks + first);
-    });
-  }
+  if (!draw)
+    score_index(pool, shape, ctx, index, work.layer, blocks, query, own_scores.data(),
+                {work.task.kv_head, work.task.kv_head + 1}, kScoredBlocks);
   const float* scores = draw ? draws_->block_scores(work.place, blocks).data() : own_scores.data();
   pool.parallel_for(group, [&](std::size_t h) {
     if (work.task.blocks[h] > 0) top_k(scores + h * blocks, blocks, work.task.blocks[h], lists[h]);
@@ -98,16 +90,22 @@ HeadSpans WorkQueue::spans_of(BodyContext& ctx, const Pulled& work, std::span<co
   return out;
 }
 
-/// Spans of the task's pages where they are attended, their accesses where somebody looks at them, and their sizes.
-std::vector<HeadSpans> WorkQueue::resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                          const std::vector<Access>& own, std::vector<Access>& access,
-                                          Sizes& sizes) const {
-  if (!ctx.computes() && !ctx.lists_access() && forward_.shape().kv_heads > 1) {
-    sizes = sizes_of(work, lists);
-    return {};
+/// Attends the task's pages into `to`, where tensors are computed; their accesses where somebody looks at them, and
+/// their sizes.
+WorkQueue::Sizes WorkQueue::attend_pages(BodyContext& ctx, ThreadPool& pool, const Pulled& work,
+                                         std::span<const Blocks> lists, const float* query, float* o, float* lse,
+                                         std::vector<Access>& access) const {
+  const ModelShape& shape = forward_.shape();
+  if (!ctx.computes() && !ctx.lists_access() && shape.kv_heads > 1) {
+    access.clear();
+    return sizes_of(work, lists);
   }
-  access = own;
-  return {spans_of(ctx, work, lists, access, sizes)};
+  Sizes sizes;
+  const std::vector<HeadSpans> spans = {spans_of(ctx, work, lists, access, sizes)};
+  if (ctx.computes())
+    attend_in_parts(pool, shape, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
+                    query, o, lse);
+  return sizes;
 }
 
 std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_work,
@@ -118,7 +116,7 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
   const Room& room = *shared_room;
   const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head, layer = work.layer;
   const DigestIndex& index = work.pages->index;
-  const Access query = of_head(room.query.reads(row, row + 1), head);
+  const Access query = of_head(room.host.query.reads(row, row + 1), head);
   const Access list_write = of_head(index.selection.writes(), head);
   const Access list_read = of_head(index.selection.reads(), head);
   const auto list_at = [index, head, group](std::uint32_t h) {
@@ -146,7 +144,7 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
       out[list_at(h)] = w.task.blocks[h];
       lists[h] = out + list_at(h) + 1;
     }
-    choose_blocks(ctx, *pool, w, ctx.read<float>(shared_room->query) + at, lists);
+    choose_blocks(ctx, *pool, w, ctx.read<float>(shared_room->host.query) + at, lists);
   };
 
   Op attend("host attention", Cause::host_attention, layer);
@@ -165,8 +163,8 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
   const std::uint32_t counted = (row * shape.layers + layer) * shape.kv_heads + head;
   const std::vector<Access> own = {query,
                                    list_read,
-                                   of_head(room.host_part.writes(row, row + 1), head),
-                                   of_head(room.host_lse.writes(row, row + 1), head),
+                                   of_head(room.host.part.writes(row, row + 1), head),
+                                   of_head(room.host.lse.writes(row, row + 1), head),
                                    by_host_.writes(task, task + 1),
                                    host_tokens_.writes(counted, counted + 1)};
   attend.access = own;
@@ -179,14 +177,10 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
     const auto* chosen = w.pages->index.selection.read<std::uint32_t>(ctx);
     std::vector<Blocks> lists(s.group());
     for (std::uint32_t h = 0; h < lists.size(); ++h) lists[h] = {chosen + list_at(h) + 1, chosen[list_at(h)]};
-    std::vector<Access> access;
-    Sizes sizes;
-    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, own, access, sizes);
-    if (ctx.computes()) {
-      attend_in_parts(*pool, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
-                      ctx.read<float>(shared_room->query), ctx.write<float>(shared_room->host_part),
-                      ctx.write<float>(shared_room->host_lse));
-    }
+    std::vector<Access> access = own;
+    const HostRoom& host = shared_room->host;
+    const Sizes sizes = attend_pages(ctx, *pool, w, lists, ctx.read<float>(host.query), ctx.write<float>(host.part),
+                                     ctx.write<float>(host.lse), access);
     ctx.write<std::uint64_t>(host_tokens_)[counted] = sizes.tokens;
     ctx.write<std::uint8_t>(by_host_)[task] = 1;
     Cost cost;
@@ -203,6 +197,71 @@ std::vector<Op> WorkQueue::host_ops(const std::shared_ptr<const Pulled>& shared_
   ops.push_back(std::move(select));
   ops.push_back(std::move(attend));
   return ops;
+}
+
+/// Digests and the chosen pages stay in pinned memory, which the kernels read over the link. All pointers are those of
+/// the task's row: the plan's row 0.
+void WorkQueue::launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without,
+                            const Cost& token) {
+  const ModelShape& shape = forward_.shape();
+  const DigestIndex& index = work.pages->index;
+  const std::uint32_t group = shape.group(), row = work.task.row, head = work.task.kv_head;
+  const std::uint32_t pages_per_block = index.block / kPageTokens, capacity = work.most * pages_per_block;
+  const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
+  const auto* const query = ctx.read<float>(forward_.q()) + row * width;
+  const CudaStream stream = ctx.stream();
+
+  auto* const scores = ctx.scratch<float>(std::size_t{group} * work.blocks);
+  const std::vector<BlockScores> scored = {{query + std::size_t{head} * group * shape.head_dim,
+                                            index.values.read<char>(ctx) + index.min_offset(work.layer, head),
+                                            work.blocks, scores, index.room}};
+  score_blocks_cuda(ctx.upload(scored), 1, work.blocks, 1, {group, shape.head_dim, index.shape.type}, stream);
+
+  auto* const chosen = ctx.scratch<std::uint32_t>(std::size_t{group} * (1 + work.blocks));
+  std::vector<TopKRow> best;
+  best.reserve(group);
+  for (std::uint32_t h = 0; h < group; ++h) {
+    best.push_back({scores + std::size_t{h} * work.blocks, work.blocks, work.task.blocks[h],
+                    chosen + h * (1 + std::size_t{work.blocks})});
+  }
+  top_k_cuda(ctx.pass(best), group, 1, stream);
+
+  const Range digested = index.digested(work.layer);
+  const std::vector<BlockSelection> selection = {{chosen, ctx.upload(work.pages->slots), work.blocks, pages_per_block,
+                                                  digested.end - digested.begin, work.blocks}};
+  // Attention looks for the list of its KV head.
+  auto* const entries = ctx.scratch<PageEntry>(std::size_t{shape.kv_heads} * capacity);
+  auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
+  const PageLists own = {entries + std::size_t{head} * capacity, counts + head, capacity, true};
+  // Of a short last block the list has entries without tokens: bytes go by tokens. As a number of 64 bits these are two
+  // counts, of which the second is 0.
+  auto* const tokens = ctx.scratch<std::uint64_t>(1);
+  pages_of_selection_cuda(ctx.pass(selection), 1, 1, group, 1, work.task.own_only, capacity,
+                          entries + std::size_t{head} * capacity, counts + head, stream,
+                          {ctx.write<std::uint64_t>(room.device_attended) + row, tokens});
+  ctx.settle_by(reinterpret_cast<const std::uint32_t*>(tokens), 2, token, without);
+  Cost page;
+  ctx.settle_by(own.counts, 1, page, without);
+
+  const std::vector<AttentionTask> task = {{0, head, capacity}};
+  const AttentionPlan plan = plan_attention_tasks(task);
+  PagedAttention a;
+  a.q = query;
+  a.group = group;
+  a.kv = {ctx.read<char>(kv_.host_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
+  a.lists = {entries, counts, capacity, true};
+  a.work = ctx.upload(plan.work);
+  a.merges = ctx.upload(plan.merges);
+  a.work_count = static_cast<std::uint32_t>(plan.work.size());
+  a.merge_count = static_cast<std::uint32_t>(plan.merges.size());
+  a.part_count = plan.parts;
+  a.o = ctx.write<float>(room.host.landed.out) + row * width;
+  a.lse = ctx.write<float>(room.host.landed.lse) + std::size_t{row} * shape.q_heads;
+  a.parts = ctx.scratch<float>(paged_attention_scratch(plan, group, shape.head_dim));
+  paged_attention_cuda(a, stream);
+
+  launched_[row * shape.kv_heads + head] = true;
+  ++ctx.write<std::uint64_t>(device_tasks_)[row];
 }
 
 /// One kernel group that reads digests and what it chooses over the link: the same values as on the host.
@@ -231,8 +290,8 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
   op.cost.flops = scoring + most * flops;
   const std::vector<Access> own = {of_head(forward_.q().reads(row, row + 1), head),
                                    work.pages->index.values.reads(layer, layer + 1),
-                                   of_head(room.landed_part.writes(row, row + 1), head),
-                                   of_head(room.landed_lse.writes(row, row + 1), head),
+                                   of_head(room.host.landed.out.writes(row, row + 1), head),
+                                   of_head(room.host.landed.lse.writes(row, row + 1), head),
                                    room.device_attended.writes(row, row + 1),
                                    device_tasks_.writes(row, row + 1)};
   op.access = own;
@@ -254,13 +313,10 @@ Op WorkQueue::device_op(const std::shared_ptr<const Pulled>& shared_work,
       first += keep;
     }
     choose_blocks(ctx, pool_, w, query + at, to);
-    std::vector<Access> access;
-    Sizes sizes;
-    const std::vector<HeadSpans> spans = resolve(ctx, w, lists, own, access, sizes);
-    if (ctx.computes()) {
-      attend_in_parts(pool_, s, kv_.shape().type, spans, cut_parts(spans, kv_.shape().vector_bytes(), kTaskPartTokens),
-                      query, ctx.write<float>(shared_room->landed_part), ctx.write<float>(shared_room->landed_lse));
-    }
+    std::vector<Access> access = own;
+    const PartialBuffers& landed = shared_room->host.landed;
+    const Sizes sizes =
+        attend_pages(ctx, pool_, w, lists, query, ctx.write<float>(landed.out), ctx.write<float>(landed.lse), access);
     ctx.write<std::uint64_t>(shared_room->device_attended)[w.task.row] += sizes.tokens;
     ++ctx.write<std::uint64_t>(device_tasks_)[w.task.row];
     Cost settled = cost;

@@ -1,11 +1,11 @@
 #include "engine/mechanisms/work_queue/work_queue.h"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/kernels/attention.h"
+#include "engine/runtime/partials.h"
 
 namespace tandem {
 const PartialBuffers& WorkQueue::apart(std::uint32_t i) {
@@ -17,10 +17,8 @@ void WorkQueue::make_room(std::uint32_t width) {
   const ModelShape& s = forward_.shape();
   const std::size_t heads = std::size_t{forward_.max_batch()} * s.q_heads;
   if (!by_host_) {
-    for (PartialBuffers& part : apart_) {
-      part.out = device_.allocate_device(heads * s.head_dim * sizeof(float), "partial apart");
-      part.lse = device_.allocate_device(heads * sizeof(float), "lse apart");
-    }
+    for (PartialBuffers& part : apart_)
+      part = make_partials(device_, s, forward_.max_batch(), "partial apart", "lse apart");
     by_host_ = device_.allocate_host(std::size_t{forward_.max_batch()} * s.kv_heads, "tasks of the host");
     host_tokens_ =
         device_.allocate_host(std::size_t{forward_.max_batch()} * s.layers * s.kv_heads * sizeof(std::uint64_t),
@@ -66,7 +64,12 @@ Event WorkQueue::estimate(const LayerContext& context, const HeadEstimate& heads
   op.access = {forward_.q().reads(0, rows), estimates_.writes(0, rows)};
   for (const PartialBuffers* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});
-  op.launch = [&](LaunchContext& ctx) { launch_estimate(ctx, views, heads, room); };
+  op.launch = [&](LaunchContext& ctx) {
+    if (!heads.launch) no_cuda_code("These estimates of heads have");
+    std::vector<HeadView> filled;
+    for (const HeadView& view : views) filled.push_back(seen(ctx, view, room));
+    heads.launch(ctx, filled, ctx.write<float>(estimates_));
+  };
   op.has_cost_only_part = true;
   op.body = [this, views, floats, room, estimate = heads.estimate](BodyContext& ctx) {
     for (const HeadView& view : views) {
@@ -119,7 +122,7 @@ std::vector<WorkQueue::Pulled> WorkQueue::gather(const LayerContext& context, st
       auto pages = std::make_shared<RowPages>();
       pages->id = task.digests.id;
       pages->row = task.row;
-      pages->index = stores_.digests.get(task.digests.id);
+      pages->index = parts_.stores.digests.get(task.digests.id);
       TANDEM_CHECK(pages->index.tier() == Tier::host && pages->index.kind == DigestKind::bounds,
                    "tasks are chosen by bounds in host memory");
       const Range range{pages->index.tokens.begin / kPageTokens, blocks_for(pages->index.digested(context.layer).end)};
@@ -155,8 +158,8 @@ std::vector<WorkQueue::Pulled> WorkQueue::gather(const LayerContext& context, st
 void WorkQueue::copy_results(Copier& copier, std::span<const std::uint32_t> heads, const Room& room) const {
   if (heads.empty()) return;
   const std::size_t bytes = forward_.shape().group() * sizeof(float);
-  copier.between(room.landed_part, room.host_part).add_rows(heads, bytes * forward_.shape().head_dim);
-  copier.short_runs(room.landed_lse, room.host_lse).add_rows(heads, bytes);
+  copier.between(room.host.landed.out, room.host.part).add_rows(heads, bytes * forward_.shape().head_dim);
+  copier.short_runs(room.host.landed.lse, room.host.lse).add_rows(heads, bytes);
 }
 
 Cost WorkQueue::landing_cost(std::span<const std::uint32_t> heads, const Room& room) const {
@@ -179,40 +182,36 @@ Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& wo
   op.after = std::move(host_done);
   const std::uint64_t sum_bytes = std::uint64_t{shape.group()} * sizeof(float),
                       bytes = sum_bytes * (shape.head_dim + 1);
-  std::vector<HostResult> parts;
+  std::vector<std::uint32_t> parts;  // [row][KV head] numbers of the host's tasks
   std::vector<Access> flags;
-  const auto moved = [room](const HostResult& p) {
-    return std::vector<Access>{of_head(room.host_part.reads(p.row, p.row + 1), p.kv_head),
-                               of_head(room.host_lse.reads(p.row, p.row + 1), p.kv_head),
-                               of_head(room.landed_part.writes(p.row, p.row + 1), p.kv_head),
-                               of_head(room.landed_lse.writes(p.row, p.row + 1), p.kv_head)};
+  const auto moved = [room, kv_heads = shape.kv_heads](std::uint32_t part) {
+    const std::uint32_t row = part / kv_heads, head = part % kv_heads;
+    return std::vector<Access>{of_head(room.host.part.reads(row, row + 1), head),
+                               of_head(room.host.lse.reads(row, row + 1), head),
+                               of_head(room.host.landed.out.writes(row, row + 1), head),
+                               of_head(room.host.landed.lse.writes(row, row + 1), head)};
   };
   for (const Pulled& w : work) {
     if (!w.task.host) continue;
-    parts.push_back({w.task.row, w.task.kv_head});
-    const std::uint32_t task = w.task.row * shape.kv_heads + w.task.kv_head;
-    flags.push_back(by_host_.reads(task, task + 1));
+    parts.push_back(w.task.row * shape.kv_heads + w.task.kv_head);
+    flags.push_back(by_host_.reads(parts.back(), parts.back() + 1));
     for (const Access& a : moved(parts.back())) op.access.push_back(a);
     op.cost.h2d += bytes;
     op.cost.pieces += 2;  // at most: outputs and their log sums
     op.cost.short_bytes += sum_bytes;
     op.cost.short_pieces += 1;
   }
-  // In the order of memory, so that what is adjacent crosses as one.
-  std::sort(parts.begin(), parts.end(), [](const HostResult& a, const HostResult& b) {
-    return a.row != b.row ? a.row < b.row : a.kv_head < b.kv_head;
-  });
+  std::ranges::sort(parts);  // in the order of memory, so that what is adjacent crosses as one
   op.access.insert(op.access.end(), flags.begin(), flags.end());
   op.has_cost_only_part = true;
   op.body = [this, room, parts, flags, moved](BodyContext& ctx) {
     const auto* by_host = ctx.read<std::uint8_t>(by_host_);
-    const std::uint32_t kv_heads = forward_.shape().kv_heads;
     std::vector<Access> access = flags;
     std::vector<std::uint32_t> heads;
-    for (const HostResult& p : parts) {
-      if (by_host[p.row * kv_heads + p.kv_head] == 0) continue;
-      heads.push_back(p.row * kv_heads + p.kv_head);
-      const std::vector<Access> own = moved(p);
+    for (const std::uint32_t part : parts) {
+      if (by_host[part] == 0) continue;
+      heads.push_back(part);
+      const std::vector<Access> own = moved(part);
       access.insert(access.end(), own.begin(), own.end());
     }
     if (Copier copier(ctx); ctx.computes()) copy_results(copier, heads, room);
@@ -220,10 +219,7 @@ Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& wo
   };
   op.launch = [&](LaunchContext& ctx) {  // those of tasks that the GPU did not take, and takes no more of
     std::vector<std::uint32_t> heads;
-    for (const HostResult& p : parts) {
-      const std::uint32_t at = p.row * shape.kv_heads + p.kv_head;
-      if (!launched_[at]) heads.push_back(at);
-    }
+    std::ranges::copy_if(parts, std::back_inserter(heads), [&](std::uint32_t part) { return !launched_[part]; });
     CopyList list;
     Copier copier(ctx, list);
     copy_results(copier, heads, room);
@@ -236,7 +232,6 @@ Event WorkQueue::land(const LayerContext& context, const std::vector<Pulled>& wo
 void WorkQueue::merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed) {
   const ModelShape shape = context.shape;
   const auto rows = static_cast<std::uint32_t>(context.batch.size());
-  const std::size_t group_width = std::size_t{shape.group()} * shape.head_dim;
   std::vector<bool> has_task(std::size_t{rows} * shape.kv_heads);
   Op op("merge", Cause::none, context.layer);
   op.access = {forward_.attention().writes(0, rows)};
@@ -245,32 +240,24 @@ void WorkQueue::merge(const LayerContext& context, const std::vector<Pulled>& wo
   for (const Pulled& w : work) {
     const std::uint32_t row = w.task.row, head = w.task.kv_head;
     has_task[row * shape.kv_heads + head] = true;
-    op.access.push_back(of_head(room.landed_part.reads(row, row + 1), head));
-    op.access.push_back(of_head(room.landed_lse.reads(row, row + 1), head));
+    op.access.push_back(of_head(room.host.landed.out.reads(row, row + 1), head));
+    op.access.push_back(of_head(room.host.landed.lse.reads(row, row + 1), head));
   }
-  const std::uint64_t vectors = (std::uint64_t{4} * rows * shape.kv_heads + work.size()) * group_width;
+  const std::uint64_t vectors =
+      (std::uint64_t{4} * rows * shape.kv_heads + work.size()) * shape.group() * shape.head_dim;
   op.cost.hbm = vectors * sizeof(float);
   op.cost.flops = vectors;
   wait_for(op.after, landed);
-  op.launch = [&](LaunchContext& ctx) { launch_merge(ctx, has_task, room); };
-  op.body = [this, shape, rows, group_width, has_task, room](BodyContext& ctx) {
-    for (std::size_t i = 0; i < std::size_t{rows} * shape.kv_heads; ++i) {
-      const std::size_t head = i * shape.group(), at = i * group_width;
-      const float *parts[4], *sums[4];
-      std::uint32_t count = 0;
-      const auto add = [&](const DeviceBuffer& out, const DeviceBuffer& lse) {
-        parts[count] = ctx.read<float>(out) + at;
-        sums[count++] = ctx.read<float>(lse) + head;
-      };
-      for (const PartialBuffers* part : on_device(room)) add(part->out, part->lse);
-      if (has_task[i]) add(room.landed_part, room.landed_lse);
-      merge_partials(parts, sums, count, shape.group(), shape.head_dim, ctx.write<float>(forward_.attention()) + at,
-                     nullptr);
-    }
-  };
+  std::vector<PartialBuffers> parts;
+  for (const PartialBuffers* part : on_device(room)) parts.push_back(*part);
+  if (work.empty())
+    has_task.clear();
+  else
+    parts.push_back(room.host.landed);
+  set_merge(op, shape, rows, std::move(parts), forward_.attention(), std::move(has_task));
   const Event merged = device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
   // After all tasks, whoever took them.
-  for (const Pulled& w : work) stores_.digests.get(w.pages->id).read[context.layer] = merged;
+  for (const Pulled& w : work) parts_.stores.digests.get(w.pages->id).read[context.layer] = merged;
 }
 
 WorkQueue::Crew WorkQueue::crew(const LayerContext& context, const PulledTasks& tasks, std::size_t host_tasks) {

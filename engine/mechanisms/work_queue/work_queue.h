@@ -147,23 +147,15 @@ class WorkQueue : public Mechanism, public AttentionFinisher {
   static Sizes sizes_of(const Pulled& work, std::span<const Blocks> lists);
   HeadSpans spans_of(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists, std::vector<Access>& access,
                      Sizes& sizes) const;
-  std::vector<HeadSpans> resolve(BodyContext& ctx, const Pulled& work, std::span<const Blocks> lists,
-                                 const std::vector<Access>& own, std::vector<Access>& access, Sizes& sizes) const;
-  /// A task of the host, whose result goes to the device.
-  struct HostResult {
-    std::uint32_t row = 0, kv_head = 0;
-  };
+  Sizes attend_pages(BodyContext& ctx, ThreadPool& pool, const Pulled& work, std::span<const Blocks> lists,
+                     const float* query /*[row][Hq][D]*/, float* o, float* lse, std::vector<Access>& access) const;
   void copy_results(Copier& copier, std::span<const std::uint32_t> heads, const Room& room) const;
   Cost landing_cost(std::span<const std::uint32_t> heads, const Room& room) const;
   Event land(const LayerContext& context, const std::vector<Pulled>& work, const Room& room,
              std::vector<Event> host_done);
   void merge(const LayerContext& context, const std::vector<Pulled>& work, const Room& room, Event landed);
-  // On a GPU (launch.cc):
-  void launch_estimate(LaunchContext& ctx, std::vector<HeadView> views, const HeadEstimate& heads,
-                       const Room& room) const;
   /// What it costs without the tokens that it chooses, and what each of them costs.
   void launch_task(LaunchContext& ctx, const Pulled& work, const Room& room, const Cost& without, const Cost& token);
-  void launch_merge(LaunchContext& ctx, const std::vector<bool>& has_task, const Room& room) const;
 
   PulledTasks tasks_;  // of the layer that is being planned
   std::array<PartialBuffers, 2> apart_;

@@ -84,9 +84,9 @@ TEST(AlikeRows, HaveOneScopeAndOneReduction) {
 }
 
 // Chosen one by one, so that the choices have nothing in common but the attention.
-TEST(AlikeRows, AttendSelectionsOfOneScopeForAllHeadsOnce) {
-  enum Mistake { none, other_scope, not_own_only, some_heads, twice };
-  for (const Mistake mistake : {none, other_scope, not_own_only, some_heads, twice}) {
+TEST(AlikeRows, AttendSelectionsOfOneScopeOnce) {
+  enum Mistake { none, other_scope, not_own_only, twice };
+  for (const Mistake mistake : {none, other_scope, not_own_only, twice}) {
     Digested method;
     method.plan = [&](const LayerContext& context, Ops& ops) {
       AttendPlan plan = Digested::behind(context);
@@ -95,7 +95,6 @@ TEST(AlikeRows, AttendSelectionsOfOneScopeForAllHeadsOnce) {
         if (mistake == other_scope && row == 1) request.scope = Scope::kv_head;
         AttendItem item{.row = row, .kv = ops.score_topk(context, {&request, 1})[0]};
         if (mistake == not_own_only && row == 1) item.own_only = false;
-        if (mistake == some_heads && row == 1) item.kv_heads = {0, 1};
         plan.items.push_back(item);
         if (mistake == twice && row == 1) plan.items.push_back(item);
       }

@@ -1,6 +1,4 @@
 // A query predicted one layer ahead, against the formula in double precision, and what the prediction costs.
-#include "engine/runtime/predicted_queries.h"
-
 #include <gtest/gtest.h>
 
 #include "methods/registry.h"
