@@ -37,7 +37,7 @@ void add_dataset(Command eval, const eval::DatasetEntry& entry) {
 
 void add_eval(Command app) {
   Command command =
-      app.subcommand("eval", "Methods on a dataset: RULER, LongBench, L-Eval, reasoning, needles, perplexity");
+      app.subcommand("eval", "Methods on a dataset: RULER, LongBench, L-Eval, LongProc, reasoning, needles, perplexity");
   command.require_subcommand();
   command.footer(kEvalFooter);
   add_ruler(command);

@@ -9,6 +9,7 @@
 #define TANDEM_DATASETS(DATASET) \
   DATASET(longbench)             \
   DATASET(leval)                 \
+  DATASET(longproc)              \
   DATASET(reasoning)             \
   DATASET(needle)                \
   DATASET(perplexity)

@@ -78,6 +78,7 @@ run longbench eval longbench "${few[@]}" --data data/longbench --max-length 600
 run "longbench chat" eval longbench "${few[@]}" --data data/longbench --tasks qasper_e,trec --samples 2 --max-length 400 --chat --chat-format llama-2
 run leval eval leval "${few[@]}" --data data/leval --max-length 500
 run "leval chat" eval leval "${few[@]}" --data data/leval --tasks tpo --samples 1 --max-length 200 --chat --chat-format qwen2
+run longproc eval longproc "${few[@]}" --data data/longproc --samples 2 --chat --chat-format llama-2
 run reasoning eval reasoning "${few[@]}" --data data/reasoning --max-new 12
 run "reasoning drawn" eval reasoning "${few[@]}" --data data/reasoning/aime24.jsonl --samples 1 --max-new 8 --temperature 0.8 --top-p 0.9 \
   --repeats 2 --seed 3 --chat --chat-format smollm2

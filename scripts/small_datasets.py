@@ -57,12 +57,19 @@ def ruler(root: Path) -> None:
              "length": 512} for i in range(2)]))
 
 
+def longproc(root: Path) -> None:
+    write(root / "data/tom_tracking/prompts.yaml", "USER_PROMPT: |-\n  {story}\n  {question}\n")
+    write(root / "data/tom_tracking/tom_tracking_0.5k.json", json.dumps([
+        {"story": story(i, 20), "question": "Where does Cyd think the grain is?", "solution": f"- Step 0: grain in {PLACES[i]}"}
+        for i in range(2)]))
+
+
 def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         return 2
     root = Path(sys.argv[1])
-    for make in (longbench, leval, reasoning, ruler):
+    for make in (longbench, leval, longproc, reasoning, ruler):
         make(root / make.__name__)
     write(root / "text.txt", story(3, 400))
     return 0
