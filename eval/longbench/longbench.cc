@@ -75,13 +75,15 @@ LongBench::LongBench(LongBenchOptions options, const Model& model) : options_(st
   if (std::any_of(files_.begin(), files_.end(),
                   [](const auto& entry) { return needs_segmenter(entry.second.dataset->metric); }))
     require_segmenter();
+  longest_prompt_ = measure_longest();
+  options_.progress = {};  // may refer to what does not outlive the reading
 }
 
 std::uint32_t LongBench::samples_of(const std::string& task) const {
   return first_samples(options_.samples, file(task).records.size());
 }
 
-std::uint32_t LongBench::longest_prompt() const {
+std::uint32_t LongBench::measure_longest() const {
   struct Text {
     std::size_t bytes;
     const std::string* task;

@@ -33,7 +33,7 @@ struct LongBenchOptions {
   std::uint32_t samples = 0;       // of each task, its first ones; 0: all
   std::uint32_t max_length = 0;    // tokens of a prompt; 0: default_max_length()
   std::optional<ChatWriter> template_of = {};
-  /// Which of how many texts longest_prompt() measures.
+  /// Which of how many texts is measured.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
@@ -49,8 +49,8 @@ std::vector<std::int32_t> longbench_tokens(const Tokenizer& tokenizer, const Lon
 
 class LongBench final : public Dataset {
  public:
-  /// Reads the files. The model must outlive this. InputError for files that cannot be used, a data set whose scores
-  /// need a segmenter that is not installed, and a max_length that leaves no room for answers.
+  /// Reads the files and measures prompts. The model must outlive this. InputError for files that cannot be used, a
+  /// data set whose scores need a segmenter that is not installed, and a max_length that leaves no room for answers.
   LongBench(LongBenchOptions options, const Model& model);
 
   std::string name() const override { return kName; }
@@ -64,8 +64,7 @@ class LongBench final : public Dataset {
                             std::span<const std::string> predictions) const override;
 
   std::uint32_t max_length() const { return options_.max_length; }
-  /// Encodes every text that could have as many.
-  std::uint32_t longest_prompt() const override;
+  std::uint32_t longest_prompt() const override { return longest_prompt_; }
   bool has(const std::string& task) const { return files_.contains(task); }
   const LongBenchFile& file(const std::string& task) const { return files_.at(task); }
 
@@ -75,10 +74,14 @@ class LongBench final : public Dataset {
   static constexpr const char* kName = "longbench";
 
  private:
+  /// Encodes every text that could have as many tokens as the longest.
+  std::uint32_t measure_longest() const;
+
   LongBenchOptions options_;
   const Model& model_;
   std::map<std::string, LongBenchFile> files_;
   std::uint32_t room_ = 0;  // tokens that a prompt may have beyond max_length
+  std::uint32_t longest_prompt_ = 0;
 };
 
 }  // namespace tandem::eval
