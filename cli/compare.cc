@@ -38,20 +38,20 @@ Examples:
 
 The first method is the baseline that the others are compared with, on the same samples. Each prompt is prefilled once
 and decoded with every method, the lossless ones (full-offload, full-host) too: their accuracy must be full's, their
-times are not. Without --methods, methods whose published budget covers the embedded tasks' lengths get one of 512
-tokens; `tandem methods <name>` has the published defaults, which --as predicts with where --context is above 2K. Fluxion
-then has the embedded model's predictor, on another model none (docs/add_a_model.md), and with --as, since a predictor
-serves one model, heads=published: properties drawn from a spread fitted to two times that the paper gives of
-Llama-3.1-8B.
+times are not. Published budgets are larger than the short prompts of the embedded tasks: without --methods such methods
+get 512 tokens instead. `tandem methods <name>` has the published defaults, which --as predicts with where --context is
+above 2K. A predictor of Fluxion serves one model: without --methods the embedded model has its own, another one has none
+(docs/add_a_model.md), and --as takes heads=published, properties drawn from a spread fitted to two times in the paper.
 
 A budget means something else in every method (`tandem methods`). --equal sets all of them by what can be compared:
 touched-bytes is what a decode step reads and writes of the context, indices and statistics included, wherever it lies;
 device-bytes what is kept on the device. Shares are of what full comes to; several give a curve for each method. Methods
 that no option of theirs can set take part as they are (docs/equal_bytes.md).
 
-The run folder gets manifest.json, samples.jsonl (the same bytes in every run on the same instruction set),
-timings.jsonl, summary.json, predicted.json (each method's step at a large shape, for tandem gate), report.md and
-plot.png. docs/reading_results.md explains idle causes, columns and fields.)";
+Read report.md in the run folder first; plot.png and plot.svg are its figure. The other files are for programs:
+samples.jsonl (the same bytes in every run on the same instruction set), timings.jsonl, summary.json, manifest.json,
+predicted.json (each method's step at a large shape, for `tandem gate`), flops.json where a paper counts FLOPs, and
+target.json with --as, which `tandem simulate --workload` takes. docs/reading_results.md explains columns and fields.)";
 
 eval::DatasetEntry ruler_entry() {
   return {.name = "ruler",
@@ -223,8 +223,7 @@ void compare(CompareCommand& c, const Command& command) {
 void add_to(Command command) {
   auto c = std::make_shared<CompareCommand>();
   command.option("--methods", c->methods,
-                 fmt::format("Methods with their options; the first is the baseline [all: {}]",
-                             fmt::join(default_comparison(true), ", ")));
+                 fmt::format("{} [all: {}]", kMethodsHelp, fmt::join(default_comparison(true), ", ")));
   add_eval_options(command, *c);
   command.option("--equal", c->equal,
                  "Set every method's budget to equal bytes: touched-bytes=SHARES or device-bytes=SHARES of what full "
@@ -244,8 +243,8 @@ void add_to(Command command) {
                "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
                "not part of the times");
   command.flag("--trace", c->trace,
-               "Write each method's first decode for Perfetto (trace-<number>-<method>.json); of a run that goes on, "
-               "the first one there, where none is there yet");
+               "Write each method's first decode for Perfetto (trace-<number>-<method>.json). A resumed run keeps a "
+               "trace that is there");
   add_session_options(command, c->session, Models::trained);
   command.footer(kCompareFooter);
   command.callback([c, command] {

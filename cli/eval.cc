@@ -19,7 +19,7 @@ void add_dataset(Command eval, const eval::DatasetEntry& entry) {
   Command command = eval.subcommand(entry.name, entry.summary);
   auto asked = std::make_shared<EvalCommand>(entry);
   if (entry.data_help != nullptr) command.option(entry.data_option, asked->dataset->data, entry.data_help).required();
-  command.option("--methods", asked->methods, "Methods with their options; the first is the baseline").show_default();
+  command.option("--methods", asked->methods, kMethodsHelp).show_default();
   add_eval_options(command, *asked);
   add_run_options(command, asked->run, entry.name);
   add_session_options(command, asked->session, Models::trained);
@@ -36,8 +36,8 @@ void add_dataset(Command eval, const eval::DatasetEntry& entry) {
 }  // namespace
 
 void add_eval(Command app) {
-  Command command =
-      app.subcommand("eval", "Methods on a dataset: RULER, LongBench, L-Eval, LongProc, reasoning, needles, perplexity");
+  Command command = app.subcommand(
+      "eval", "Methods on a dataset: RULER, LongBench, L-Eval, LongProc, reasoning, needles, perplexity");
   command.require_subcommand();
   command.footer(kEvalFooter);
   add_ruler(command);

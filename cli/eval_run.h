@@ -22,6 +22,10 @@ void add_dataset_option(Command command, const eval::DatasetOption& option);
 void say_unread(const char* option, const std::filesystem::path& folder,
                 const std::vector<std::filesystem::path>& files, const char* rule);
 
+inline constexpr const char* kMethodsHelp =
+    "METHOD[:OPTION=VALUE,...], with commas between; what has a '=' and no ':' is an option of the method before it. "
+    "`tandem methods` lists both. The first method is the baseline";
+
 /// A command that asks a dataset, as the command line has it.
 struct EvalCommand {
   explicit EvalCommand(const eval::DatasetEntry& of)

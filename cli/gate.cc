@@ -30,11 +30,10 @@ Examples:
 
 A method of the baseline is compared with the run's of the same label, on the baseline's samples.
 )"
-    "  accuracy  fails where McNemar's test finds a loss (of the whole gate's methods --alpha is the chance of a false "
-    "one; it is half of that in practice, since gains never fail), and passes where the 95 % interval of the "
-    "difference ends above -margin, or where the same computation made the same tokens. Else the samples cannot tell: "
-    "that passes, with the number that could, or fails "
-    "with --strict.\n"
+    "  accuracy  fails where McNemar's test finds a loss; --alpha is the chance of a false one over all methods, in "
+    "practice half of it, since gains never fail. Passes where the 95 % interval of the difference ends above the "
+    "margin's loss, or where the same computation made the same tokens. Else the samples cannot tell: that passes, "
+    "with the number of samples that could, or fails with --strict.\n"
     "  times     TPOT and TTFT. Virtual time is exact: at each length, more than the margin fails. Measured times fail "
     "where the 95 % interval of the mean ratio lies above the margin, which --noise raises to what was seen. Batches "
     "that have other samples in the other run are left out.\n"
@@ -115,18 +114,16 @@ void add_gate(Command app) {
   command.option("--run", arguments->run, "Run folder to judge").required();
   command.option("--methods", arguments->methods, "Which of the baseline's methods, by label or name (default: all)");
   command
-      .option("--accuracy-margin", arguments->accuracy_margin,
-              "Points of accuracy, the loss that must be excluded for a method to pass without a doubt")
+      .option("--accuracy-margin", arguments->accuracy_margin, "Largest loss of accuracy that is accepted, in points")
       .show_default();
   command.option("--latency-margin", arguments->latency_margin,
                  fmt::format("Per cent that TPOT, TTFT and predicted steps may rise [simulated: {}; measured: {}]",
                              100 * eval::kExactMargin, 100 * eval::kMeasuredMargin));
   command
-      .option("--noise", arguments->noise, "Run folder of the baseline's program again, measured; may be given again")
+      .option("--noise", arguments->noise,
+              "A second run of the baseline program, which shows how much measured times vary; may be given again")
       .repeatable();
-  command
-      .option("--alpha", arguments->alpha, "Chance that a run as accurate as the baseline fails, all methods together")
-      .show_default();
+  command.option("--alpha", arguments->alpha, "Chance of a false failure, all methods together").show_default();
   command
       .option("--as", arguments->as,
               "Shape at which steps are predicted (a preset of `tandem info`, or a model folder); none: nowhere")

@@ -42,6 +42,9 @@ void add_subcommands(Command app) {
 }
 
 constexpr const char* kFooter = R"(
+Start with `tandem compare --samples 2`: it needs no GPU and no download. Device is the GPU, host the CPU and its memory;
+a method's budget is how much of the context it reads or keeps.
+
 Examples:
   tandem compare                                    all methods on the embedded model, two minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
@@ -128,7 +131,7 @@ int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     if (!inner.empty())
       return give_up(kBadInput,
-                     fmt::format("{} needs one of {}; see {}.", full_name(command), join_names(inner), help));
+                     fmt::format("{} needs a subcommand: {}; see {}.", full_name(command), join_names(inner), help));
     for (const CLI::Option* option : command.get_options())
       if (option->get_required() && option->count() == 0)
         return give_up(kBadInput, fmt::format("{} needs {}; see {}.", full_name(command), option->get_name(), help));

@@ -134,6 +134,8 @@ void report(const ReportArguments& a) {
     check_stdout();
   } else {
     eval::write_file(a.out, text);
+    print("Wrote {}.\n", a.out);
+    check_stdout();
   }
 }
 

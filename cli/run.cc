@@ -58,9 +58,9 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
       "Folder for prefilled prompts: a later run of the same model and prompts, with whatever methods, takes "
       "them from there. As many bytes as their KV; on a simulated clock alone");
   command.option("--shard", options.shard,
-                 "Run one part of several, each into a folder of its own, on as many machines: 2/4 is the second of "
-                 "four; rank, under mpirun or srun: the process's own, into a folder in that of --out (on one machine "
-                 "with --threads, since each takes all it may). `tandem merge` joins them");
+                 "I/N: run part I of N into a folder of its own, for example on N machines; `tandem merge` joins them. "
+                 "rank: mpirun or srun says I and N, and --out gets a folder for each (on one machine give "
+                 "--threads, too: each process takes all it may)");
   command.flag("--no-plot", options.no_plot, "Draw no plot; one that is there of the same samples stays");
   command.flag("--quiet", options.quiet, "No progress line");
 }

@@ -63,9 +63,8 @@ void add_session_options(Command command, SessionOptions& options, Models models
   command.option("--hw", options.hardware, "Hardware profile of --device sim (`tandem info` lists them)")
       .show_default();
   command
-      .option(
-          "--rank-timeout", options.rank_timeout,
-          "Seconds after which the run ends where a cache rank sends nothing that is due, or nobody takes its answer")
+      .option("--rank-timeout", options.rank_timeout,
+              "Seconds that asyncspade waits for the process that holds its cache before the run ends")
       .show_default();
 }
 

@@ -18,7 +18,7 @@
 namespace tandem::cli {
 
 inline constexpr const char* kModelHelp =
-    "A shipped model (embedded, which is deep; seed; tiny) or a Hugging Face folder";
+    "embedded (also called deep), seed, tiny, or the folder of a Hugging Face model";
 
 inline constexpr std::uint32_t kPrefillChunk = 512;  // tokens
 

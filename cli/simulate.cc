@@ -332,18 +332,17 @@ void add_simulate(Command app) {
               "What heads choose: published, or a file: one of hardware/workloads, or a target.json of compare --as")
       .show_default();
   command
-      .option(
-          "--steps", arguments->steps,
-          "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time (at 16 x 8K their "
-          "mean was within 0.4 % of that of 64, asyncspade's within 2.2 %; at 16 x 32K on b200 scoutattention's within "
-          "4.0 %)")
+      .option("--steps", arguments->steps,
+              "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time and were 0.4 to "
+              "4 % off")
       .show_default();
   command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
   command.option("--most", arguments->most, "Sequences that max stops at").show_default();
   command
-      .option("--sample", arguments->sample,
-              "Sequences of a batch whose choices are drawn (four times as many where the heads of a layer choose as "
-              "one); the others share them. The notes say what error that leaves. all: every sequence's")
+      .option(
+          "--sample", arguments->sample,
+          "Sequences of a batch that are simulated one by one, or all; the others copy them. More are slower and more "
+          "exact: the notes say what error is left")
       .show_default();
   command.option("--tpot", arguments->tpot_ms,
                  "Milliseconds that a step of max may take: fewer sequences than fit where these take longer");

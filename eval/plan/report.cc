@@ -90,7 +90,7 @@ std::string one_machine(const Plan& p, const MachinePlan& m, bool markdown) {
     for (std::size_t b = 0; b < p.options.batches.size(); ++b)
       row.push_back(cell_text(m.cells[i * p.options.batches.size() + b], /*blocks=*/true));
   }
-  return text + section("Left for host memory", markdown) + text_of(batches, markdown);
+  return text + section("KV beyond device memory", markdown) + text_of(batches, markdown);
 }
 
 /// A line for each machine and a column for each context; `cell` of a machine that holds the weights, by context.
@@ -135,7 +135,7 @@ std::string several_machines(const Plan& p, bool markdown) {
     const auto left = [&](const MachinePlan& m, std::size_t i) {
       return cell_text(m.cells[i * p.options.batches.size() + b], /*blocks=*/false);
     };
-    text += section(fmt::format("Left for host memory, batch {}", p.options.batches[b]), markdown) +
+    text += section(fmt::format("KV beyond device memory, batch {}", p.options.batches[b]), markdown) +
             text_of(by_context(p, left), markdown);
   }
   return text;

@@ -80,7 +80,7 @@ TEST(Plan, AMachineWithoutRoomHoldsNothing) {
   EXPECT_EQ(plan.machines[0].device_blocks, 0u);
   EXPECT_THAT(plan.machines[0].rows, IsEmpty());
   EXPECT_THAT(plan_text(plan, false), AllOf(HasSubstr("5.00 GB short: nothing is left"), Not(HasSubstr("Requests")),
-                                            Not(HasSubstr("Left for host memory"))));
+                                            Not(HasSubstr("KV beyond device memory"))));
   const auto json = parse_json(plan_json(plan), "JSON");
   EXPECT_FALSE(json.at("machines")[0].at("holds_weights"));
   EXPECT_FALSE(json.at("machines")[0].contains("host_kv_bytes"));
@@ -103,7 +103,7 @@ TEST(Plan, MachinesStandSideBySideAsEachAlone) {
   const std::string text = plan_text(all, true);
   EXPECT_THAT(text, AllOf(HasSubstr("| large | 20.00 | 40.00 | 32 | 24384 |"),  // 762 blocks of 4 MiB
                           HasSubstr("| small | - | not known | 16 |"), HasSubstr("-: small cannot hold the weights"),
-                          HasSubstr("## Left for host memory, batch 64"), HasSubstr("| small | - | - |"),
+                          HasSubstr("## KV beyond device memory, batch 64"), HasSubstr("| small | - | - |"),
                           HasSubstr("| medium | 67 | 16 |")));  // 2145 blocks of 32 tokens
 }
 
