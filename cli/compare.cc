@@ -87,7 +87,8 @@ std::vector<eval::DatasetSample> first_samples(const eval::Dataset& dataset, std
 
 /// Methods with their budgets set to equal bytes on the first sample of each task, or as the run that goes on has them.
 eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& asked, PreparedEval& prepared) {
-  auto& [session, dataset, options] = prepared;
+  auto& [held, dataset, options] = prepared;
+  Session& session = *held;
   if (command.run.resume) {
     if (auto known = eval::read_equal(command.run.out, asked, options.methods)) return *known;
   }
@@ -126,13 +127,15 @@ std::string prediction_of(const eval::RunFolder& folder, bool quiet) {
   return json;
 }
 
-void add_equal(const eval::Equal& equal, const eval::Summary& summary, eval::RunReport& report) {
+void add_equal(const eval::Equal& equal, eval::RunReport& report) {
+  const eval::Summary& summary = report.summary;
   report.sections.insert(report.sections.begin(),
                          {eval::equal_text(equal, summary, true), eval::equal_text(equal, summary, false)});
   report.plots.push_back({"eval/equal/plot_equal.py", "equal", "Accuracy at equal bytes"});
 }
 
-void add_head_errors(const eval::RunFolder& folder, const eval::Summary& summary, eval::RunReport& report) {
+void add_head_errors(const eval::RunFolder& folder, eval::RunReport& report) {
+  const eval::Summary& summary = report.summary;
   const auto errors = eval::read_head_errors(folder.path(), folder.manifest());
   report.files.emplace_back("errors.json", eval::head_errors_json(errors, folder.manifest()));
   report.sections.push_back(
@@ -181,40 +184,39 @@ void compare(CompareCommand& c, const Command& command) {
   std::optional<TargetPlan> target = plan_target(c.target, c.session, methods, c.batch);
   PreparedEval prepared = prepare_eval(c, command, methods);
   if (equal_bytes && prepared.dataset->lengths().size() != 1)
-    throw_input_error(
-        "--equal sets budgets at one length, since what is equal at one is not at another, and --lengths has {}: give "
-        "one, and `tandem report` puts runs side by side.",
-        prepared.dataset->lengths().size());
-  if (target) choose_prompts(*target, *prepared.dataset, prepared.session.model);
+    throw_input_error("--equal sets budgets at one length, and --ruler-data has {}: choose one with --lengths.",
+                      prepared.dataset->lengths().size());
+  if (target) choose_prompts(*target, *prepared.dataset, prepared.session->model);
   std::optional<eval::Equal> equal;
   if (equal_bytes) {
     equal = equal_of(c, *equal_bytes, prepared);
     prepared.options.methods = equal->specs();
   }
-  std::optional<eval::HeadErrorLog> errors;
   EvalHooks hooks;
-  hooks.begin = [&](eval::RunFolder& folder, eval::DatasetRunOptions& options) {
+  hooks.around = [&](eval::RunFolder& folder, eval::DatasetRunOptions& options, const std::function<void()>& decode) {
     if (equal) folder.write(eval::kEqualFile, eval::equal_json(*equal));
-    if (!c.head_errors) return;
-    errors.emplace(folder, options.batch);
-    say_repairs(errors->repairs());
-    options.make = [&](const std::string& spec) { return errors->make(spec); };
-    options.decoded = [&](const eval::SampleKey& first) { errors->decoded(first); };
-    options.lacks = [&](const eval::SampleKey& first) { return errors->lacks(first); };
+    if (!c.head_errors) return decode();
+    eval::HeadErrorLog errors(folder, options.batch);
+    say_repairs(errors.repairs());
+    options.make = [&](const std::string& spec) { return errors.make(spec); };
+    options.decoded = [&](const eval::SampleKey& first) { errors.decoded(first); };
+    options.lacks = [&](const eval::SampleKey& first) { return errors.lacks(first); };
+    decode();
+    errors.arrange();
   };
   hooks.trace_of_first = [&](const eval::RunFolder& folder, std::size_t method, bool resumed, const Trace& trace) {
     if (c.trace) write_trace(folder, method, resumed, trace);
   };
-  hooks.end = [&] {
-    if (errors) errors->arrange();
-  };
-  hooks.add = [&](eval::RunFolder& folder, eval::RunReport& report) {
-    const eval::Summary summary = eval::summary_of(folder);
-    if (equal) add_equal(*equal, summary, report);
-    if (c.head_errors) add_head_errors(folder, summary, report);
-    if (target) add_target(*target, prepared.session, c.run.quiet, report);
-    if (c.run.shard.empty()) report.files.emplace_back(eval::kPredictionFile, prediction_of(folder, c.run.quiet));
-  };
+  if (equal) hooks.add.push_back([&](const eval::RunFolder&, eval::RunReport& report) { add_equal(*equal, report); });
+  if (c.head_errors) hooks.add_later.emplace_back(add_head_errors);
+  if (target) {
+    hooks.add_later.push_back([&](const eval::RunFolder&, eval::RunReport& report) {
+      add_target(*target, *prepared.session, c.run.quiet, report);
+    });
+  }
+  hooks.add_later.push_back([&](const eval::RunFolder& folder, eval::RunReport& report) {
+    report.files.emplace_back(eval::kPredictionFile, prediction_of(folder, c.run.quiet));
+  });
   const std::string at_equal = equal_bytes ? " --equal " + eval::to_text(*equal_bytes) : "";
   answer(c, prepared, "compare",
          recorded_command(c, "compare", methods, *prepared.dataset, at_equal) + extra_arguments(c, target), hooks);

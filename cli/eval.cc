@@ -11,6 +11,7 @@ constexpr const char* kEvalFooter = R"(
 Examples:
   tandem eval perplexity --text book.txt                  how much a method loses when every token goes through it
   tandem eval longbench --data LongBench --model ~/llama --chat    questions, summaries and code, as published
+  tandem eval longproc --data LongProc --model ~/llama --chat      long answers that a procedure determines
   tandem eval leval --data LEval-data --model ~/llama --chat       exams, questions and summaries, as published
   tandem eval reasoning --data reasoning --model ~/qwen3 --chat    Pass@1 on AIME, MATH-500, GPQA beside FLOPs
   tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle)";

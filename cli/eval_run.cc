@@ -17,30 +17,57 @@
 namespace tandem::cli {
 namespace {
 
-/// Writes the report's files and report.md into the folder, prints the report and draws its plots: what a run is to
-/// leave in any case comes before what takes its time.
-void show_report(const RunOptions& run, eval::RunFolder& folder, const eval::RunReport& report) {
-  std::string names;
-  for (const auto& [name, content] : report.files) {
-    folder.write(name, content);
-    names += name + ", ";
-  }
-  folder.write("report.md", report.text(/*markdown=*/true));
-  print("{}", report.text(/*markdown=*/false));
-  check_stdout();
-  std::size_t drawn = 0;
-  std::string plots;
-  for (const eval::ReportPlot& plot : report.plots) {
-    if (!draw(plot.script, folder.path(), plot.name, !run.no_plot)) break;
-    ++drawn;
-    plots += fmt::format(", {}.png", plot.name);
-  }
-  if (drawn > 0) folder.write("report.md", report.text(/*markdown=*/true, drawn));
-  const std::string all =
-      fmt::format("{}: report.md{}, {}{}, timings.jsonl", folder.path().string(), plots, names, report.samples_file);
-  print("\n{}\n", eval::wrap(all, eval::terminal_width()));
-  check_stdout();
+/// "runs/a: report.md, summary.json", in lines of the terminal's width; the folder is not broken, so that it can be
+/// copied.
+std::string left_there(const eval::RunFolder& folder, const std::string& names) {
+  const std::string path = folder.path().string();
+  if (eval::text_columns(path + names) + 2 <= eval::terminal_width()) return path + ": " + names;
+  return path + ":\n" + eval::wrap(names, eval::terminal_width());
 }
+
+/// A report as it grows: what is there is in the folder and on the terminal before more of it is made.
+class ShownReport {
+ public:
+  ShownReport(const RunOptions& run, eval::RunFolder& folder, eval::RunReport report)
+      : run_(run), folder_(folder), report_(std::move(report)) {
+    print("{}", report_.text(/*markdown=*/false));
+    write();
+  }
+
+  void add(const EvalHooks::AddToReport& part) {
+    const std::size_t shown = report_.sections.size();
+    part(folder_, report_);
+    for (std::size_t i = shown; i < report_.sections.size(); ++i) print("{}", report_.sections[i].terminal);
+    write();
+  }
+
+  void finish() {
+    std::size_t drawn = 0;
+    std::string names = "report.md";
+    for (const eval::ReportPlot& plot : report_.plots) {
+      if (!draw(plot.script, folder_.path(), plot.name, !run_.no_plot)) break;
+      ++drawn;
+      names += fmt::format(", {}.png", plot.name);
+    }
+    if (drawn > 0) folder_.write("report.md", report_.text(/*markdown=*/true, drawn));
+    for (const auto& [name, content] : report_.files) names += ", " + name;
+    print("\n{}\n", left_there(folder_, fmt::format("{}, {}, timings.jsonl", names, report_.samples_file)));
+    check_stdout();
+  }
+
+ private:
+  void write() {
+    for (; written_ < report_.files.size(); ++written_)
+      folder_.write(report_.files[written_].first, report_.files[written_].second);
+    folder_.write("report.md", report_.text(/*markdown=*/true));
+    check_stdout();
+  }
+
+  const RunOptions& run_;
+  eval::RunFolder& folder_;
+  eval::RunReport report_;
+  std::size_t written_ = 0;  // of its files
+};
 
 std::string chat_arguments(const eval::ChatChoice& chat) {
   return fmt::format("{}{}{}", chat.chat ? " --chat" : "", chat.format.empty() ? "" : " --chat-format " + chat.format,
@@ -94,14 +121,15 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
         if (shown != doing) line = std::make_unique<Progress>(shown = doing, Progress::standard(eval.run.quiet));
         line->update(done, total);
       }};
+  check_run_options(eval.run, eval.session);
+  check_trained(eval.session);
   eval.dataset->check(host);
   eval::method_entries(methods);  // wrong names, before files are read
-  check_run_options(eval.run);
-  check_trained(eval.session);
-  PreparedEval made{open_session(eval.session, eval.run.quiet), nullptr, {}};
-  eval::DatasetSetting setting{made.session.model, made.session.engine, eval.batch, std::nullopt, host};
+  PreparedEval made{std::make_unique<Session>(open_session(eval.session, eval.run.quiet)), nullptr, {}};
+  Session& session = *made.session;
+  eval::DatasetSetting setting{session.model, std::nullopt, host};
   if (const auto& chat = eval.dataset->chat; chat && chat->chat)
-    setting.template_of = choose_chat_format(chat->format, chat->no_thinking, made.session.model);
+    setting.template_of = choose_chat_format(chat->format, chat->no_thinking, session.model);
   std::uint32_t longest = 0;
   try {
     made.dataset = eval.dataset->open(setting);
@@ -111,18 +139,18 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
     throw RunError("Interrupted before the first sample; nothing was written.");
   }
   line.reset();
-  eval::check_device_room(made.session.engine, made.session.model, eval.batch, longest, eval.entry.lengths);
-  check_free_memory(made.session, eval.batch, longest);
-  for (const std::string& note : eval.dataset->notes(made.session.model)) say(note);
+  eval::check_device_room(session.engine, session.model, eval.batch, longest, eval.entry.lengths);
+  check_free_memory(session, eval.batch, longest);
+  for (const std::string& note : eval.dataset->notes(session.model)) say(note);
   if (!eval.dataset->chose_tasks())
     say_unread(eval.entry.data_option, eval.dataset->data, eval.dataset->unread(), eval.entry.file_rule);
   say_hints(methods, eval.session);
   made.options.methods = std::move(methods);
   made.options.batch = eval.batch;
-  made.options.engine = made.session.engine;
+  made.options.engine = session.engine;
   // What refuses an option comes before the folder, which it would leave behind.
   made.options.shard = shard_of(eval.run);
-  made.options.prefix_files = prefix_files_of(eval.run, eval.session, made.session);
+  made.options.prefix_files = prefix_files_of(eval.run, session);
   return made;
 }
 
@@ -138,7 +166,8 @@ std::string recorded_command(const EvalCommand& eval, const std::string& name, c
 
 void answer(EvalCommand& eval, PreparedEval& prepared, const char* what, const std::string& command,
             const EvalHooks& hooks) {
-  auto& [session, dataset, options] = prepared;
+  auto& [held, dataset, options] = prepared;
+  Session& session = *held;
   eval::Manifest manifest;
   manifest.command = command;
   describe_session(eval.session, session, manifest);
@@ -146,23 +175,23 @@ void answer(EvalCommand& eval, PreparedEval& prepared, const char* what, const s
   eval::RunFolder folder = open_run(eval.run, what, session, manifest);
   Progress progress(eval.entry.doing, Progress::standard(eval.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  eval::TraceOfFirst trace;
+  if (hooks.trace_of_first) {
+    trace = [&](std::size_t method, bool resumed, const Trace& of) {
+      hooks.trace_of_first(folder, method, resumed, of);
+    };
+  }
+  const auto decode = [&] {
+    eval::run_dataset(*dataset, options, session.model, *session.device, *session.pool, folder, trace);
+  };
   fill_run(
-      eval.run, folder, session, progress,
-      [&] {
-        if (hooks.begin) hooks.begin(folder, options);
-        eval::TraceOfFirst trace;
-        if (hooks.trace_of_first) {
-          trace = [&](std::size_t method, bool resumed, const Trace& of) {
-            hooks.trace_of_first(folder, method, resumed, of);
-          };
-        }
-        eval::run_dataset(*dataset, options, session.model, *session.device, *session.pool, folder, trace);
-        if (hooks.end) hooks.end();
-      },
+      eval.run, folder, session, progress, [&] { hooks.around ? hooks.around(folder, options, decode) : decode(); },
       [&] {
         eval::RunReport report = dataset->report(folder);
-        if (hooks.add) hooks.add(folder, report);
-        show_report(eval.run, folder, report);
+        for (const EvalHooks::AddToReport& part : hooks.add) part(folder, report);
+        ShownReport shown(eval.run, folder, std::move(report));
+        for (const EvalHooks::AddToReport& part : hooks.add_later) shown.add(part);
+        shown.finish();
       });
 }
 

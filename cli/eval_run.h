@@ -44,7 +44,7 @@ void add_eval_options(Command command, EvalCommand& eval);
 
 /// What it is asked with. `options` has no hooks yet.
 struct PreparedEval {
-  Session session;
+  std::unique_ptr<Session> session;  // whose model the dataset refers to
   std::unique_ptr<eval::Dataset> dataset;
   eval::DatasetRunOptions options;
 };
@@ -60,10 +60,13 @@ std::string recorded_command(const EvalCommand& eval, const std::string& name, c
 
 /// What a run does beside decoding samples and the dataset's own report.
 struct EvalHooks {
-  std::function<void(eval::RunFolder&, eval::DatasetRunOptions&)> begin;  // before the first sample is decoded
+  using AddToReport = std::function<void(const eval::RunFolder&, eval::RunReport&)>;
+  /// Calls `decode`, which decodes all samples.
+  std::function<void(eval::RunFolder&, eval::DatasetRunOptions&, const std::function<void()>& decode)> around;
   std::function<void(const eval::RunFolder&, std::size_t method, bool resumed, const Trace&)> trace_of_first;
-  std::function<void()> end;                                    // after the last one
-  std::function<void(eval::RunFolder&, eval::RunReport&)> add;  // to the report
+  std::vector<AddToReport> add;
+  /// What takes its time: the report is written and printed before, and each part when it is there.
+  std::vector<AddToReport> add_later;
 };
 
 /// Decodes what the folder of the run lacks of the dataset with every method, and reports on it. `what`: "leval", the

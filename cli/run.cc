@@ -75,13 +75,8 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
   return why_not.empty();
 }
 
-eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session) {
+eval::PrefixFiles prefix_files_of(const RunOptions& run, const Session& session) {
   if (run.prefix_cache.empty()) return {};
-  if (options.device != "sim")
-    throw_input_error(
-        "--prefix-cache keeps prefills with the times that they had, and with --device {} those have to be measured in "
-        "the run itself: leave it away.",
-        options.device);
   return {run.prefix_cache,
           fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(), session.model.weights_hash,
                       session.model.config_hash, to_string(active_isa()), session.device->clock_name(),
@@ -135,7 +130,12 @@ eval::Shard shard_of(const RunOptions& options) {
   return shard;
 }
 
-void check_run_options(const RunOptions& options) {
+void check_run_options(const RunOptions& options, const SessionOptions& session) {
+  if (!options.prefix_cache.empty() && session.device != "sim")
+    throw_input_error(
+        "--prefix-cache keeps prefills with the times that they had, and with --device {} those have to be measured in "
+        "the run itself: leave it away.",
+        session.device);
   if (options.force && options.resume)
     throw_input_error("--force replaces a run and --resume continues it: give one of them.");
   if (options.resume && options.out.empty())
@@ -297,6 +297,8 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
     throw;
   } catch (const Interrupted&) {
     throw RunError("Interrupted. All samples are finished and kept. For the report, " + go_on + ".");
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{} All samples are finished and kept. For the report, {}.", error.what(), go_on));
   } catch (const RunError& error) {
     throw RunError(fmt::format("{} All samples are finished and kept. For the report, {}.", error.what(), go_on));
   }

@@ -33,17 +33,17 @@ eval::Shard shard_of(const RunOptions& options);
 /// `what`: "compare".
 void add_run_options(Command command, RunOptions& options, const std::string& what);
 
-/// InputError for options that exclude each other, and for a folder that the run may not have. To be called before
-/// anything slow.
-void check_run_options(const RunOptions& options);
+/// InputError for options that exclude each other, for --prefix-cache on a measured clock, since a prefill's time has
+/// to be of its own run, and for a folder that the run may not have. To be called before anything slow.
+void check_run_options(const RunOptions& options, const SessionOptions& session);
 
 /// Has a shipped script draw `picture`.png and .svg of what is in the folder, in the place of those that are there,
 /// which stay where none is wanted. Whether there is one now: not where it cannot be drawn, which standard error says.
 /// What a run is to leave in any case is written before, since a plot takes its time.
 bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted);
 
-/// Where prefilled prompts are kept. InputError on a measured clock: a prefill's time has to be of its own run.
-eval::PrefixFiles prefix_files_of(const RunOptions& run, const SessionOptions& options, const Session& session);
+/// Where prefilled prompts are kept.
+eval::PrefixFiles prefix_files_of(const RunOptions& run, const Session& session);
 
 /// The entries of a manifest that follow from the program, the machine and the session.
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest);

@@ -11,11 +11,11 @@
 namespace tandem {
 namespace {
 
-/// The first character of valid UTF-8, or with `last` the last one; no bytes where there is none.
+/// The first character, or with `last` the last one; no bytes where there is none, and of what is no UTF-8.
 Utf8Character character(std::string_view text, bool last) {
   if (text.empty()) return {};
   std::size_t at = last ? text.size() - 1 : 0;
-  while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
   return first_character(text.substr(at));
 }
 

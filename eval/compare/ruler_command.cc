@@ -51,6 +51,11 @@ void RulerCommand::check(const DatasetHost&) {
     const char* all = one_length ? kOneLength : kLengths;
     what_.lengths = parse_lengths(lengths_.empty() ? all : lengths_, "--lengths");
   }
+  if (one_length && what_.lengths.size() > 1)
+    throw_input_error(
+        "--equal sets budgets at one length, since what is equal at one is not at another, and --lengths has {}: give "
+        "one, and `tandem report` puts runs side by side.",
+        what_.lengths.size());
   what_.samples = samples_;
   if (samples_ < 1 || samples_ > 100000) throw_input_error("--samples is {}: give 1 to 100000.", samples_);
   if (!embedded && !texts_.empty())

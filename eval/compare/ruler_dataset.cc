@@ -105,10 +105,9 @@ std::string Ruler::arguments() const {
 
 RunReport Ruler::report(const RunFolder& folder) const {
   RunReport report = Dataset::report(folder);
-  const Summary summary = summary_of(folder);
-  report.sections = {{published_flops_text(model_.config, summary, /*markdown=*/true),
-                      published_flops_text(model_.config, summary, /*markdown=*/false)}};
-  if (std::string flops = published_flops_json(model_.config, summary); !flops.empty())
+  report.sections = {{published_flops_text(model_.config, report.summary, /*markdown=*/true),
+                      published_flops_text(model_.config, report.summary, /*markdown=*/false)}};
+  if (std::string flops = published_flops_json(model_.config, report.summary); !flops.empty())
     report.files.emplace_back("flops.json", std::move(flops));
   return report;
 }

@@ -61,7 +61,7 @@ std::vector<std::string> official_notes(const OfficialRuler& files, std::uint32_
 /// --ruler-essays and --ruler-qa.
 std::vector<DatasetOption> ruler_file_options(RulerFiles& files);
 
-/// `tandem compare`, which is `tandem eval ruler`. `one_length`: whether --lengths has one by default.
+/// `tandem compare`, which is `tandem eval ruler`. `one_length`: whether --lengths must be one.
 class RulerCommand final : public DatasetCommand {
  public:
   std::vector<DatasetOption> options() override;
@@ -72,7 +72,6 @@ class RulerCommand final : public DatasetCommand {
   std::vector<std::string> notes(const Model& model) const override;
 
   bool one_length = false;
-  const RulerOptions& what() const { return what_; }  // after check()
 
  private:
   std::string ruler_data_, tasks_, lengths_;  // empty: the embedded source, and its defaults or all that files hold

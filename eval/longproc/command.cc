@@ -11,7 +11,7 @@ DatasetEntry longproc_entry() {
       .doing = "answering",
       .methods = "full,streaming,quest,hgca,scoutattention",
       .data_help = "Checkout of github.com/princeton-pli/LongProc, or a folder with its data/",
-      .lengths = "--tasks",
+      .lengths = "the prompts",
       .footer = R"(
 Examples:
   tandem eval longproc --data LongProc --model ~/models/Llama-3.1-8B-Instruct --chat --tasks html_to_tsv_0.5k --samples 20
@@ -32,6 +32,7 @@ longproc.json.)",
              .note =
                  "Means over samples in per cent, by upstream's names: f1 of rows and accuracy of whole answers are "
                  "the scores; extraction_rate is the share of answers that have the asked form.",
+             .check_task = check_longproc_task,
              .read = read_longproc,
              .scores = longproc_scores},
             "Files in data/, as html_to_tsv_0.5k,countdown_2k [all that are there]");

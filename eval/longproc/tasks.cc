@@ -280,36 +280,51 @@ PromptFile read_task(const fs::path& folder, const Kind& kind, const std::string
   return read;
 }
 
+Lines task_names() {
+  Lines names;
+  for (const Kind& kind : kKinds)
+    for (const char* length : {"0.5k", "2k", "8k"}) names.push_back(fmt::format("{}_{}", kind.name, length));
+  return names;
+}
+
+const Kind& kind_of(Text task) {
+  const auto kind =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& one) { return task.starts_with(one.name); });
+  TANDEM_CHECK(kind != kKinds.end(), "LongProc has no '{}'", task);
+  return *kind;
+}
+
 }  // namespace
 
+void check_longproc_task(const std::string& task) {
+  const Lines known = task_names();
+  if (std::find(known.begin(), known.end(), task) == known.end())
+    throw_input_error("--tasks: '{}' is none of {}.", task, fmt::join(known, ", "));
+}
+
 std::map<std::string, PromptFile> read_longproc(const fs::path& checkout, std::vector<std::string>& tasks) {
-  const bool all = tasks.empty();
-  std::vector<std::string> known;
-  std::map<std::string, PromptFile> files;
-  for (const Kind& kind : kKinds) {
-    for (const auto& [length, max_new_tokens] :
-         {std::pair("0.5k", 1024u), std::pair("2k", 3072u), std::pair("8k", 9216u)}) {
-      const std::string task = known.emplace_back(fmt::format("{}_{}", kind.name, length));
-      const fs::path folder = checkout / "data" / kind.name, file = folder / (task + ".json");
-      if (all && path_exists(file)) tasks.push_back(task);
-      if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) continue;
-      files[task] = read_task(folder, kind, file.string());
-      files[task].max_new_tokens = max_new_tokens;
-    }
-  }
+  const auto file_of = [&](Text task) {
+    const Text kind = task.substr(0, task.rfind('_'));
+    return checkout / "data" / kind / fmt::format("{}.json", task);
+  };
+  if (tasks.empty())
+    for (const std::string& task : task_names())
+      if (path_exists(file_of(task))) tasks.push_back(task);
   if (tasks.empty())
     throw_input_error("--data: '{}' has no data/countdown/countdown_2k.json, or another file of LongProc's.",
                       checkout.string());
-  for (const std::string& task : tasks)
-    if (!files.contains(task)) throw_input_error("--tasks: '{}' is none of {}.", task, fmt::join(known, ", "));
+  std::map<std::string, PromptFile> files;
+  for (const std::string& task : tasks) {
+    check_longproc_task(task);
+    const fs::path file = file_of(task);
+    files[task] = read_task(file.parent_path(), kind_of(task), file.string());
+    files[task].max_new_tokens = task.ends_with("0.5k") ? 1024 : task.ends_with("2k") ? 3072 : 9216;
+  }
   return files;
 }
 
 Metrics longproc_scores(Text task, Text reference, Text prediction) {
-  const auto kind =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& one) { return task.starts_with(one.name); });
-  TANDEM_CHECK(kind != kKinds.end(), "LongProc has no '{}'", task);
-  return kind->scores(reference, prediction);
+  return kind_of(task).scores(reference, prediction);
 }
 
 }  // namespace tandem::eval

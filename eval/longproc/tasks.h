@@ -8,6 +8,9 @@
 
 namespace tandem::eval {
 
+/// InputError for a name that no task has.
+void check_longproc_task(const std::string& task);
+
 /// The files of these tasks ("countdown_2k"); none given: all that are there. InputError, naming file, sample and
 /// field.
 std::map<std::string, PromptFile> read_longproc(const std::filesystem::path& checkout, std::vector<std::string>& tasks);

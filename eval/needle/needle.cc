@@ -122,10 +122,10 @@ std::string Needle::arguments() const {
 }
 
 RunReport Needle::report(const RunFolder& folder) const {
-  const Summary summary = summary_of(folder);
   RunReport report;
+  const Summary& summary = report.summary = summary_of(folder);
   report.files = {{"summary.json", to_json_text(summary)}};
-  report.head = [=](bool markdown, bool) {
+  report.head = [summary](bool markdown, bool) {
     return report_text(summary, markdown, /*with_plot=*/false, /*by_task=*/false);
   };
   report.sections = {{needle_report(summary, true), needle_report(summary, false)}};

@@ -65,7 +65,8 @@ Examples:
   tandem eval perplexity --text book.txt --out runs/book --resume   goes on where ^C stopped it, with the same options
 
 A window's context is prefilled with full attention; each further token is fed and scored through the method. The first
-method is the baseline. Without --text: invented prose, as in RULER's embedded tasks. The run folder gets manifest.json,
+method is the baseline; by default there are fewer methods than in compare, since every scored token is a decode step of
+every method. Without --text: invented prose, as in RULER's embedded tasks. The run folder gets manifest.json,
 windows.jsonl (each window's loss, also by position; the same bytes in every run on the same instruction set),
 timings.jsonl, summary.json, report.md and plot.png.)",
           .make = [] { return std::unique_ptr<DatasetCommand>(std::make_unique<PerplexityCommand>()); }};

@@ -67,6 +67,7 @@ RunReport Perplexity::report(const RunFolder& folder) const {
   const Manifest& manifest = summary.run.manifest;
   summary.run.remarks = method_remarks(manifest.methods, manifest.weights_hash);
   RunReport report;
+  report.summary = summary.run;
   report.files = {{"summary.json", to_json_text(summary)}};
   report.head = [=](bool markdown, bool with_plot) { return perplexity_report(summary, markdown, with_plot); };
   report.plots = {{kPlot, "plot"}};

@@ -17,8 +17,8 @@ CAUSES = {"host attention": "#D55E00", "selection": "#F0E442", "recall": "#CC79A
           "handoff": "#E69F00", "launch": "#C8C8C8", "sampling": "#009E73", "scheduler": "#000000"}
 OTHER = "#8A6FB5"  # a cause that this program does not know
 BETTER, WORSE = "#0072B2", "#D55E00"  # than the first method
-SCORES = {"longbench": "mean score", "leval": "mean score", "reasoning": "Pass@1"}  # others: accuracy
-TITLES = {"longbench": "LongBench", "leval": "L-Eval", "reasoning": "Reasoning", "perplexity": "Perplexity"}
+SCORES = {"longbench": "mean score", "leval": "mean score", "longproc": "mean score", "reasoning": "Pass@1"}  # others: accuracy
+TITLES = {"longbench": "LongBench", "leval": "L-Eval", "longproc": "LongProc", "reasoning": "Reasoning", "perplexity": "Perplexity"}
 
 
 def rows_of(run):

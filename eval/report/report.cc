@@ -148,6 +148,7 @@ std::string title_of(const std::string& benchmark) {
   if (benchmark == "ruler") return "RULER";
   if (benchmark == "longbench") return "LongBench";
   if (benchmark == "leval") return "L-Eval";
+  if (benchmark == "longproc") return "LongProc";
   if (benchmark == "reasoning") return "Reasoning";
   return benchmark == "needle" ? "A needle by depth and length" : benchmark;
 }

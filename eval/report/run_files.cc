@@ -36,6 +36,7 @@ constexpr const char* kOwnFiles[] = {"samples.jsonl",
                                      "equal.svg",
                                      "flops.json",
                                      "leval.json",
+                                     "longproc.json",
                                      "longbench.json",
                                      "reasoning.json",
                                      "errors.json",
@@ -78,6 +79,8 @@ bool is_runs_manifest(const std::string& text) {
 std::vector<std::string> names_of(const std::string& manifest) {
   std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
   const nlohmann::json json = json_or_discarded(manifest);
+  if (json.is_object() && json.contains("benchmark") && json["benchmark"].is_string())
+    names.push_back(json["benchmark"].get<std::string>() + ".json");
   if (!json.is_object() || !json.contains("methods") || !json["methods"].is_array()) return names;
   std::size_t number = 0;
   for (const nlohmann::json& method : json["methods"]) {

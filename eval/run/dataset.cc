@@ -21,12 +21,12 @@ void Dataset::fill_manifest(const std::vector<std::string>& methods, Manifest& m
 }
 
 RunReport Dataset::report(const RunFolder& folder) const {
-  const Summary summary = summary_of(folder);
   RunReport report;
+  const Summary& summary = report.summary = summary_of(folder);
   report.files = {{"summary.json", to_json_text(summary)}};
   if (std::string own = own_json(folder, summary); !own.empty())
     report.files.emplace_back(name() + ".json", std::move(own));
-  report.head = [=](bool markdown, bool with_plot) { return report_text(summary, markdown, with_plot); };
+  report.head = [summary](bool markdown, bool with_plot) { return report_text(summary, markdown, with_plot); };
   report.sections = {{own_section(folder, summary, true), own_section(folder, summary, false)}};
   report.plots = {{kPlot, "plot"}};
   return report;

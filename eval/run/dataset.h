@@ -50,6 +50,7 @@ struct ReportPlot {
 
 /// All that follows from the samples of a run.
 struct RunReport {
+  Summary summary;
   std::vector<std::pair<std::string, std::string>> files;          // name and content
   std::function<std::string(bool markdown, bool with_plot)> head;  // what stands before the sections
   std::vector<ReportSection> sections;

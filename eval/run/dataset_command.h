@@ -1,5 +1,5 @@
 // A dataset's part of `tandem eval <name>`. A new dataset is a folder with a DatasetCommand, a Dataset that it opens,
-// and a line in eval/datasets.cc.
+// and a line in eval/datasets.h.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,6 @@
 
 #include "engine/model/chat.h"
 #include "engine/model/model.h"
-#include "engine/runtime/engine.h"
 #include "eval/run/dataset.h"
 
 namespace tandem::eval {
@@ -45,11 +44,9 @@ struct ChatChoice {
   std::string format;  // empty: the template of the model's folder
 };
 
-/// What a dataset is opened with. All of it outlives the dataset.
+/// What a dataset is opened with. The model outlives the dataset, which keeps nothing else of it.
 struct DatasetSetting {
   const Model& model;
-  const EngineOptions& engine;
-  std::uint32_t batch;
   std::optional<ChatWriter> template_of;
   const DatasetHost& host;
 };
@@ -62,8 +59,8 @@ class DatasetCommand {
   virtual bool thinks() const { return false; }
   /// InputError for what can be found wrong before a model is loaded.
   virtual void check(const DatasetHost&) {}
-  /// Reads the dataset. InputError for files that cannot be used and for prompts that the model or the device has no
-  /// room for; Interrupted where a signal came.
+  /// Reads the dataset. InputError for files that cannot be used and for prompts that the model has no positions for;
+  /// Interrupted where a signal came.
   virtual std::unique_ptr<Dataset> open(const DatasetSetting& with) = 0;
   /// What the user is told about the data before it is run: a sentence each.
   virtual std::vector<std::string> notes(const Model&) const { return {}; }

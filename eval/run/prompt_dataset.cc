@@ -149,16 +149,19 @@ class PromptCommand final : public DatasetCommand {
   std::vector<DatasetOption> options() override {
     return {{"--tasks", &tasks_, tasks_help_}, {"--samples", &samples_, "First samples of each task [all]"}};
   }
-  void check(const DatasetHost&) override { check_first_samples(samples_); }
+  void check(const DatasetHost&) override {
+    check_first_samples(samples_);
+    chosen_ = chosen_tasks(tasks_, rules_.check_task);
+  }
   std::unique_ptr<Dataset> open(const DatasetSetting& with) override {
-    const std::vector<std::string> tasks = tasks_.empty() ? std::vector<std::string>() : split_list(tasks_, "--tasks");
-    return std::make_unique<PromptDataset>(rules_, data, tasks, samples_.value_or(0), with);
+    return std::make_unique<PromptDataset>(rules_, data, chosen_, samples_.value_or(0), with);
   }
 
  private:
   const PromptRules rules_;
   const char* tasks_help_;
   std::string tasks_;
+  std::vector<std::string> chosen_;
   std::optional<std::uint32_t> samples_;  // none: all
 };
 

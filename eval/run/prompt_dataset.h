@@ -33,6 +33,8 @@ struct PromptRules {
   const char* title;     // of its section in reports
   const char* protocol;  // "longproc/v1": what the reader and the rules are; another one where either changes
   const char* note;      // below its table: what the metrics are
+  /// InputError for a name that no task has.
+  void (*check_task)(const std::string& task);
   /// The files of these tasks; none given: all that are there, which are put into `tasks`. InputError, naming file and
   /// field.
   std::map<std::string, PromptFile> (*read)(const std::filesystem::path& data, std::vector<std::string>& tasks);
