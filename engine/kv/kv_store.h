@@ -5,7 +5,7 @@
 // table per layer and tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the
 // last, partly filled one).
 //
-// Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads
+// Slot life: absent -> filling(event) -> ready -> draining(events) -> absent. The store keeps the events; whoever reads
 // a slot waits for append_filled()'s events, whoever gets a recycled slot waits for the events that allocation hands
 // out. Only the store frees. Not thread safe: the control thread owns it.
 #pragma once
@@ -87,13 +87,12 @@ class KvStore {
   /// thread more than a wait for the few that were filled since.
   void append_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
                      std::vector<Event>& after) const;
-  /// Drops the sequence's references in one tier; slots nobody else holds are recycled once `after` is done.
-  void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event after);
+  /// Drops references in one tier. Slots that nobody holds are recycled once `after`, of every sharer, is done.
+  void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, const std::vector<Event>& after);
 
   /// kNoSlot where the block is not in that tier.
   std::uint32_t slot(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
-  /// Of all of these blocks; LogicError where one is not in that tier. Of long contexts a look-up each is what takes
-  /// the control thread's time.
+  /// Slots of all these blocks; LogicError where one is not in that tier. Faster than slot() for each of many.
   void append_slots(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
                     std::vector<std::uint32_t>& out) const;
   std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in bytes from the tier's buffer
@@ -126,9 +125,10 @@ class KvStore {
  private:
   struct Pool {
     std::uint32_t capacity = 0, used = 0, high_water = 0;
-    FreeSlots free;                         // recycled ones
-    std::vector<std::uint32_t> references;  // per slot
-    std::vector<Event> filled, drained;     // per slot; `filled` where bodies run
+    FreeSlots free;                           // recycled ones
+    std::vector<std::uint32_t> references;    // per slot
+    std::vector<Event> filled;                // per slot, where bodies run
+    std::vector<std::vector<Event>> drained;  // per slot: `after` of all that dropped it
     std::size_t budget_bytes = 0;
     const char* option = "";
   };
@@ -150,7 +150,7 @@ class KvStore {
   /// InputError where the tier has no room for this many more slots: checked before anything is changed.
   void require(Tier tier, std::size_t slots) const;
   std::uint32_t take(Tier tier, std::vector<Event>& after);
-  void give_back(Tier tier, std::uint32_t slot, Event after);
+  void give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after);
 
   KvShape shape_;
   bool launches_;  // Device::launches(): nobody looks at single pages

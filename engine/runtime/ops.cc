@@ -78,7 +78,7 @@ void Ops::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t laye
   });
   const Event done = parts_.ask(LaneKind::d2h, std::move(op));
   parts_.kv.set_filled(sequence.id, layer, blocks, Tier::host, done);
-  parts_.kv.drop(sequence.id, layer, blocks, Tier::device, done);
+  parts_.kv.drop(sequence.id, layer, blocks, Tier::device, {done});
   if (along != nullptr) along->moved_by(layer, tokens, done);
 }
 
@@ -137,7 +137,7 @@ void Ops::drop(SequenceState& sequence, Range tokens) {
   const Range blocks{blocks_for(tokens.begin), tokens.end / kPageTokens};
   if (blocks.begin >= blocks.end) return;
   for (std::uint32_t layer = 0; layer < parts_.kv.shape().layers; ++layer) {
-    parts_.kv.drop(sequence.id, layer, blocks, Tier::device, parts_.last_reader);
+    parts_.kv.drop(sequence.id, layer, blocks, Tier::device, {parts_.last_reader});
   }
 }
 
