@@ -136,9 +136,10 @@ void Ops::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> request
 void Ops::drop(SequenceState& sequence, Range tokens) {
   const Range blocks{blocks_for(tokens.begin), tokens.end / kPageTokens};
   if (blocks.begin >= blocks.end) return;
-  for (std::uint32_t layer = 0; layer < parts_.kv.shape().layers; ++layer) {
-    parts_.kv.drop(sequence.id, layer, blocks, Tier::device, {parts_.last_reader});
-  }
+  std::vector<Event> after = parts_.last_asked;  // copies may still read the pages
+  wait_for(after, parts_.last_reader);
+  for (std::uint32_t layer = 0; layer < parts_.kv.shape().layers; ++layer)
+    parts_.kv.drop(sequence.id, layer, blocks, Tier::device, after);
 }
 
 std::vector<Blocks> Ops::score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) {
