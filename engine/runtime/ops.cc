@@ -68,6 +68,8 @@ void Ops::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t laye
   const KvShape& shape = parts_.kv.shape();
   Op op("offload kv", Cause::offload, layer);
   const std::vector<SlotCopy> copies = parts_.kv.add_host_blocks(sequence.id, layer, blocks, op.after);
+  TANDEM_CHECK(copies.size() == blocks.end - blocks.begin, "pages of tokens [{}, {}) are in host memory already",
+               tokens.begin, tokens.end);
   parts_.kv.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
   parts_.kv.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   parts_.kv.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
@@ -78,6 +80,7 @@ void Ops::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t laye
   });
   const Event done = parts_.ask(LaneKind::d2h, std::move(op));
   parts_.kv.set_filled(sequence.id, layer, blocks, Tier::host, done);
+  // Attention that still reads these slots needs no event: it runs on the compute lane, as all that writes slots.
   parts_.kv.drop(sequence.id, layer, blocks, Tier::device, {done});
   if (along != nullptr) along->moved_by(layer, tokens, done);
 }

@@ -76,10 +76,10 @@ class Ops {
     return static_cast<M&>(*held);
   }
   const ModelShape& shape() const;
-  /// Copies whole pages (kPageTokens) of all layers to host memory and drops the device's copy once that is done.
-  /// `tokens` must begin and end at a page's first token and lie in the past; a method's own blocks do not matter here.
+  /// Copies whole pages of all layers to host memory and drops them on the device once that is done. `tokens` begin and
+  /// end at page boundaries and are not in host memory yet. In a step, not before the last layer's after_layer.
   void move_to_host(SequenceState& sequence, Range tokens);
-  /// The same for one layer, and with the pages what else is to be there with them.
+  /// The same for one layer, in its after_layer or later. `along`: other data to move in the same operation.
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, Companion* along = nullptr);
   /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
   void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests);
@@ -90,8 +90,8 @@ class Ops {
   /// it when nothing later in the step scores the layer's blocks: the newest block, with the token that is being
   /// computed, is attended by the plan itself.
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions);
-  /// Evicts the device pages of all layers that lie wholly inside `tokens`, for good. Inside a step: after its last
-  /// layer.
+  /// Evicts the device pages of all layers that lie wholly inside `tokens`; copies in host memory stay. In a step, not
+  /// before the last layer's after_layer.
   void drop(SequenceState& sequence, Range tokens);
   /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have

@@ -1,5 +1,6 @@
 // KV that a method moves and evicts (Ops): what a recycled page waits for, and what is refused.
 #include <functional>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
@@ -10,6 +11,8 @@
 
 namespace tandem::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 /// Attends all tokens of its sequences except a gap. Between two steps and before the first it does what a test says.
 class Moving : public Method {
@@ -64,6 +67,15 @@ TEST(Drop, WaitsForCopiesThatStillReadThePage) {
   });
   Bench bench(tiny_model());
   EXPECT_EQ(refusal(bench, method, kPage.begin, 20), "it ran");
+}
+
+TEST(MoveToHost, RefusesAPageThatIsInHostMemory) {
+  Moving method({0, kPageTokens}, [](SequenceState& sequence, Ops& ops) {
+    copy_all_layers(sequence, {0, kPageTokens / 2}, ops);
+    ops.move_to_host(sequence, {0, kPageTokens});  // the second half of the page would be lost
+  });
+  Bench bench(tiny_model());
+  EXPECT_THAT(refusal(bench, method, 40, 2), HasSubstr("in host memory already"));
 }
 
 }  // namespace
