@@ -30,9 +30,10 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const std::size_t before = op.access.size();
   DeviceRow& row = work.fixed[item.row];
   for (const Range& r : ranges.positions) {
-    const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
-    kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
-    row.entries += pages.end - pages.begin;
+    const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};
+    page_tables_.check(sequence.id, context.layer, blocks);
+    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
+    row.entries += blocks.end - blocks.begin;
   }
   if (device_.launches()) {  // kernels list pages themselves
     row.tokens.insert(row.tokens.end(), ranges.positions.begin(), ranges.positions.end());

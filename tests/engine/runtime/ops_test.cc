@@ -78,5 +78,17 @@ TEST(MoveToHost, RefusesAPageThatIsInHostMemory) {
   EXPECT_THAT(refusal(bench, method, 40, 2), HasSubstr("in host memory already"));
 }
 
+TEST(Drop, APlanThatAttendsDroppedTokensIsRefusedWhereOnlyShapesAreSimulated) {
+  Moving method({0, 0}, [](SequenceState& sequence, Ops& ops) { ops.drop(sequence, {0, kPageTokens}); });
+  Bench real(tiny_model());
+  EXPECT_THAT(refusal(real, method, 40, 2), HasSubstr("not all on the device"));
+  Model shape = tiny_model();
+  shape.weights = shape_weights(shape.config, DType::f32);
+  EngineOptions options;
+  options.workload = std::make_shared<const Workload>(Workload{"test", "made up", {{{2, 0.5, 0.9}}}});
+  Bench shapes(std::move(shape), make_sim_device(load_profile("fluxion-a100"), {.shapes_only = true}), options);
+  EXPECT_THAT(refusal(shapes, method, 40, 2), HasSubstr("not all on the device"));
+}
+
 }  // namespace
 }  // namespace tandem::testing
