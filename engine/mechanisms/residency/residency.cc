@@ -224,6 +224,8 @@ Pieces Residency::listed_moves(LaunchContext& ctx, const ResidentSet& set, std::
 void Residency::extend(SequenceState&, ResidentRef ref, std::uint32_t slots) {
   ResidentSet& set = kept_.get(ref.id);
   if (slots <= set.slots) return;
+  TANDEM_CHECK(std::ranges::max(set.candidates) <= set.slots, "of {} blocks {} were resident: new slots would be empty",
+               std::ranges::max(set.candidates), set.slots);
   const ResidentSet old = set;
   make_resident_slots(device_, set, slots);
   Op op("extend residents", Cause::offload);

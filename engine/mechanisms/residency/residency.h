@@ -130,7 +130,7 @@ class Residency : public MechanismOf<ResidentSet> {
   ResidentRef keep(SequenceState& sequence, const ResidentRequest& request);
   /// The same after a new prompt, by its last query, for the blocks that it filled and all before, in so many slots.
   void renew(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
-  /// Room for so many slots, where there are fewer; what is resident stays.
+  /// Room for so many slots, if there are fewer. For sets all of whose candidates are resident; these stay.
   void extend(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
   /// The layer's newest block has filled up: it gets a digest and a copy in host memory, and is resident where a slot
   /// is free. From the next step on it can be chosen.
