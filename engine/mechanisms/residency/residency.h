@@ -1,7 +1,7 @@
 // Blocks that are resident on the device while all KV is in host memory (ScoutAttention section 3.2): which ones a
 // context begins with, what becomes of a block that fills up (residency.cc); and, inside a step, a layer's choice split
 // by residency, attention over its missing blocks on the host while the device still computes the layer before, and the
-// recall of what is missed too often (sections 3.3 and 3.4, layer_ahead.cc).
+// recall of what is missed too often (sections 3.3 and 3.4, split_and_recall.cc).
 #pragma once
 
 #include <algorithm>
