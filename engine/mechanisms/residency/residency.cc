@@ -64,8 +64,8 @@ void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t sl
   take_in(sequence, ref);
 }
 
-/// Chooses the residents anew by the prompt's last query; blocks that are not on the host yet go there: before, where
-/// others are there already, since the chosen ones are gathered from one side.
+/// Chooses the residents anew by the prompt's last query, and moves new blocks to host memory: first, if older blocks
+/// are there already, since residents are gathered from one side.
 void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
   ResidentSet& set = kept_.get(ref.id);
   const std::uint32_t filled = set.filled(sequence.tokens);
