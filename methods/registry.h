@@ -21,6 +21,7 @@ struct OptionRemark {
 
 /// An option that says how much of a context a method attends to or keeps: with more of it, it does with no fewer
 /// bytes, or a few per cent fewer where larger blocks save an index. What comparisons at equal bytes set (eval/equal).
+/// No scale is in bytes: such a budget is given in tokens.
 struct BudgetOption {
   enum class Scale : std::uint8_t {
     tokens,  // least, least + step, ...
@@ -91,7 +92,8 @@ std::string spec_for_shapes(std::string_view spec);
 /// what to give instead; empty where there is nothing. InputError as find_method().
 std::string hint_for_embedded(std::string_view spec);
 
-/// An engine whose prompts are to be decoded with these methods keeps what they need of them (Needs).
+/// An engine whose prompts are to be decoded with these methods keeps column sums if one needs them (Needs). Of queries
+/// it always keeps EngineOptions::keep_queries.
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model);
 
 }  // namespace tandem

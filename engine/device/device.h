@@ -121,14 +121,14 @@ class Device {
   /// Appends to the graph; never blocks. Events must come from this device.
   virtual Event submit(LaneId lane, Op op) = 0;
 
-  /// Has `pullers` empty a bag; returns by puller its last operation, a default event where it took nothing (on `emu`:
-  /// where it was allowed none). The control thread launches what device lanes take, on `sim` task by task, on `emu` a
-  /// lane's share as one operation, and returns when all is taken that lanes compete for. On `sim` a lane is free when
-  /// its virtual time says so; of equals the first puller takes first; host workers are woken all at once.
+  /// Pullers take tasks until the bag is empty. Returns each puller's last operation, a default event if it took none
+  /// (on `emu`: was allowed none). The control thread launches what device lanes take (`sim`: task by task; `emu`: a
+  /// lane's share as one operation) and returns when all that lanes compete for is taken. On `sim` the lane that is
+  /// free first in virtual time takes next, on a tie the first puller; host workers are woken all at once.
   virtual std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) = 0;
 
-  /// Operations submitted to device lanes between begin and end share one launch (a CUDA graph of the segment).
-  /// Segments do not nest. Host work may be submitted in between.
+  /// Operations of device lanes between begin and end share one launch in simulated time, as in a CUDA graph; `cuda`
+  /// launches each by itself. Segments do not nest. Host work may be submitted in between.
   virtual void begin_segment(const char* name) = 0;
   virtual void end_segment() = 0;
   virtual bool in_segment() const = 0;  // between the two

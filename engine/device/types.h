@@ -88,8 +88,8 @@ constexpr bool overlap(const Range& a, const Range& b) {
   return a.begin < b.end && b.begin < a.end;
 }
 
-/// A rectangle heads x pages of one (buffer, sequence, layer). Buffers that are not a KV store use `pages` for rows and
-/// leave the rest alone; the default is the whole buffer.
+/// A rectangle heads x pages of one (buffer, sequence, layer). In a KV store `pages` are slots. Other buffers use it
+/// for rows and leave the rest alone. The default is the whole buffer.
 struct Extent {
   BufferId buffer = 0;
   std::uint32_t sequence = 0;
@@ -103,13 +103,12 @@ struct Access {
   bool write = false;
 };
 
-/// How many bytes of a run of host memory, one that a thread reads in one piece, attention reads no faster than pages
-/// of 16 tokens. The probe's loop reads random pages of 32 and 64 tokens as if the first 26 and 35 of each, 7 and 9 KB
-/// of K and as much of V, came at the rate of pages of 16 and the others at that of contiguous memory (one thread,
-/// results/probe-cpu-zen5-2core.json); runs of 128 to 1,024 tokens as if it were 41 to 44, 10 to 11 KB (one thread of
-/// a 2-core VM, AMD EPYC Zen 4). 16 KB is the longest page that the probe reads.
+/// A run is host memory that a thread reads in one piece. Attention reads its first bytes, this many, at the rate of
+/// random pages of 16 tokens, the others at that of contiguous memory. Measured with one thread: 7 and 9 KB of K, and
+/// as many of V, for pages of 32 and 64 tokens (results/probe-cpu-zen5-2core.json); 10 to 11 KB for runs of 128 to
+/// 1,024 tokens (AMD EPYC Zen 4, 2-core VM). 16 KB is the longest page that the probe reads.
 inline constexpr std::uint64_t kRunStart = 16384;
-/// What of a run of `bytes` is behind its start.
+/// The part of a run of `bytes` that is read at the fast rate.
 constexpr std::uint64_t behind_start(std::uint64_t bytes) {
   return bytes > kRunStart ? bytes - kRunStart : 0;
 }

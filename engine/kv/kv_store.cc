@@ -63,7 +63,7 @@ void KvStore::destroy(SequenceId id) {
   for (const Table& table : s.layers) {
     for (const Tier tier : {Tier::device, Tier::host}) {
       for (const std::uint32_t slot : table.slots[static_cast<int>(tier)]) {
-        if (slot != kNoSlot) give_back(tier, slot, Event{});
+        if (slot != kNoSlot) give_back(tier, slot, {});
       }
     }
   }
@@ -96,7 +96,7 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   std::uint32_t slot = 0;
   if (!p.free.empty()) {
     slot = p.free.take();
-    wait_for(after, p.drained[slot]);
+    for (const Event& event : p.drained[slot]) wait_for(after, event);
   } else {
     TANDEM_CHECK(p.high_water < p.capacity, "a slot was taken without room for it");
     slot = p.high_water++;
@@ -105,16 +105,17 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
     p.drained.emplace_back();
   }
   p.references[slot] = 1;
-  p.filled[slot] = p.drained[slot] = Event{};
+  p.filled[slot] = Event{};
+  p.drained[slot].clear();
   ++p.used;
   return slot;
 }
 
-void KvStore::give_back(Tier tier, std::uint32_t slot, Event after) {
+void KvStore::give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after) {
   Pool& p = pool(tier);
   TANDEM_CHECK(p.references[slot] > 0, "slot {} is free already", slot);
+  for (const Event& event : after) wait_for(p.drained[slot], event);
   if (--p.references[slot] > 0) return;
-  p.drained[slot] = after;
   p.free.put(slot);
   --p.used;
 }
@@ -148,7 +149,7 @@ void KvStore::truncate(SequenceId id, std::uint32_t tokens) {
   for (Table& table : s.layers) {
     for (std::size_t block = blocks_for(tokens); block < table.slots[tier].size(); ++block) {
       if (table.slots[tier][block] == kNoSlot) continue;
-      give_back(Tier::device, table.slots[tier][block], Event{});
+      give_back(Tier::device, table.slots[tier][block], {});
       --s.held[tier];
     }
     table.slots[tier].resize(std::min<std::size_t>(table.slots[tier].size(), blocks_for(tokens)));
@@ -221,7 +222,7 @@ void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Ti
   }
 }
 
-void KvStore::drop(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event after) {
+void KvStore::drop(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, const std::vector<Event>& after) {
   Sequence& s = sequence(id);
   std::vector<std::uint32_t>& slots = s.layers[layer].slots[static_cast<int>(tier)];
   for (std::uint32_t block = blocks.begin; block < std::min<std::size_t>(blocks.end, slots.size()); ++block) {
@@ -290,7 +291,7 @@ void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Ti
 void KvStore::all_done() {
   for (Pool& p : pools_) {
     std::fill(p.filled.begin(), p.filled.end(), Event{});
-    std::fill(p.drained.begin(), p.drained.end(), Event{});
+    for (std::vector<Event>& events : p.drained) events.clear();
   }
   for (auto& [id, sequence] : sequences_) {
     for (Table& table : sequence.layers) {

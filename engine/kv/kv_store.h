@@ -1,11 +1,11 @@
 // The KV store: pages of 16 tokens in two tiers, shared between sequences by reference count.
 //
-// A *slot* holds one block of one layer, all KV heads: [kv_head]{K [16][D], V [16][D]} of KvShape::type; one (slot,
-// head) is a page. Slots of a tier live in one buffer that is reserved whole and touched lazily. A sequence has a page
-// table per layer and tier. Forking a sequence shares its slots; a shared slot is never written (copy on write of the
-// last, partly filled one).
+// Words: a *block* here is 16 tokens of a sequence in one layer, by number; a method's own blocks are one or more of
+// them. A *slot* is memory for one block, all KV heads: [kv_head]{K [16][D], V [16][D]} of KvShape::type. A *page* is
+// one KV head's part of it, or a whole block where heads do not matter. Slots of a tier lie in one buffer, reserved
+// whole and touched lazily. Forks share slots; a shared one is never written (the last, partly filled one is copied).
 //
-// Slot life: absent -> filling(event) -> ready -> draining(event) -> absent. The store keeps the events; whoever reads
+// Slot life: absent -> filling(event) -> ready -> draining(events) -> absent. The store keeps the events; whoever reads
 // a slot waits for append_filled()'s events, whoever gets a recycled slot waits for the events that allocation hands
 // out. Only the store frees. Not thread safe: the control thread owns it.
 #pragma once
@@ -58,13 +58,13 @@ class KvStore {
   const HostBuffer& host_buffer() const { return host_buffer_; }
 
   SequenceId create();
-  /// A sequence with the same tokens that shares every device slot of `from`.
+  /// A sequence with the same tokens that shares every device slot of `from`, and none in host memory.
   SequenceId fork(SequenceId from);
-  /// Frees the sequence's references. Every operation that used them must be done (call after Device::drain).
+  /// Frees the sequence's references. Every operation that used them must be done.
   void destroy(SequenceId sequence);
 
   std::uint32_t tokens(SequenceId id) const { return sequence(id).tokens; }
-  /// How often device blocks that were there already have got other slots, or made way for such.
+  /// Counts truncate() and privatise_tail(), after which device blocks may have other slots.
   std::uint32_t rewrites(SequenceId id) const { return sequence(id).rewrites; }
   /// Whether all of these blocks are on the device; looks at single ones only where some near them were dropped.
   bool on_device(SequenceId sequence, std::uint32_t layer, Range blocks) const;
@@ -83,17 +83,15 @@ class KvStore {
   /// Names the event that fills these host slots.
   void set_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event event);
   /// Appends the events (the latest of each lane) that a reader of these blocks must wait for. Where the device
-  /// launches kernels, of all blocks of that layer and tier: going through them in every step would cost the control
-  /// thread more than a wait for the few that were filled since.
+  /// launches kernels, those of the whole layer and tier: that costs less than a walk through the blocks.
   void append_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
                      std::vector<Event>& after) const;
-  /// Drops the sequence's references in one tier; slots nobody else holds are recycled once `after` is done.
-  void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event after);
+  /// Drops references in one tier. Slots that nobody holds are recycled once `after`, of every sharer, is done.
+  void drop(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, const std::vector<Event>& after);
 
   /// kNoSlot where the block is not in that tier.
   std::uint32_t slot(SequenceId sequence, std::uint32_t layer, std::uint32_t block, Tier tier) const;
-  /// Of all of these blocks; LogicError where one is not in that tier. Of long contexts a look-up each is what takes
-  /// the control thread's time.
+  /// Slots of all these blocks; LogicError where one is not in that tier. Faster than slot() for each of many.
   void append_slots(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
                     std::vector<std::uint32_t>& out) const;
   std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in bytes from the tier's buffer
@@ -126,9 +124,10 @@ class KvStore {
  private:
   struct Pool {
     std::uint32_t capacity = 0, used = 0, high_water = 0;
-    FreeSlots free;                         // recycled ones
-    std::vector<std::uint32_t> references;  // per slot
-    std::vector<Event> filled, drained;     // per slot; `filled` where bodies run
+    FreeSlots free;                           // recycled ones
+    std::vector<std::uint32_t> references;    // per slot
+    std::vector<Event> filled;                // per slot, where bodies run
+    std::vector<std::vector<Event>> drained;  // per slot: `after` of all that dropped it
     std::size_t budget_bytes = 0;
     const char* option = "";
   };
@@ -150,7 +149,7 @@ class KvStore {
   /// InputError where the tier has no room for this many more slots: checked before anything is changed.
   void require(Tier tier, std::size_t slots) const;
   std::uint32_t take(Tier tier, std::vector<Event>& after);
-  void give_back(Tier tier, std::uint32_t slot, Event after);
+  void give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after);
 
   KvShape shape_;
   bool launches_;  // Device::launches(): nobody looks at single pages

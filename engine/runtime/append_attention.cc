@@ -289,7 +289,7 @@ void AppendAttention::run(std::uint32_t layer, std::uint32_t first, std::uint32_
   }
   const Event host_done = submit_host(layer, first - tokens_.begin, rows, std::move(host), query_ready);
   submit_device(layer, first, rows, device, true);
-  device_.end_segment();  // a captured segment must not contain a wait for the host
+  device_.end_segment();  // a segment must not contain a wait for the host
   device_.begin_segment("after host partials");
   std::vector<std::uint32_t> all(rows);
   std::iota(all.begin(), all.end(), 0u);

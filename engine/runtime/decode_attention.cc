@@ -113,7 +113,7 @@ void DecodeAttention::run(const LayerContext& context, const AttendPlan& plan) {
   }
   if (!on_device.empty()) submit_device(context, on_device, emitted, own_.out, own_.lse);
   take_emission(context, emitted);  // while the host is at work
-  device_.end_segment();            // a captured segment must not contain a wait for the host
+  device_.end_segment();            // a segment must not contain a wait for the host
   device_.begin_segment("after host partials");
   merge_host_part(device_, forward_, static_cast<std::uint32_t>(context.batch.size()), host,
                   on_device.empty() ? nullptr : &own_);

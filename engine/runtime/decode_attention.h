@@ -36,7 +36,7 @@ class DecodeAttention {
   /// What bodies on the host attended.
   const HostCounters& counters() const { return counters_; }
   PageTables& page_tables() { return page_tables_; }
-  /// The true queries of the layer, as what was predicted.
+  /// The layer's true queries, by the same kind of handle as predicted ones.
   QueryRef layer_query(const LayerContext& context) const { return {context.layer, false, query_ready_}; }
   /// Ops::predict_query.
   QueryRef predict_query(const LayerContext& context, std::uint32_t layer, std::uint32_t norm_of);

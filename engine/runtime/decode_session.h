@@ -28,14 +28,14 @@ class DecodeSession {
   DecodeSession(const DecodeSession&) = delete;
   DecodeSession& operator=(const DecodeSession&) = delete;
 
-  /// Decodes until every sequence has max_new_tokens more or said a stop token. Where these do not fit the
-  /// model's positions, InputError, and the session is what it was; after any other error it is over.
+  /// Decodes until every sequence has max_new_tokens more or said a stop token. InputError where these do not fit the
+  /// model's positions: the session is then what it was. After any other error, as of a full KV store, it is over.
   DecodeResult decode(const DecodeOptions& options);
 
   /// The next prompt of a kept sequence, behind what it generated; decode() then goes on with at most `max_new_tokens`.
   /// Attention is exact over all KV that the sequence still has. Returns the virtual or real time that it took.
   /// InputError for no tokens, tokens outside the vocabulary, too many positions, and on a GPU for methods that keep
-  /// single tokens (Needs::single_tokens): the session is then what it was; after any other error it is over.
+  /// single tokens (Needs::single_tokens): the session is then what it was. After any other error it is over.
   Nanos append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens);
 
  private:

@@ -30,9 +30,10 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const std::size_t before = op.access.size();
   DeviceRow& row = work.fixed[item.row];
   for (const Range& r : ranges.positions) {
-    const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
-    kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
-    row.entries += pages.end - pages.begin;
+    const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};
+    page_tables_.check(sequence.id, context.layer, blocks);
+    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
+    row.entries += blocks.end - blocks.begin;
   }
   if (device_.launches()) {  // kernels list pages themselves
     row.tokens.insert(row.tokens.end(), ranges.positions.begin(), ranges.positions.end());
@@ -60,9 +61,9 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   op.access.push_back(work.own.back());
   if (chosen.ready.lane != compute_) wait_for(op.after, chosen.ready);
   if (!chosen.copy) {
-    const Range pages = b.chosen.page_range();
-    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, b.chosen.slots);
-    kv_.append_access(sequence.id, context.layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
+    const Range blocks = b.chosen.page_range();
+    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, b.chosen.slots);
+    kv_.append_access(sequence.id, context.layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     work.fixed[item.row].entries += b.chosen.pages();
   }
   attention_cost(std::uint64_t{b.chosen.most} * b.chosen.index.block * shape.kv_heads, op.cost);
@@ -77,9 +78,9 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const Range heads{0, shape.kv_heads};
   const std::size_t before = op.access.size();
   DeviceTokens own{item.row, tokens, sequence.id, {}};
-  const Range pages{0, tokens.positions.empty() ? 0 : blocks_for(tokens.positions.back().end)};
-  if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, pages, Tier::device, own.slots);
-  kv_.append_access(sequence.id, context.layer, pages, Tier::device, heads, false, op.access);
+  const Range blocks{0, tokens.positions.empty() ? 0 : blocks_for(tokens.positions.back().end)};
+  if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, own.slots);
+  kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
   op.access.push_back(tokens.lists.reads());
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
   work.fixed[item.row].entries += tokens.tokens;

@@ -206,11 +206,7 @@ class DecodeAttention::DeviceLaunch {
       all.lists.insert(
           all.lists.end(), of_row,
           {slots, static_cast<std::uint32_t>(all.ranges.size()), static_cast<std::uint32_t>(row.tokens.size())});
-      for (const Range& range : row.tokens) {
-        if (range.begin < range.end)
-          owner_.page_tables_.check(row.sequence, layer_, {range.begin / kPageTokens, blocks_for(range.end)});
-        all.ranges.push_back({range.begin, range.end});
-      }
+      for (const Range& range : row.tokens) all.ranges.push_back({range.begin, range.end});
     }
     return all;
   }

@@ -29,7 +29,7 @@ struct EngineOptions {
   KvBudget kv;
   std::uint32_t max_batch = 8;
   std::uint32_t prefill_chunk = 512;  // tokens; any value gives the same logits within 1e-4
-  std::uint32_t keep_queries = 64;    // of a prompt's last tokens, whoever needs them (Needs)
+  std::uint32_t keep_queries = 64;    // of a prompt's last tokens, always kept
   bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
@@ -129,9 +129,9 @@ class Engine {
 
   /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
-  /// Makes the prompt longer (the next turn) and prefills what the prefix does not hold yet. Generated tokens are
-  /// computed anew by full attention, so that every method goes on from the same context. Errors as in prefill; the
-  /// prefix is then as before.
+  /// Makes the prompt longer (the next turn) and prefills what the prefix does not hold yet. Unlike
+  /// DecodeSession::append it computes generated tokens anew by full attention, so that every method goes on from the
+  /// same context. Errors as in prefill; the prefix is then as before.
   void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
 

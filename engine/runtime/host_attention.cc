@@ -33,9 +33,9 @@ void DecodeAttention::gather_host(const LayerContext& context, const AttendItem&
   const Range heads{0, context.shape.kv_heads};
   append_page_runs(*context.batch[item.row], context.layer, tokens, row.fixed);
   for (const Range& r : tokens.positions) {
-    const Range pages{r.begin / kPageTokens, blocks_for(r.end)};
-    kv_.append_access(row.sequence, context.layer, pages, Tier::host, heads, false, op.access);
-    kv_.append_filled(row.sequence, context.layer, pages, Tier::host, op.after);
+    const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};
+    kv_.append_access(row.sequence, context.layer, blocks, Tier::host, heads, false, op.access);
+    kv_.append_filled(row.sequence, context.layer, blocks, Tier::host, op.after);
   }
   row.most += std::uint64_t{heads.end} * tokens.count();
 }

@@ -41,7 +41,7 @@ struct EngineParts {
   std::unordered_map<SequenceId, PromptQueries> queries = {};
   std::unordered_map<SequenceId, PromptSums> sums = {};
   std::vector<Event> last_asked = {};  // by lane: when these are done, all that was asked for is
-  Event last_reader = {};              // after it no operation reads dropped pages
+  Event last_reader = {};              // the latest layer: after it and last_asked nobody reads dropped pages
   std::unordered_map<std::type_index, std::unique_ptr<Mechanism>> mechanisms = {};
 
   /// Submits an operation that may outlive the step; others can use device.submit().

@@ -28,7 +28,7 @@ struct Needs {
   std::uint32_t last_queries = 0;
   bool column_sums = false;   // the prompt's attention mass by token and KV head
   bool eigenvectors = false;  // of the prompt's keys, by OpenBLAS where a CPU computes
-  /// What is left of a context are tokens that survived one by one (AppendRequest::older). On a GPU such a sequence
+  /// The method evicts tokens one by one; AppendRequest::older stands for those that are left. On a GPU such a sequence
   /// takes no further prompt.
   bool single_tokens = false;
 };
@@ -50,11 +50,11 @@ class Method {
   virtual void after_layer(const LayerContext&, Ops&) {}
   /// Of the sequences that go on: one that has its last token is not in the batch any more.
   virtual void after_step(const StepContext&, Ops&) {}
-  // A new prompt in a running session: before and after its `tokens` are computed. state.tokens counts them from then
-  // on. Where computing them fails, the session is over, but where nothing was begun (DecodeSession::append).
+  // A new prompt in a running session: before and after its `tokens` are computed. state.tokens counts them from
+  // appended() on. Where computing them fails, the session is over (DecodeSession::append).
   virtual AppendRequest before_append(SequenceState&, Range, Ops&) { return {}; }
   virtual void appended(SequenceState&, Range, Ops&) {}
-  /// A kept sequence goes on without a new prompt, beyond the length announced before: max_tokens has grown. For
+  /// A kept sequence goes on without a new prompt, and max_tokens has grown: before the decode's first step. For
   /// methods that hold no more room than a context can fill.
   virtual void goes_on(SequenceState&, Ops&) {}
 };

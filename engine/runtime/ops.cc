@@ -68,6 +68,8 @@ void Ops::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t laye
   const KvShape& shape = parts_.kv.shape();
   Op op("offload kv", Cause::offload, layer);
   const std::vector<SlotCopy> copies = parts_.kv.add_host_blocks(sequence.id, layer, blocks, op.after);
+  TANDEM_CHECK(copies.size() == blocks.end - blocks.begin, "pages of tokens [{}, {}) are in host memory already",
+               tokens.begin, tokens.end);
   parts_.kv.append_filled(sequence.id, layer, blocks, Tier::device, op.after);
   parts_.kv.append_access(sequence.id, layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
   parts_.kv.append_access(sequence.id, layer, blocks, Tier::host, Range{0, shape.kv_heads}, true, op.access);
@@ -78,7 +80,8 @@ void Ops::move_to_host(SequenceState& sequence, Range tokens, std::uint32_t laye
   });
   const Event done = parts_.ask(LaneKind::d2h, std::move(op));
   parts_.kv.set_filled(sequence.id, layer, blocks, Tier::host, done);
-  parts_.kv.drop(sequence.id, layer, blocks, Tier::device, done);
+  // Attention that still reads these slots needs no event: it runs on the compute lane, as all that writes slots.
+  parts_.kv.drop(sequence.id, layer, blocks, Tier::device, {done});
   if (along != nullptr) along->moved_by(layer, tokens, done);
 }
 
@@ -136,9 +139,10 @@ void Ops::copy_to_host(std::uint32_t layer, std::span<const CopyRequest> request
 void Ops::drop(SequenceState& sequence, Range tokens) {
   const Range blocks{blocks_for(tokens.begin), tokens.end / kPageTokens};
   if (blocks.begin >= blocks.end) return;
-  for (std::uint32_t layer = 0; layer < parts_.kv.shape().layers; ++layer) {
-    parts_.kv.drop(sequence.id, layer, blocks, Tier::device, parts_.last_reader);
-  }
+  std::vector<Event> after = parts_.last_asked;  // copies may still read the pages
+  wait_for(after, parts_.last_reader);
+  for (std::uint32_t layer = 0; layer < parts_.kv.shape().layers; ++layer)
+    parts_.kv.drop(sequence.id, layer, blocks, Tier::device, after);
 }
 
 std::vector<Blocks> Ops::score_topk(const LayerContext& context, std::span<const ScoreRequest> requests) {

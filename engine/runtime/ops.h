@@ -25,16 +25,16 @@ struct CopyRequest {
 struct DigestRequest {
   Range tokens;             // block 0 starts at tokens.begin, a page's first token
   std::uint32_t block = 0;  // tokens
-  /// Where the digests lie and blocks are scored. On the host the tokens must be there; on the device they may be on
-  /// either side, and those in host memory are read over the link.
+  /// Side of the digests, where blocks are scored. Those on the host need the tokens' KV in host memory. Those on the
+  /// device take it from either side, over the link from host memory.
   Side side = Side::host;
   /// Takes more blocks later (extend_digests), up to the sequence's max_tokens: then only whole blocks have a digest.
   /// Otherwise a short last block is digested over what it has.
   bool grows = false;
   std::uint32_t first_layer = 0;  // layers before it get no digests
   DigestKind kind = DigestKind::bounds;
-  /// Of bounds: digests of smaller blocks of the same tokens, side and growth, whose multiples these blocks are: these
-  /// are made from them, now and later, instead of from the keys.
+  /// Bounds only: digests of smaller blocks, from which these are made instead of from the keys, now and later. Tokens,
+  /// side and growth are the same, and a block here is a multiple of one there.
   std::optional<DigestRef> finer = {};
 };
 
@@ -76,22 +76,21 @@ class Ops {
     return static_cast<M&>(*held);
   }
   const ModelShape& shape() const;
-  /// Copies whole pages (kPageTokens) of all layers to host memory and drops the device's copy once that is done.
-  /// `tokens` must begin and end at a page's first token and lie in the past; a method's own blocks do not matter here.
+  /// Copies whole pages of all layers to host memory and drops them on the device once that is done. `tokens` begin and
+  /// end at page boundaries and are not in host memory yet. In a step, not before the last layer's after_layer.
   void move_to_host(SequenceState& sequence, Range tokens);
-  /// The same for one layer, and with the pages what else is to be there with them.
+  /// The same for one layer, in its after_layer or later. `along`: other data to move in the same operation.
   void move_to_host(SequenceState& sequence, Range tokens, std::uint32_t layer, Companion* along = nullptr);
   /// Copies one layer of any tokens to host memory; the device keeps its own until they are dropped.
   void copy_to_host(std::uint32_t layer, std::span<const CopyRequest> requests);
   /// Digests (DigestRequest::kind) of every layer's blocks.
   DigestRef build_digests(SequenceState& sequence, const DigestRequest& request);
-  /// Digests of blocks that have filled up since, of one layer and any number of sequences; finer ones come before
-  /// those that are made from them. On the device those of one call that are made of keys have blocks of one size. Call
-  /// it when nothing later in the step scores the layer's blocks: the newest block, with the token that is being
-  /// computed, is attended by the plan itself.
+  /// Makes digests of one layer's blocks that have filled up, for any number of sequences; finer ones come before those
+  /// that are made from them. On the device, all that a call makes from keys have one block size. Call it after the
+  /// layer's last score of the step: the plan itself attends the newest block.
   void extend_digests(std::uint32_t layer, std::span<const DigestExtension> extensions);
-  /// Evicts the device pages of all layers that lie wholly inside `tokens`, for good. Inside a step: after its last
-  /// layer.
+  /// Evicts the device pages of all layers that lie wholly inside `tokens`; copies in host memory stay. In a step, not
+  /// before the last layer's after_layer.
   void drop(SequenceState& sequence, Range tokens);
   /// Scores all blocks against this layer's true query by their digests and takes the best; ties go to the lower
   /// index. Runs where the digests are: on the host one by one, on the device for all requests at once, which then have
@@ -101,9 +100,9 @@ class Ops {
   /// and forgets what was fetched: not between a fetch and its attention.
   StagingRef make_staging(SequenceState& sequence, std::uint32_t tokens, std::uint32_t parts);
   void renew_staging(const SequenceState& sequence, StagingRef staging, std::uint32_t tokens);
-  /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step. It waits
-  /// until the part's last reader is done. Whole pages are copied; chosen blocks, whose selections have one scope, are
-  /// read by the device itself. Pieces are counted as engine/kv/link_pieces.h says.
+  /// Brings KV of one layer from host memory into the staging's next part, for one attention of the same step; KV that
+  /// comes back and stays is Residency's. It waits for the part's last reader. Whole pages are copied; the device
+  /// itself reads chosen blocks, whose selections have one scope. Pieces are counted as engine/kv/link_pieces.h says.
   std::vector<KvSource> fetch(std::uint32_t layer, std::span<const FetchRequest> requests);
 
   /// Queries of `layer` for all rows from the input of the layer that runs, under the input norm of layer `norm_of`, at

@@ -27,8 +27,8 @@ struct SequenceState {
   std::uint32_t request = 0;        // number in the batch that was asked for; a row may change, this does not
   std::uint32_t row = 0;            // row of this step's batch
   std::uint32_t prefix_tokens = 0;  // prefilled before the first step
-  std::uint32_t tokens = 0;         // in the KV store; inside a step this includes the step's own token
-  std::uint32_t max_tokens = 0;     // that it can have in the KV store when its decode ends
+  std::uint32_t tokens = 0;         // positions so far, evicted ones too; inside a step with the step's own token
+  std::uint32_t max_tokens = 0;     // `tokens` when its decode ends, at most
   std::any method;                  // the method's own state of this sequence
   std::size_t device_bytes = 0;     // on the device, of what it has there beside what Ops made: counted in the peaks
 };
@@ -65,23 +65,22 @@ struct HostPart {
 struct AttendItem {
   std::uint32_t row = 0;
   KvSource kv;
-  // Of blocks chosen per query head, or tokens with masks: each query head attends what it chose; false: the group's
-  // union.
+  // For blocks chosen per query head, and tokens with masks. True: a query head attends its own choice; false: all that
+  // its group chose.
   bool own_only = true;
-  // On the device: the weights go there. Of Ranges that are the row's only item, adjacent tokens that reach to the
-  // row's end; of packed tokens that do not lie in pages, beside nothing but the step's own token, whose weights go
-  // along.
+  // Who gets the item's weights. On the device only: one range up to the row's end, the row's only device item; or
+  // packed tokens that are not in pages, beside the step's own token only, whose weights go along.
   std::optional<WeightsTo> weights = {};
 };
 
 class AttentionFinisher;
 
 struct AttendPlan {
-  // Every row at least once; no token twice; the step's own token once, by position; of a digest index one choice. On
-  // the device rows are attended together, so there a row has at most one item of each kind but Ranges, and the rows'
-  // items of a kind are alike: in scope and own_only, in the store or copied, in runs of pages or not; all choose
-  // blocks of the store, or all choose single tokens. On the host a row may have several of each. Sums go in the order
-  // of positions where these are known, Ranges first elsewhere.
+  // Every row attends its step's own token, by position; no token twice; of a digest index at most one choice.
+  // Device: all rows at once. So a row has at most one item of each kind except Ranges, and the items of a kind agree
+  // between rows: scope, own_only, in the store or copied, in pages or not. Blocks of the store and single tokens do
+  // not mix. Host: several of each kind. Residents of a choice (Packed::named) need `ready` for their row. Sums go in
+  // the order of positions where these are known; otherwise Ranges come first.
   std::vector<AttendItem> items;
   std::optional<HostPart> ready = {};  // of this layer, begun earlier; then no item is on the host
   /// Finishes the attention; then no item is on the host and no weights are left.
@@ -90,7 +89,7 @@ struct AttendPlan {
 };
 
 struct LayerContext {
-  std::uint32_t step = 0, layer = 0;
+  std::uint32_t step = 0, layer = 0;      // each decode counts its steps from 0
   std::span<SequenceState* const> batch;  // by row
   ModelShape shape;
 };

@@ -13,8 +13,8 @@ namespace tandem {
 
 struct LayerContext;
 
-/// Weights of one row's device item: `tokens` of each [Hq][stride], from `offset` floats on. Beside packed tokens the
-/// store's own token comes first on a CPU; on a GPU all rows' own pages, [rows][Hq][16], come before all packed ones.
+/// Scores of one row's device item: under query head h those of `tokens` begin at offset + h * stride floats. Packed
+/// tokens follow the step's own token on a CPU; on a GPU they follow all rows' own pages, [rows][Hq][16].
 struct EmittedWeights {
   std::uint32_t row = 0;
   std::uint32_t id = 0;  // WeightsTo::id

@@ -282,7 +282,7 @@ CacheRanks::Sent CacheRanks::select_on_host(Range layers, const std::shared_ptr<
   for (const Selection& w : *work) {
     for (std::uint32_t layer = layers.begin; layer < layers.end && w.sent.begin < w.sent.end; ++layer) {
       kv_.set_filled(w.rank.sequence, layer, w.sent, Tier::host, left);
-      kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, left);
+      kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, {left});
     }
   }
   choice.after = {left};
@@ -367,7 +367,7 @@ CacheRanks::Sent CacheRanks::select_on_peer(Range layers, const std::shared_ptr<
   const Event left = ask(LaneKind::to_peer, std::move(out));
   for (const Selection& w : *work) {
     for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer)
-      kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, left);
+      kv_.drop(w.rank.sequence, layer, w.sent, Tier::device, {left});
   }
   choice.after = {left};
   const Event chosen = ask(LaneKind::peer_compute, std::move(choice));

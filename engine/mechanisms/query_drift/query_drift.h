@@ -38,8 +38,8 @@ class QueryDrift : public MechanismOf<PreviousQueries> {
   DriftRef open(SequenceState& sequence, std::uint32_t slots);
   /// Forgets the queries, between decodes.
   void renew(SequenceState& sequence, DriftRef drift, std::uint32_t slots);
-  /// In plan_attend. `split`: by this layer's true query; `drifts`: by row. A head is urgent where the mean over its
-  /// group of the cosine of its queries to those of the step before is below `least`, and in a sequence's first step.
+  /// In plan_attend. `split` is by this layer's true query, `drifts` by row. A KV head is urgent in a sequence's first
+  /// step, and where its queries' cosine to those of the step before, averaged over the group, is below `least`.
   PartedSplit part(const LayerContext& context, const SplitRef& split, std::span<const DriftRef> drifts, float least);
 
  private:

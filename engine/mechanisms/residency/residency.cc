@@ -64,8 +64,8 @@ void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t sl
   take_in(sequence, ref);
 }
 
-/// Chooses the residents anew by the prompt's last query; blocks that are not on the host yet go there: before, where
-/// others are there already, since the chosen ones are gathered from one side.
+/// Chooses the residents anew by the prompt's last query, and moves new blocks to host memory: first, if older blocks
+/// are there already, since residents are gathered from one side.
 void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
   ResidentSet& set = kept_.get(ref.id);
   const std::uint32_t filled = set.filled(sequence.tokens);
@@ -91,7 +91,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
   const Range range = set.page_range(layer);
   const Tier tier = kv_.on_device(sequence.id, layer, {range.begin, range.begin + 1}) ? Tier::device : Tier::host;
   const bool from_host = tier == Tier::host;
-  const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, range, tier);
+  const std::vector<std::uint32_t> store_slots = kv_.declare_reads(op, sequence.id, layer, range, tier);
   if (from_host) kv_.append_filled(sequence.id, layer, range, tier, op.after);
   Choice choice;
   choice.blocks = set.candidates[layer];
@@ -125,7 +125,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
     std::vector<TopKRow> lists;
     std::vector<ResidentSwap> swaps;
     std::vector<Pieces> moves;
-    const std::uint32_t* all_pages = ctx.upload(slots);
+    const std::uint32_t* all_pages = ctx.upload(store_slots);
     const std::vector<std::uint32_t> nothing = {0};
     const std::uint32_t* none = ctx.upload(nothing);
     for (std::uint32_t list = 0; list < set.lists; ++list) {
@@ -143,7 +143,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
     gather_lists(ctx, moves);  // as many as there are slots
   };
   op.has_cost_only_part = true;
-  op.body = [this, set, model, layer, index, choice, queries, slots, tier, from_host, cost = op.cost,
+  op.body = [this, set, model, layer, index, choice, queries, store_slots, tier, from_host, cost = op.cost,
              token = sequence.tokens - 1, request = sequence.request](BodyContext& ctx) {
     std::vector<std::uint32_t> lists(set.lists * (1 + std::size_t{choice.keep}));
     if (ctx.computes()) {
@@ -165,7 +165,7 @@ void Residency::place_residents(const SequenceState& sequence, const ResidentSet
                                                  {.chosen = &none,
                                                   .missing = lists.data() + list * (1 + std::size_t{choice.keep}),
                                                   .slots = choice.keep,
-                                                  .pages = slots.data()});
+                                                  .pages = store_slots.data()});
       exact.hbm -= moved;  // read over the link, not from the device
       exact.h2d += moved;
     }
@@ -224,6 +224,8 @@ Pieces Residency::listed_moves(LaunchContext& ctx, const ResidentSet& set, std::
 void Residency::extend(SequenceState&, ResidentRef ref, std::uint32_t slots) {
   ResidentSet& set = kept_.get(ref.id);
   if (slots <= set.slots) return;
+  TANDEM_CHECK(std::ranges::max(set.candidates) <= set.slots, "of {} blocks {} were resident: new slots would be empty",
+               std::ranges::max(set.candidates), set.slots);
   const ResidentSet old = set;
   make_resident_slots(device_, set, slots);
   Op op("extend residents", Cause::offload);

@@ -1,7 +1,7 @@
 // Blocks that are resident on the device while all KV is in host memory (ScoutAttention section 3.2): which ones a
 // context begins with, what becomes of a block that fills up (residency.cc); and, inside a step, a layer's choice split
 // by residency, attention over its missing blocks on the host while the device still computes the layer before, and the
-// recall of what is missed too often (sections 3.3 and 3.4, layer_ahead.cc).
+// recall of what is missed too often (sections 3.3 and 3.4, split_and_recall.cc).
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct ResidentSet {
   std::uint32_t digests = 0;              // id of the digest index
   std::uint32_t block = 0;                // tokens
   std::uint32_t begin = 0;                // token: candidate 0 starts here
-  std::uint32_t slots = 0;                // most residents of a list
+  std::uint32_t slots = 0;                // most residents of a list; also the blocks that a step chooses
   std::uint32_t window = 0;               // tokens behind the candidates that stay in the KV store
   std::uint32_t first_layer = 0;          // layers before it have no candidates
   bool per_head = false;                  // KV heads choose for themselves
@@ -107,13 +107,13 @@ struct SplitRef {                      // a layer's chosen blocks, with those th
   QueryRef query;
   std::vector<std::uint32_t> rows;         // that may miss blocks; the others have all of theirs on the device
   std::vector<ResidentRef> sets;           // by entry of `rows`
-  std::vector<DeviceBuffer> missing = {};  // by entry of `rows`, ResidentSet::missing or a part of it; empty: that
+  std::vector<DeviceBuffer> missing = {};  // by entry of `rows`, a part of ResidentSet::missing; no entries: all of it
   Event ready;
 };
 struct ResidentRequest {
   std::uint32_t sinks = 0;   // first tokens that never leave the device, whole blocks
   std::uint32_t block = 32;  // tokens
-  std::uint32_t slots = 1;   // blocks that are resident at a time, besides the sinks, the window and the newest block
+  std::uint32_t slots = 1;   // blocks that a step chooses, resident besides the sinks, the window and the newest block
   bool per_kv_head = false;  // each KV head chooses by its best query head; else one choice by the sum of all heads
   DigestKind digests = DigestKind::bounds;
   std::uint32_t window = 0;           // most recent tokens that stay in the KV store, whole blocks
@@ -130,25 +130,25 @@ class Residency : public MechanismOf<ResidentSet> {
   ResidentRef keep(SequenceState& sequence, const ResidentRequest& request);
   /// The same after a new prompt, by its last query, for the blocks that it filled and all before, in so many slots.
   void renew(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
-  /// Room for so many slots, where there are fewer; what is resident stays.
+  /// Room for so many slots, if there are fewer. For sets all of whose candidates are resident; these stay.
   void extend(SequenceState& sequence, ResidentRef set, std::uint32_t slots);
   /// The layer's newest block has filled up: it gets a digest and a copy in host memory, and is resident where a slot
   /// is free. From the next step on it can be chosen.
   void block_filled(SequenceState& sequence, ResidentRef set, std::uint32_t layer);
-  /// Chooses each row's best blocks of the query's layer by their digests, as many as are resident at a time, and says
-  /// which are not resident. `sets` by row. Waits for that layer's recalls; from here on the residents
-  /// stay as they are until a recall.
+  /// Chooses each row's best blocks of the query's layer by their digests, as many as there are slots, and says which
+  /// are not resident. `sets` by row; rows whose candidates are all resident are left out. Waits for that layer's
+  /// recalls; from here on the residents stay as they are until a recall.
   SplitRef split(const LayerContext& context, const QueryRef& query, std::span<const ResidentRef> sets);
   /// Starts attention of the split's query over its missing blocks on the host; goes into the plan of the query's
   /// layer. Nothing where no row can miss a block.
   std::optional<HostPart> host_partial(const LayerContext& context, const SplitRef& split);
   /// After a layer's attention, or before one that waits for it: brings what the choice missed to the device, in place
-  /// of residents that it did not name, while the step goes on. `rows`: that are due. Returns when they are there;
-  /// invalid where nothing is recalled.
+  /// of the first residents, by slot, that it did not name, while the step goes on. So a recall of all that is missing
+  /// makes the residents the choice. `rows`: that are due. Returns when they are there; invalid if nothing is recalled.
   Event recall(const LayerContext& context, const SplitRef& split, std::span<const std::uint32_t> rows);
   const ResidentSet& get(ResidentRef set) const { return kept_.get(set.id); }
-  /// The residents of a layer, for its plan. `chosen_only`: those that the latest choice names; all of them where no
-  /// block can be missing.
+  /// The residents of a layer, for its plan. `chosen_only`: those that the latest choice names, beside a host_partial()
+  /// of the others; all of them where no block can be missing.
   Packed kv(ResidentRef set, std::uint32_t layer, bool chosen_only);
 
  private:

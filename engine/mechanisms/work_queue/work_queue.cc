@@ -286,7 +286,7 @@ ThreadPool& WorkQueue::pool_of(std::uint32_t worker, const Crew& crew) {
 void WorkQueue::finish(const LayerContext& context, const Room& room, Event query_on_host) {
   const PulledTasks& tasks = tasks_;
   const Event on_host = estimate(context, tasks.heads, room);
-  device_.end_segment();  // a captured segment must not contain a wait for the host
+  device_.end_segment();  // a segment must not contain a wait for the host
   const auto all = std::make_shared<const std::vector<Pulled>>(gather(context, choose(context, tasks, on_host)));
   const std::vector<Pulled>& work = *all;
   Event landed;

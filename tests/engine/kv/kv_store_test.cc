@@ -60,7 +60,7 @@ TEST(KvStore, AForkLacksWhatWasDropped) {
   Store s;
   const SequenceId a = s.kv.create();
   s.kv.grow(a, 3 * kPageTokens, s.after);
-  s.kv.drop(a, 0, {1, 2}, Tier::device, Event{});
+  s.kv.drop(a, 0, {1, 2}, Tier::device, {});
   const SequenceId b = s.kv.fork(a);
   for (const SequenceId id : {a, b}) {
     EXPECT_FALSE(s.kv.on_device(id, 0, {0, 3}));
@@ -74,16 +74,28 @@ TEST(KvStore, ARecycledSlotHandsOutTheEventItMustWaitFor) {
   const SequenceId a = s.kv.create();
   s.kv.grow(a, 32, s.after);
   const Event copy{3, 7};
-  s.kv.drop(a, 0, {0, 1}, Tier::device, copy);
+  s.kv.drop(a, 0, {0, 1}, Tier::device, {copy});
   EXPECT_TRUE(s.after.empty());
   s.kv.grow(a, 16, s.after);
   ASSERT_EQ(s.after.size(), 1u);
   EXPECT_EQ(s.after[0], copy);
-  s.kv.drop(a, 1, {0, 1}, Tier::device, copy);
+  s.kv.drop(a, 1, {0, 1}, Tier::device, {copy});
   s.kv.all_done();
   s.after.clear();
   s.kv.grow(a, 16, s.after);
   EXPECT_TRUE(s.after.empty());
+}
+
+TEST(KvStore, ASharedSlotIsRecycledAfterTheEventsOfAllThatDroppedIt) {
+  Store s;
+  const SequenceId a = s.kv.create();
+  s.kv.grow(a, kPageTokens, s.after);
+  const SequenceId b = s.kv.fork(a);
+  const Event first{3, 7}, second{2, 5};
+  s.kv.drop(a, 0, {0, 1}, Tier::device, {first});
+  s.kv.drop(b, 0, {0, 1}, Tier::device, {second});
+  s.kv.grow(a, kPageTokens, s.after);
+  EXPECT_EQ(s.after, (std::vector<Event>{first, second}));
 }
 
 TEST(KvStore, ListsSlotsOfBlocksThatAreAllThere) {
@@ -155,7 +167,7 @@ TEST(KvStore, RandomHistoriesKeepTheBooks) {
               for (std::uint32_t layer = 0; layer < 2; ++layer) {
                 if (s.kv.slot(pick, layer, 0, Tier::device) == KvStore::kNoSlot) break;
                 s.kv.add_host_blocks(pick, layer, blocks, s.after);
-                s.kv.drop(pick, layer, blocks, Tier::device, Event{1, 1});
+                s.kv.drop(pick, layer, blocks, Tier::device, {Event{1, 1}});
               }
             }
             break;

@@ -1,5 +1,5 @@
-// Tokens that compete for places on the device by the attention mass that they have gathered (H2O, Zhang et al. 2023,
-// section 4). A set belongs to one KV head; its places are in no order. Rows of K and V are [D] of KvPages::type.
+// Survivors: tokens that compete for places on the device by the attention mass that they have gathered. H2O calls them
+// heavy (Zhang et al. 2023, section 4). A set is of one KV head, in no order. Rows of K and V are [D] of KvPages::type.
 #pragma once
 
 #include <cstdint>

@@ -246,8 +246,8 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
       for (std::uint32_t list = 0; list < set.lists; ++list) {
-        // As many residents are not chosen as chosen blocks are missing, and each of the first has a lower score than
-        // each of the second.
+        // A choice has as many blocks as there are slots. So at least as many residents are not chosen as blocks are
+        // missing, and each of them has a lower score.
         const std::size_t at = set.choice_offset(layer, list);
         cost.h2d += move_residents(ctx, set, layer, list, Tier::host, crossing,
                                    {.chosen = ctx.read<std::uint32_t>(set.chosen) + at,
