@@ -31,10 +31,6 @@ std::vector<std::uint32_t> slots_of(std::uint32_t pages, std::mt19937& random) {
   return slots;
 }
 
-void append(std::vector<float>& all, const std::vector<std::uint32_t>& part) {
-  all.insert(all.end(), part.begin(), part.end());
-}
-
 FetchList room_for(CaseMemory& memory, std::uint32_t sequences, std::uint32_t room) {
   const std::size_t all = std::size_t{sequences} * room;
   return {memory.output<std::uint32_t>(all), memory.output<std::uint32_t>(all), memory.output<std::uint32_t>(sequences),
@@ -57,8 +53,8 @@ std::vector<double> wanted_lists(const std::vector<std::vector<double>>& from,
   std::vector<double> all;
   for (std::size_t s = 0; s < from.size(); ++s) {
     all.push_back(static_cast<double>(from[s].size()));
-    all.insert(all.end(), from[s].begin(), from[s].end());
-    all.insert(all.end(), to[s].begin(), to[s].end());
+    append(all, from[s]);
+    append(all, to[s]);
   }
   return all;
 }
@@ -79,7 +75,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
     for (std::uint32_t head = 0; head < heads; ++head)
       one.bytes += 4.0 * (1 + kept(s, head)) + kept(s, head) * per_unit * (2 * 8.0 + 4.0);
   }
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     std::mt19937 random(units + unit);
     const std::uint32_t pages_each = (units * unit + kListPageTokens - 1) / kListPageTokens,
                         slots = kFirstSlot + pages_each;
@@ -92,7 +88,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
       for (std::uint32_t head = 0; head < heads; ++head) {
         const std::uint32_t keep = kept(s, head);
         const auto list = list_of(units, keep, room, random);
-        chosen.insert(chosen.end(), list.begin(), list.end());
+        append(chosen, list);
         for (std::uint32_t i = 0; i < keep; ++i) {
           for (std::uint32_t p = 0; p < per_unit; ++p) {
             const std::uint32_t token = list[1 + i] * unit + p * piece;
@@ -109,17 +105,12 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
     }
     const FetchList list = room_for(memory, sequences, most);
     const UnitFetch* const at = memory.input(fetches);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        list_units_cuda(at, sequences, heads, unit, slots, list, memory.stream());
-      } else {
-        list_units(at, sequences, heads, unit, slots, list);
-      }
+      if (memory.cuda()) return list_units_cuda(at, sequences, heads, unit, slots, list, memory.stream());
+      list_units(at, sequences, heads, unit, slots, list);
     };
     prepared.result = [=, &memory] { return listed(memory, sequences, list); };
     prepared.expected = [=] { return wanted_lists(from, to); };
-    return prepared;
   };
   return one;
 }
@@ -157,7 +148,7 @@ MadeChoices make_choices(const Choices& c, CaseMemory& memory) {
     auto& masks = made.masks.emplace_back(c.heads, std::vector<std::uint32_t>(c.blocks));
     for (std::uint32_t h = 0; h < c.heads * c.group; h += c.together) {
       const auto list = list_of(c.blocks, c.keep, c.blocks, random);
-      chosen.insert(chosen.end(), list.begin(), list.end());
+      append(chosen, list);
       for (std::uint32_t head = h / c.group; head <= (h + c.together - 1) / c.group; ++head) {
         for (std::uint32_t i = 1; i <= c.keep; ++i) masks[head][list[i]] |= c.together == 1 ? 1u << h % c.group : ~0u;
       }
@@ -193,12 +184,11 @@ KernelCase pages_of_selection_case(const Choices& c) {
   const double lists = 1.0 * c.rows * c.heads;
   one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.listed();
   one.targets = {KernelTarget::cuda};
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const MadeChoices made = make_choices(c, memory);
     const BlockSelection* const rows = memory.input(made.rows);
     PageEntry* const entries = memory.output<PageEntry>(std::size_t{c.rows} * c.heads * c.capacity());
     std::uint32_t* const counts = memory.output<std::uint32_t>(std::size_t{c.rows} * c.heads);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       pages_of_selection_cuda(rows, c.rows, c.heads, c.group, c.together, true, c.capacity(), entries, counts,
                               memory.stream());
@@ -227,7 +217,6 @@ KernelCase pages_of_selection_case(const Choices& c) {
       }
       return all;
     };
-    return prepared;
   };
   return one;
 }
@@ -240,7 +229,7 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
   const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
   one.bytes = (numbers ? 4.0 : 12.0) * lists * c.listed();
   one.targets = {KernelTarget::cuda};
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const MadeChoices made = make_choices(c, memory);
     std::vector<PageEntry> before(most);
     std::vector<std::uint32_t> held;
@@ -262,7 +251,6 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
     PageEntry* const entries = memory.input(before);
     const std::uint32_t* const counts = memory.input(held);
     const FetchList list = room_for(memory, c.rows, c.heads * c.capacity());
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (numbers)
         number_pages_cuda(entries, counts, lists, c.capacity(), memory.stream());
@@ -279,15 +267,13 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
       return all;
     };
     prepared.expected = [=] { return numbers ? numbered : wanted_lists(from, to); };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_fetch_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(list_units_case(8, 8, 1024, 204, 32));
     take(list_units_case(1, 8, 32768, 6144, 1));

@@ -26,7 +26,7 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
   one.flops = 12.0 * rows * static_cast<double>(width);
   one.tolerance = 1e-6;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto known = case_normals(rows * heads * kFeatures, 1), anchor = case_normals(rows * width, 2),
                mean_key = case_normals(rows * keys, 3), local = case_normals(rows * width, 6),
                local_lse = case_normals(rows * heads, 7, 4), device = case_normals(rows * width, 8, 0.1f);
@@ -65,13 +65,9 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
       list.push_back(step);
     }
     const StepFeatures* const steps = memory.input(list);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        step_features_cuda(steps, rows, shape, memory.stream());
-      } else {
-        memory.pool().parallel_for(rows, [&](std::size_t row) { step_features(list[row], shape); });
-      }
+      if (memory.cuda()) return step_features_cuda(steps, rows, shape, memory.stream());
+      memory.pool().parallel_for(rows, [&](std::size_t row) { step_features(list[row], shape); });
     };
     prepared.result = [=, &memory] { return memory.read(first.out, rows * heads * kFeatures); };
     prepared.expected = [=] {
@@ -106,7 +102,6 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -123,7 +118,7 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
   one.flops = 2.0 * n * weights;
   if (n > 128) one.bound = Bound::f32;
   one.tolerance = 2e-5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto features = case_normals(std::size_t{n} * widths[0], 1, 4), mean = case_normals(widths[0], 2);
     auto scale = case_normals(widths[0], 3, 0.3f);
     std::vector<std::vector<float>> weight, bias;
@@ -147,13 +142,9 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
                               *std::max_element(widths.begin(), widths.end())};
     const float* const at = memory.input(features);
     float* const out = memory.output<float>(std::size_t{n} * kHeadOutputs);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        predict_heads_cuda(network, at, n, out, memory.stream());
-      } else {
-        predict_heads(network, at, n, out);
-      }
+      if (memory.cuda()) return predict_heads_cuda(network, at, n, out, memory.stream());
+      predict_heads(network, at, n, out);
     };
     prepared.result = [=, &memory] { return memory.read(out, std::size_t{n} * kHeadOutputs); };
     prepared.expected = [=] {
@@ -175,15 +166,13 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_head_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_head_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(features_case(8, 8, 4, 128, false));
     for (const std::uint32_t n : {32u, 256u, 2048u}) take(network_case(n, {kFeatures, 312, 312}));

@@ -9,7 +9,6 @@
 namespace tandem::eval {
 namespace {
 
-/// 0 .. n - 1 in an order of its own.
 /// Positive numbers with, on request, many equal ones.
 std::vector<float> masses(std::size_t n, unsigned seed, bool ties) {
   std::vector<float> values = case_normals(n, seed);
@@ -30,7 +29,7 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
   const std::size_t row = 2 * dim * size_of(type);
   one.bytes = 1.0 * heads * (4.0 * count + 4.0 * held + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto mass = masses(std::size_t{heads} * count, 1, ties);  // [head][held, arriving]
     std::vector<std::uint32_t> positions;                           // of the held ones, below `begin`, in no order
     for (std::uint32_t head = 0; head < heads; ++head) {
@@ -72,21 +71,15 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
       if (memory.cuda()) set.scratch = memory.output<std::uint32_t>(std::size_t{end} + room);
     }
     const HeavyCompetition* const device = memory.input(sets);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        keep_heavy_cuda(device, heads, kept, kv, memory.stream());
-      } else {
-        memory.pool().parallel_for(heads, [&](std::size_t head) { keep_heavy(sets[head], kv); });
-      }
+      if (memory.cuda()) return keep_heavy_cuda(device, heads, kept, kv, memory.stream());
+      memory.pool().parallel_for(heads, [&](std::size_t head) { keep_heavy(sets[head], kv); });
     };
     prepared.result = [=, &memory] {
       std::vector<float> all = memory.read(kept_mass, std::size_t{heads} * kept);
-      const auto at = memory.read(kept_positions, std::size_t{heads} * kept);
-      all.insert(all.end(), at.begin(), at.end());
+      append(all, memory.read(kept_positions, std::size_t{heads} * kept));
       for (const void* rows : {keys, values}) {
-        const auto moved = memory.read_stored(rows, type, kept_values);
-        all.insert(all.end(), moved.begin(), moved.end());
+        append(all, memory.read_stored(rows, type, kept_values));
       }
       return all;
     };
@@ -133,11 +126,9 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
           out_values.insert(out_values.end(), c.v, c.v + dim);
         }
       }
-      for (const auto* part : {&out_positions, &out_keys, &out_values})
-        out_mass.insert(out_mass.end(), part->begin(), part->end());
+      for (const auto* part : {&out_positions, &out_keys, &out_values}) append(out_mass, *part);
       return out_mass;
     };
-    return prepared;
   };
   return one;
 }
@@ -156,7 +147,7 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
   one.threaded = !alike;
   // `repeats`: the newcomer is itself outside the window, so that it is what the next run drops: every run has one.
   const std::uint32_t position = repeats ? held - window - 1 : held + 5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     std::vector<float> before;
     std::vector<std::uint32_t> places;
     for (std::uint32_t head = 0; head < heads; ++head) {
@@ -164,7 +155,7 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
       for (const std::uint32_t rank : order)
         before.push_back(static_cast<float>(rank) * 2.0f * static_cast<float>(group));
       before.resize(std::size_t{head + 1} * room);
-      places.insert(places.end(), at.begin(), at.end());
+      append(places, at);
       places.resize(std::size_t{head + 1} * room);
     }
     const auto scores = case_normals(std::size_t{heads} * group * (held + 1), 1);
@@ -200,7 +191,6 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
       set.kv_head = head;
     }
     const HeavyStep* const device = memory.input(sets);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
         if (alike) {
@@ -216,11 +206,9 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
     };
     prepared.result = [=, &memory] {
       std::vector<float> all = memory.read(mass, std::size_t{heads} * room);
-      const auto at = memory.read(positions, std::size_t{heads} * room);
-      all.insert(all.end(), at.begin(), at.end());
+      append(all, memory.read(positions, std::size_t{heads} * room));
       for (const void* part : {keys, rows}) {
-        const auto moved = memory.read_stored(part, type, values);
-        all.insert(all.end(), moved.begin(), moved.end());
+        append(all, memory.read_stored(part, type, values));
       }
       return all;
     };
@@ -258,18 +246,16 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
           v[(std::size_t{head} * room + place) * dim + d] = double{page[from + std::size_t{kListPageTokens} * dim + d]};
         }
       }
-      for (const auto* part : {&at, &k, &v}) masses_after.insert(masses_after.end(), part->begin(), part->end());
+      for (const auto* part : {&at, &k, &v}) append(masses_after, *part);
       return masses_after;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_heavy_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(keep_heavy_case(8, 128, 0, 0, 32768, 6144, 3072, DType::bf16, false));
     take(update_heavy_case(64, 4, 128, 6144, 6144, 3072, DType::bf16, false, true));

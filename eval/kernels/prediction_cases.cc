@@ -165,7 +165,7 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
   one.flops = 1.0 * windows * heads * known * known * dim;
   one.tolerance = rule.weights == LagWeights::eq2 ? 2e-5 : 5e-6;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const RopeTable rope = rope_of(dim);
     const std::size_t per_head = std::size_t{room} * dim, per_window = heads * per_head;
     // Queries that change slowly, as those of consecutive tokens do; window w's newest is at position 40 + w.
@@ -185,7 +185,6 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
     list.reserve(windows);
     for (std::uint32_t w = 0; w < windows; ++w)
       list.push_back({window + w * per_window, known, 40 + w, out + std::size_t{w} * heads * dim});
-    PreparedCase prepared;
     if (memory.cuda()) {
       const QueryWindow* const device = memory.input(list);
       const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
@@ -212,12 +211,11 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
             const std::vector<float> narrow(next.begin(), next.end());
             next = rotated(narrow.data(), rope, 41.0 + w, 1, rope.scale);
           }
-          expected.insert(expected.end(), next.begin(), next.end());
+          append(expected, next);
         }
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -230,7 +228,7 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
   one.bytes = 8.0 * windows * heads * dim;
   one.tolerance = 2e-6;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const RopeTable rope = rope_of(dim);
     const std::size_t width = std::size_t{heads} * dim, per_window = rule.room() * width;
     const auto queries = case_normals(windows * width, 1);
@@ -239,7 +237,6 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
     std::vector<QueryPush> list;
     list.reserve(windows);
     for (std::uint32_t w = 0; w < windows; ++w) list.push_back({q + w * width, window + w * per_window, 77777 * w + 3});
-    PreparedCase prepared;
     if (memory.cuda()) {
       const QueryPush* const device = memory.input(list);
       const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
@@ -266,15 +263,13 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_prediction_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(push_case(true, 36, 32, 128));
     take(predict_case(rule_of(LagWeights::ridge_softmax, 16), 36, 32, 128, 17));

@@ -32,11 +32,10 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
   if (kind == DigestKind::mean) one.tolerance = 1e-2;  // as the store rounds it
   one.bytes = (1.0 * tokens * kv_heads * dim + static_cast<double>(digests)) * static_cast<double>(size_of(type));
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     void* const kv = memory.stored_normals(elements, type, 1);
     void* const out = memory.bytes(digests * size_of(type));
-    std::vector<std::uint32_t> slots(pages);
-    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
+    const auto slots = reversed(pages);
     const std::uint32_t* const device_slots = memory.input(slots);
     const DigestRun* const run = memory.input(std::vector<DigestRun>{{device_slots, out, tokens, blocks}});
     const auto key = [=](std::uint32_t head, std::uint32_t token) {  // its first element
@@ -44,12 +43,9 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
               token % kListPageTokens) *
              dim;
     };
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream(), kind);
-        return;
-      }
+      if (memory.cuda())
+        return build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream(), kind);
       // A page's digest, then the union of a block's pages.
       memory.pool().parallel_for(std::size_t{kv_heads} * blocks, [&](std::size_t task) {
         const auto head = static_cast<std::uint32_t>(task / blocks), b = static_cast<std::uint32_t>(task % blocks);
@@ -99,7 +95,6 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -117,7 +112,7 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
   one.flops = 4.0 * rows * static_cast<double>(heads * half);
   one.threaded = true;
   one.tolerance = 2e-5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     // Every row its own copy: what a batch reads.
     std::vector<float> digest = case_normals(per_row, 1);
     for (std::size_t i = 0; i < per_row && vectors == 2; ++i)  // [head][min, max][half]
@@ -134,7 +129,6 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
       low += vectors * head * half * size_of(type);
       kernel(from + first * dim, low, low + (vectors - 1) * half * size_of(type), blocks, shape, out + first * blocks);
     };
-    PreparedCase prepared;
     if (memory.cuda()) {
       std::vector<BlockScores> list;
       list.reserve(rows);
@@ -160,7 +154,6 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
           on_cpu(query.data(), stored.data(), row, head, score_blocks_reference, out.data());
       return std::vector<double>(out.begin(), out.end());
     };
-    return prepared;
   };
   return one;
 }
@@ -172,13 +165,12 @@ KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool
   const std::uint32_t kept = std::min(k, n);
   one.bytes = 4.0 * rows * (1.0 * n + kept);
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto scores = case_normals(std::size_t{rows} * n, 1, 4);
     if (ties)
       for (float& score : scores) score = std::round(score);
     const float* const at = memory.input(scores);
     std::uint32_t* const out = memory.output<std::uint32_t>(rows * (1 + std::size_t{kept}));
-    PreparedCase prepared;
     if (memory.cuda()) {
       std::vector<TopKRow> list;
       list.reserve(rows);
@@ -194,32 +186,22 @@ KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool
         });
       };
     }
-    prepared.result = [=, &memory] {
-      const auto chosen = memory.read(out, rows * (1 + std::size_t{kept}));
-      return std::vector<float>(chosen.begin(), chosen.end());
-    };
+    prepared.result = [=, &memory] { return memory.numbers(out, rows * (1 + std::size_t{kept})); };
     prepared.expected = [=] {
       std::vector<double> expected;
       for (std::size_t row = 0; row < rows; ++row) {
-        std::vector<std::uint32_t> order(n);
-        std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(),
-                         [&](std::uint32_t a, std::uint32_t b) { return scores[row * n + a] > scores[row * n + b]; });
-        std::sort(order.begin(), order.begin() + kept);
         expected.push_back(kept);
-        expected.insert(expected.end(), order.begin(), order.begin() + kept);
+        append(expected, largest(std::span(scores).subspan(row * n, n), kept));
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_selection_cases(CaseSize size, const TakeCase& take) {
   constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {

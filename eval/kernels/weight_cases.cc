@@ -17,7 +17,7 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
   one.tolerance = 2e-6 * std::max(1.0, queries / 16.0);  // sums of so many weights
   const float share = queries == 1 ? 0.1f : 1.0f / static_cast<float>(queries);
   const float keep = queries == 1 ? 0.9f : 1.0f;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto scores = case_normals(std::size_t{heads} * queries * n, 1, 2);
     const auto before = case_normals(std::size_t{heads} * n, 2);
     std::vector<float> sums(std::size_t{heads} * queries);
@@ -25,7 +25,6 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
     const float* const at = memory.input(scores);
     const float* const lse = memory.input(sums);
     float* const average = memory.input(before);
-    PreparedCase prepared;
     if (memory.cuda()) {
       std::vector<WeightBlend> list;
       list.reserve(heads);
@@ -50,7 +49,6 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
         }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -63,7 +61,7 @@ KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
   one.bytes = 4.0 * rows * n;
   one.tolerance = 1e-5;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto scores = case_normals(std::size_t{rows} * n, 1, 5);
     const float* const at = memory.input(scores);
     float* const out = memory.output<float>(rows);
@@ -71,13 +69,9 @@ KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
     list.reserve(rows);
     for (std::size_t row = 0; row < rows; ++row) list.push_back({at + row * n, n, out + row});
     const ScoreRow* const device = memory.input(list);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        log_sum_exp_cuda(device, rows, memory.stream());
-      } else {
-        memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
-      }
+      if (memory.cuda()) return log_sum_exp_cuda(device, rows, memory.stream());
+      memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
     };
     prepared.result = [=, &memory] { return memory.read(out, rows); };
     prepared.expected = [=] {
@@ -88,15 +82,13 @@ KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_weight_cases(CaseSize size, const TakeCase& take) {
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {
     take(blend_weights_case(32, 32 * kK, 1));
