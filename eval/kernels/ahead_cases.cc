@@ -17,13 +17,12 @@ enum class Stage : std::uint8_t { choose, select };
 // `select`: from windows of equal queries, which predict the same one, to packed keys and values.
 KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint32_t kv_heads, std::uint32_t group,
                        std::uint32_t dim, std::uint32_t keep, DType type) {
-  KernelCase one;
   const auto rows = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t most = *std::max_element(tokens.begin(), tokens.end());
   const double all = std::accumulate(tokens.begin(), tokens.end(), 0.0);
-  one.kernel = stage == Stage::choose ? "choose_tokens" : "select_ahead";
-  one.shape = fmt::format("{} of {}, {} heads of {}, D {}, {}", keep, fmt::join(tokens, ", "), kv_heads, group, dim,
-                          to_string(type));
+  KernelCase one{stage == Stage::choose ? "choose_tokens" : "select_ahead",
+                 fmt::format("{} of {}, {} heads of {}, D {}, {}", keep, fmt::join(tokens, ", "), kv_heads, group, dim,
+                             to_string(type))};
   const auto size = static_cast<double>(size_of(type));
   one.bytes = all * kv_heads * (dim * size + 8.0 * group) +
               (stage == Stage::select ? 4.0 * rows * kv_heads * keep * dim * size : 0.0);
@@ -33,8 +32,7 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     PredictionRule rule;
     rule.window = 3;
-    const std::uint32_t capacity = (most + kListPageTokens - 1) / kListPageTokens, q_heads = kv_heads * group,
-                        pages = rows * capacity;
+    const std::uint32_t capacity = pages_of(most), q_heads = kv_heads * group, pages = rows * capacity;
     const std::size_t width = std::size_t{q_heads} * dim;
     auto values = case_normals(std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim, 1, 40);
     for (float& value : values) value = std::clamp(std::round(value), -200.0f, 200.0f);
@@ -63,7 +61,7 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
       std::vector<std::uint32_t> slots, counts;
       std::vector<PageEntry> entries(pages);
       for (std::uint32_t row = 0; row < rows; ++row) {
-        counts.push_back((tokens[row] + kListPageTokens - 1) / kListPageTokens);
+        counts.push_back(pages_of(tokens[row]));
         for (std::uint32_t page = 0; page < capacity; ++page) {
           slots.push_back(slot(row, page));
           const std::uint32_t left = tokens[row] > page * kListPageTokens ? tokens[row] - page * kListPageTokens : 0;

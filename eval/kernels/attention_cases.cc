@@ -88,10 +88,8 @@ void sharpen(const PagedBatch& batch, auto& result) {
 KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint32_t> tokens, float scale = 1,
                                  KvPlacing placing = KvPlacing::pages) {
   const PagedBatch batch(heads, type, std::move(tokens), scale, placing);
-  KernelCase one;
-  one.kernel = placing == KvPlacing::pages ? "decode_attention" : "contiguous_attention";
+  KernelCase one{placing == KvPlacing::pages ? "decode_attention" : "contiguous_attention", batch.shape()};
   if (placing == KvPlacing::runs) one.targets = {KernelTarget::cpu};  // on a device all KV lies in pages
-  one.shape = batch.shape();
   one.bytes = 2 * batch.vector_bytes() + 8.0 * static_cast<double>(batch.queries());
   one.flops = 4.0 * batch.all_tokens() * heads.q() * heads.dim;
   one.threaded = true;
@@ -150,9 +148,7 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
 // Whole pages, so that both targets give their scores in the same places.
 KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::uint32_t pages) {
   const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kListPageTokens), 1);
-  KernelCase one;
-  one.kernel = "token_scores";
-  one.shape = batch.shape();
+  KernelCase one{"token_scores", batch.shape()};
   one.bytes = batch.vector_bytes() + 4.0 * batch.all_tokens() * heads.q();
   one.flops = 2.0 * batch.all_tokens() * heads.q() * heads.dim;
   one.threaded = true;

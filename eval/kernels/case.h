@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
+#include "engine/kernels/page_list.h"
 #include "engine/kernels/tensor.h"
 #include "engine/kernels/thread_pool.h"
 
@@ -107,7 +108,7 @@ struct KernelCase {
   bool threaded = false;       // the CPU twin uses the pool
   double tolerance = 0;        // |result - expected| <= tolerance * max(1, |expected|), on every target
   std::vector<KernelTarget> targets = {KernelTarget::cpu, KernelTarget::cuda};  // that have the kernel
-  std::function<void(CaseMemory&, PreparedCase&)> set_up;
+  std::function<void(CaseMemory&, PreparedCase&)> set_up = {};
 
   PreparedCase prepare(CaseMemory& memory) const {
     PreparedCase prepared;
@@ -144,6 +145,19 @@ std::vector<float> rounded(const std::vector<float>& values, DType type);
 std::vector<std::size_t> sampled(std::size_t count, std::size_t edge, std::size_t stride);
 /// Of rows of `width` numbers those of `rows`.
 std::vector<float> rows_of(std::span<const float> all, std::span<const std::size_t> rows, std::size_t width);
+
+/// make(0) to make(n - 1).
+auto generated(std::size_t n, const auto& make) {
+  std::vector<decltype(make(n))> list;
+  list.reserve(n);
+  for (std::size_t i = 0; i < n; ++i) list.push_back(make(i));
+  return list;
+}
+
+/// Pages that so many tokens fill or begin.
+inline std::uint32_t pages_of(std::uint32_t tokens) {
+  return (tokens + kListPageTokens - 1) / kListPageTokens;
+}
 
 /// `part` behind what `to` has.
 template <class T>

@@ -16,9 +16,8 @@ namespace {
 // What of a choice is resident, and the swap that follows: tables, choices and moves, all as numbers.
 KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32_t slots, std::uint32_t pages,
                           bool swap) {
-  KernelCase one;
-  one.kernel = swap ? "swap_residents" : "split_residents";
-  one.shape = fmt::format("{} lists, {} of {} blocks of {} pages", lists, slots, blocks, pages);
+  KernelCase one{swap ? "swap_residents" : "split_residents",
+                 fmt::format("{} lists, {} of {} blocks of {} pages", lists, slots, blocks, pages)};
   one.bytes = 4.0 * lists * slots * (swap ? 2.0 : 4.0);
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
@@ -142,12 +141,11 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
 // What KV heads choose together. Each row has fewer blocks than the one before.
 KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint32_t heads, std::uint32_t group,
                               std::uint32_t most, Reduce reduce) {
-  KernelCase one;
-  one.kernel = "reduce_scores";
-  one.shape = fmt::format("{} rows of {} lists of {} heads of {}, {}, {}", rows, lists, heads, group, most,
-                          reduce == Reduce::max    ? "max"
-                          : reduce == Reduce::mean ? "mean"
-                                                   : "softmax mean");
+  KernelCase one{"reduce_scores",
+                 fmt::format("{} rows of {} lists of {} heads of {}, {}, {}", rows, lists, heads, group, most,
+                             reduce == Reduce::max    ? "max"
+                             : reduce == Reduce::mean ? "mean"
+                                                      : "softmax mean")};
   one.bytes = 4.0 * lists * (rows * most - rows * (rows - 1) / 2.0) * (1.0 * heads * group + 1.0);
   one.tolerance = 1e-5;
   one.threaded = true;
@@ -208,9 +206,7 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
 // Draws. The oracle is the CPU's rule in float64 where no draw is near an edge: here the token that a draw must hit is
 // known, since it has nearly all of the weight, or all that is kept.
 KernelCase sample_case(std::uint32_t rows, std::uint32_t vocab, const Sampling& how, const char* name) {
-  KernelCase one;
-  one.kernel = "sample_tokens";
-  one.shape = fmt::format("{} rows, {} tokens, {}", rows, vocab, name);
+  KernelCase one{"sample_tokens", fmt::format("{} rows, {} tokens, {}", rows, vocab, name)};
   one.bytes = 4.0 * rows * vocab;
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {

@@ -62,9 +62,8 @@ std::vector<double> wanted_lists(const std::vector<std::vector<double>>& from,
 // What InfiniGen fetches: every head another number of units.
 KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::uint32_t units, std::uint32_t room,
                            std::uint32_t unit) {
-  KernelCase one;
-  one.kernel = "list_units";
-  one.shape = fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room, units, unit);
+  KernelCase one{"list_units", fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room,
+                                           units, unit)};
   const std::uint32_t piece = std::min(unit, kListPageTokens), per_unit = unit / piece;
   const std::uint32_t most = 2 * heads * room * per_unit + 3;  // of a sequence, with some that are not used
   // Of a head that keeps some: the list of units, and per piece of K and of V where it lies and goes, and its page.
@@ -77,8 +76,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
   }
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     std::mt19937 random(units + unit);
-    const std::uint32_t pages_each = (units * unit + kListPageTokens - 1) / kListPageTokens,
-                        slots = kFirstSlot + pages_each;
+    const std::uint32_t pages_each = pages_of(units * unit), slots = kFirstSlot + pages_each;
     std::vector<UnitFetch> fetches;
     std::vector<std::vector<double>> from(sequences), to(sequences);
     for (std::uint32_t s = 0; s < sequences; ++s) {
@@ -127,7 +125,7 @@ struct Choices {
     const double lists = 1.0 * group / std::min(together, group), missed = 1 - 1.0 * keep / blocks;
     return blocks * (1 - std::pow(missed, lists)) * per_block;
   }
-  std::uint32_t pages() const { return (tokens() + kListPageTokens - 1) / kListPageTokens; }
+  std::uint32_t pages() const { return pages_of(tokens()); }
   std::string name() const {
     return fmt::format("{} rows, {} heads of {}, {} together, {} of {} blocks of {} pages", rows, heads, group,
                        together, keep, blocks, per_block);
@@ -178,9 +176,7 @@ std::vector<Entry> entries_of(const Choices& c, const MadeChoices& made, std::ui
 
 // Pages of the blocks that query heads chose, apart or together.
 KernelCase pages_of_selection_case(const Choices& c) {
-  KernelCase one;
-  one.kernel = "pages_of_selection";
-  one.shape = c.name();
+  KernelCase one{"pages_of_selection", c.name()};
   const double lists = 1.0 * c.rows * c.heads;
   one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.listed();
   one.targets = {KernelTarget::cuda};
@@ -223,9 +219,7 @@ KernelCase pages_of_selection_case(const Choices& c) {
 
 // What gpu-fetch fetches: the pieces of its choices, or the lists over what it has fetched.
 KernelCase list_pages_case(const Choices& c, bool numbers) {
-  KernelCase one;
-  one.kernel = numbers ? "number_pages" : "list_pages";
-  one.shape = c.name();
+  KernelCase one{numbers ? "number_pages" : "list_pages", c.name()};
   const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
   one.bytes = (numbers ? 4.0 : 12.0) * lists * c.listed();
   one.targets = {KernelTarget::cuda};

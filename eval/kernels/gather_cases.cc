@@ -13,12 +13,11 @@ enum class Slots : std::uint8_t { on_host, on_device, counted_on_device };
 
 // Pieces of a pinned pool in a scattered order to a device pool, or back.
 KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bool to_device, Slots where) {
-  KernelCase one;
-  one.kernel = to_device ? "gather" : "scatter_to_host";
-  one.shape = fmt::format("{} pieces of {}, {}{}", count, bytes, way == GatherWay::dma ? "DMA" : "zero copy",
-                          where == Slots::on_host     ? ""
-                          : where == Slots::on_device ? ", slots on the device"
-                                                      : ", counted on the device");
+  KernelCase one{to_device ? "gather" : "scatter_to_host",
+                 fmt::format("{} pieces of {}, {}{}", count, bytes, way == GatherWay::dma ? "DMA" : "zero copy",
+                             where == Slots::on_host     ? ""
+                             : where == Slots::on_device ? ", slots on the device"
+                                                         : ", counted on the device")};
   one.bytes = static_cast<double>(bytes) * count;
   one.link = to_device ? Link::to_device : Link::to_host;
   one.targets = {KernelTarget::cuda};

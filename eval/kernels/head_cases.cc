@@ -15,11 +15,10 @@ using Vector = std::vector<double>;
 // `empty`: a sequence without sinks, and a query of zeros.
 KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t dim,
                          bool empty) {
-  KernelCase one;
   const HeadShape shape{kv_heads * group, kv_heads, dim};
   const std::size_t heads = shape.q_heads, width = heads * dim, keys = std::size_t{kv_heads} * dim;
-  one.kernel = "step_features";
-  one.shape = fmt::format("{} rows, {} heads of {}, D {}{}", rows, kv_heads, group, dim, empty ? ", empty" : "");
+  KernelCase one{"step_features",
+                 fmt::format("{} rows, {} heads of {}, D {}{}", rows, kv_heads, group, dim, empty ? ", empty" : "")};
   one.bytes =
       4.0 * rows *
       (5.0 * static_cast<double>(width) + static_cast<double>(keys) + 2.0 * kFeatures * static_cast<double>(heads));
@@ -108,9 +107,8 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
 
 // `overflow`: weights that make the first head's budget infinite.
 KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool overflow = false) {
-  KernelCase one;
-  one.kernel = "predict_heads";
-  one.shape = fmt::format("{} heads, {}{}", n, fmt::join(widths, " - "), overflow ? ", overflow" : "");
+  KernelCase one{"predict_heads",
+                 fmt::format("{} heads, {}{}", n, fmt::join(widths, " - "), overflow ? ", overflow" : "")};
   widths.push_back(kHeadOutputs);
   double weights = 2.0 * widths[0];
   for (std::size_t l = 1; l < widths.size(); ++l) weights += (widths[l - 1] + 1.0) * widths[l];

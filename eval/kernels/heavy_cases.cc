@@ -19,13 +19,10 @@ std::vector<float> masses(std::size_t n, unsigned seed, bool ties) {
 // A layer's sets, one per KV head, meet a new prompt.
 KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t held, std::uint32_t begin,
                            std::uint32_t end, std::uint32_t room, std::uint32_t window, DType type, bool ties) {
-  KernelCase one;
-  one.kernel = "keep_heavy";
-  one.shape = fmt::format("{} heads, {} + {} to {}, window {}, D {}, {}{}", heads, held, end - begin, room, window, dim,
-                          to_string(type), ties ? ", ties" : "");
+  KernelCase one{"keep_heavy", fmt::format("{} heads, {} + {} to {}, window {}, D {}, {}{}", heads, held, end - begin,
+                                           room, window, dim, to_string(type), ties ? ", ties" : "")};
   const std::uint32_t arrive = end - begin, count = held + arrive, kept = std::min(count, room);
-  const std::uint32_t first_page = begin / kListPageTokens,
-                      pages = (end + kListPageTokens - 1) / kListPageTokens - first_page;
+  const std::uint32_t first_page = begin / kListPageTokens, pages = pages_of(end) - first_page;
   const std::size_t row = 2 * dim * size_of(type);
   one.bytes = 1.0 * heads * (4.0 * count + 4.0 * held + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
   one.threaded = true;
@@ -138,10 +135,9 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
 KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t held,
                              std::uint32_t room, std::uint32_t window, DType type, bool alike = false,
                              bool repeats = false) {
-  KernelCase one;
-  one.kernel = alike ? "update_heavy_alike" : "update_heavy";
-  one.shape = fmt::format("{} heads of {}, {} of {}, window {}, D {}, {}", heads, group, held, room, window, dim,
-                          to_string(type));
+  KernelCase one{alike ? "update_heavy_alike" : "update_heavy",
+                 fmt::format("{} heads of {}, {} of {}, window {}, D {}, {}", heads, group, held, room, window, dim,
+                             to_string(type))};
   one.bytes = 1.0 * heads * (4.0 * group * (held + 1.0) + 12.0 * held + 4.0 * dim * static_cast<double>(size_of(type)));
   one.tolerance = 1e-5;
   one.threaded = !alike;

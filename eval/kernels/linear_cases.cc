@@ -17,12 +17,11 @@ enum class Added : std::uint8_t { nothing, bias, result };
 // x as the weights are stored. On the CPU x is f32 with the same values; linear_prefill_bf16 for many rows of bf16.
 KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DType type, DType y_type,
                        Added what = Added::nothing) {
-  KernelCase one;
-  one.kernel = n > 16 ? "linear_prefill" : "linear";
-  one.shape = fmt::format("n {}, {} to {}, {}, result {}{}", n, in, out, to_string(type), to_string(y_type),
-                          what == Added::bias     ? ", bias"
-                          : what == Added::result ? ", added"
-                                                  : "");
+  KernelCase one{n > 16 ? "linear_prefill" : "linear",
+                 fmt::format("n {}, {} to {}, {}, result {}{}", n, in, out, to_string(type), to_string(y_type),
+                             what == Added::bias     ? ", bias"
+                             : what == Added::result ? ", added"
+                                                     : "")};
   const std::size_t x_count = std::size_t{n} * in, y_count = std::size_t{n} * out;
   one.bytes = static_cast<double>(std::size_t{out} * in * size_of(type)) +
               static_cast<double>(x_count * size_of(type) + y_count * size_of(y_type));

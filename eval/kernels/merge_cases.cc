@@ -11,9 +11,7 @@ namespace tandem::eval {
 namespace {
 
 KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, bool on_host) {
-  KernelCase one;
-  one.kernel = on_host ? "merge_from_host" : "merge";
-  one.shape = fmt::format("{} parts, {} rows, D {}", parts, rows, dim);
+  KernelCase one{on_host ? "merge_from_host" : "merge", fmt::format("{} parts, {} rows, D {}", parts, rows, dim)};
   // Every second part is on the host.
   one.bytes = 4.0 * rows * (dim + 1.0) * (on_host ? parts / 2 : parts + 1);
   if (on_host) one.link = Link::to_device;

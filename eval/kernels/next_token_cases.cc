@@ -11,9 +11,7 @@ namespace {
 
 // Results: best, its logit, second, its logit, the log probability of a given token, of each row.
 KernelCase choose_case(std::uint32_t n, std::uint32_t vocab, const char* kind) {
-  KernelCase one;
-  one.kernel = "choose";
-  one.shape = fmt::format("n {}, vocabulary {}, {}", n, vocab, kind);
+  KernelCase one{"choose", fmt::format("n {}, vocabulary {}, {}", n, vocab, kind)};
   one.bytes = static_cast<double>(n) * vocab * 4;
   one.tolerance = 1e-6;
   one.set_up = [=, what = std::string(kind)](CaseMemory& memory, PreparedCase& prepared) {

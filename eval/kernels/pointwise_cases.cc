@@ -25,9 +25,8 @@ double tolerance_of(DType type) {
 }
 
 KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DType y_type) {
-  KernelCase one;
-  one.kernel = "rms_norm";
-  one.shape = fmt::format("n {}, d {}, weight {}, out {}", n, d, to_string(weight_type), to_string(y_type));
+  KernelCase one{"rms_norm",
+                 fmt::format("n {}, d {}, weight {}, out {}", n, d, to_string(weight_type), to_string(y_type))};
   const std::size_t all = std::size_t{n} * d;
   one.bytes = static_cast<double>(all * (sizeof(float) + size_of(y_type)) + d * size_of(weight_type));
   one.cpu_bytes = static_cast<double>(all * 2 * sizeof(float) + d * size_of(weight_type));
@@ -61,9 +60,7 @@ KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DT
 }
 
 KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
-  KernelCase one;
-  one.kernel = "swiglu";
-  one.shape = fmt::format("n {}, d {}, out {}", n, d, to_string(type));
+  KernelCase one{"swiglu", fmt::format("n {}, d {}, out {}", n, d, to_string(type))};
   const std::size_t all = std::size_t{n} * d;
   one.bytes = static_cast<double>(all) * 8.0 + static_cast<double>(all * size_of(type));
   one.cpu_bytes = static_cast<double>(all) * 12.0;
@@ -96,9 +93,8 @@ KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
 }
 
 KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
-  KernelCase one;
-  one.kernel = "convert";
-  one.shape = fmt::format("n {}, {} to {}, {} beyond alignment", n, to_string(from), to_string(to), skip);
+  KernelCase one{"convert",
+                 fmt::format("n {}, {} to {}, {} beyond alignment", n, to_string(from), to_string(to), skip)};
   one.bytes = static_cast<double>(n * (size_of(from) + size_of(to)));
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto values = case_normals(n, 7, 100);
@@ -132,9 +128,7 @@ KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
 }
 
 KernelCase embed_case(std::uint32_t vocab, std::uint32_t hidden, std::uint32_t n, DType type) {
-  KernelCase one;
-  one.kernel = "embed";
-  one.shape = fmt::format("{} of {} rows of {}, {}", n, vocab, hidden, to_string(type));
+  KernelCase one{"embed", fmt::format("{} of {} rows of {}, {}", n, vocab, hidden, to_string(type))};
   const std::size_t all = std::size_t{n} * hidden;
   one.bytes = static_cast<double>(all * (size_of(type) + sizeof(float)));
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
@@ -163,11 +157,9 @@ KernelCase embed_case(std::uint32_t vocab, std::uint32_t hidden, std::uint32_t n
 
 // Bias, the norms of q and k, rotation, and K and V stored as a page lays them out: [kv head][K 16 x D | V 16 x D].
 KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias, bool with_norm, bool paged) {
-  KernelCase one;
-  one.kernel = "prepare_qkv";
-  one.shape =
-      fmt::format("n {}, heads {}/{} of {}, KV {}{}{}{}", n, shape.q_heads, shape.kv_heads, shape.head_dim,
-                  to_string(type), with_bias ? ", bias" : "", with_norm ? ", QK-norm" : "", paged ? ", in pages" : "");
+  KernelCase one{"prepare_qkv", fmt::format("n {}, heads {}/{} of {}, KV {}{}{}{}", n, shape.q_heads, shape.kv_heads,
+                                            shape.head_dim, to_string(type), with_bias ? ", bias" : "",
+                                            with_norm ? ", QK-norm" : "", paged ? ", in pages" : "")};
   const std::size_t dim = shape.head_dim, all = std::size_t{n} * shape.columns();
   const std::size_t q_count = std::size_t{n} * shape.q_heads * dim,
                     kv_count = 2 * std::size_t{n} * shape.kv_heads * dim;

@@ -157,9 +157,8 @@ Vector predicted(const PredictionRule& rule, const std::vector<const float*>& qu
 
 KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::uint32_t heads, std::uint32_t dim,
                         std::uint32_t known) {
-  KernelCase one;
-  one.kernel = "predict_next";
-  one.shape = fmt::format("{} windows of {} heads, D {}, {} queries, {}", windows, heads, dim, known, name_of(rule));
+  KernelCase one{"predict_next", fmt::format("{} windows of {} heads, D {}, {} queries, {}", windows, heads, dim, known,
+                                             name_of(rule))};
   const std::uint32_t room = rule.room();
   one.bytes = 4.0 * windows * heads * dim * (known + 1.0);
   one.flops = 1.0 * windows * heads * known * known * dim;
@@ -181,10 +180,9 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
                 0.5f * queries[at(w, head, before) + d] + 0.8f * queries[at(w, head, before + 1) + d];
     const float* const window = memory.input(queries);
     float* const out = memory.output<float>(std::size_t{windows} * heads * dim);
-    std::vector<QueryWindow> list;
-    list.reserve(windows);
-    for (std::uint32_t w = 0; w < windows; ++w)
-      list.push_back({window + w * per_window, known, 40 + w, out + std::size_t{w} * heads * dim});
+    const auto list = generated(windows, [=](std::size_t w) {
+      return QueryWindow{window + w * per_window, known, 40 + static_cast<std::uint32_t>(w), out + w * heads * dim};
+    });
     if (memory.cuda()) {
       const QueryWindow* const device = memory.input(list);
       const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
@@ -221,10 +219,9 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
 }
 
 KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, std::uint32_t dim) {
-  KernelCase one;
   const PredictionRule rule = rule_of(LagWeights::ridge_softmax, 4, true, pre_rope);
-  one.kernel = "push_queries";
-  one.shape = fmt::format("{} windows of {} heads, D {}{}", windows, heads, dim, pre_rope ? ", before RoPE" : "");
+  KernelCase one{"push_queries",
+                 fmt::format("{} windows of {} heads, D {}{}", windows, heads, dim, pre_rope ? ", before RoPE" : "")};
   one.bytes = 8.0 * windows * heads * dim;
   one.tolerance = 2e-6;
   one.threaded = true;
@@ -234,9 +231,9 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
     const auto queries = case_normals(windows * width, 1);
     const float* const q = memory.input(queries);
     float* const window = memory.input(std::vector<float>(windows * per_window));
-    std::vector<QueryPush> list;
-    list.reserve(windows);
-    for (std::uint32_t w = 0; w < windows; ++w) list.push_back({q + w * width, window + w * per_window, 77777 * w + 3});
+    const auto list = generated(windows, [=](std::size_t w) {
+      return QueryPush{q + w * width, window + w * per_window, 77777 * static_cast<std::uint32_t>(w) + 3};
+    });
     if (memory.cuda()) {
       const QueryPush* const device = memory.input(list);
       const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};

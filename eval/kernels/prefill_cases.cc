@@ -12,10 +12,8 @@ constexpr std::size_t kTileRows = 128;  // of the GPU's kernel: (query, head of 
 
 KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, std::uint32_t n, float scale = 1) {
   const PagedBatch batch(heads, type, {first + n}, scale);
-  KernelCase one;
-  one.kernel = "prefill_attention";
-  one.shape =
-      fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv, heads.dim, to_string(type));
+  KernelCase one{"prefill_attention", fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv,
+                                                  heads.dim, to_string(type))};
   one.bytes = 2 * batch.vector_bytes() + 8.0 * n * heads.q() * heads.dim;
   one.flops = 4.0 * heads.dim * heads.q() * (1.0 * n * first + 0.5 * n * (n + 1.0));
   one.bound = Bound::bf16;

@@ -19,12 +19,10 @@ const char* text_of(DigestKind kind) {
 // Digests of all blocks of a layer. Pages lie in reverse.
 KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uint32_t tokens,
                              std::uint32_t pages_per_block, DType type, DigestKind kind = DigestKind::bounds) {
-  KernelCase one;
-  one.kernel = "build_digest";
-  one.shape = fmt::format("{} tokens by {}, {} heads, D {}, {}{}", tokens, pages_per_block * kListPageTokens, kv_heads,
-                          dim, to_string(type), text_of(kind));
-  const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens,
-                      block = pages_per_block * kListPageTokens;
+  KernelCase one{"build_digest",
+                 fmt::format("{} tokens by {}, {} heads, D {}, {}{}", tokens, pages_per_block * kListPageTokens,
+                             kv_heads, dim, to_string(type), text_of(kind))};
+  const std::uint32_t pages = pages_of(tokens), block = pages_per_block * kListPageTokens;
   const std::uint32_t blocks = (tokens + block - 1) / block;
   const std::size_t elements = std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim;
   const std::uint32_t vectors = vectors_of(kind);
@@ -101,10 +99,8 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
 
 KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t dim,
                              std::uint32_t blocks, DType type, DigestKind kind = DigestKind::bounds) {
-  KernelCase one;
-  one.kernel = "score_blocks";
-  one.shape = fmt::format("batch {} x {} blocks, {}/{} heads, D {}, {}{}", rows, blocks, kv_heads * group, kv_heads,
-                          dim, to_string(type), text_of(kind));
+  KernelCase one{"score_blocks", fmt::format("batch {} x {} blocks, {}/{} heads, D {}, {}{}", rows, blocks,
+                                             kv_heads * group, kv_heads, dim, to_string(type), text_of(kind))};
   const std::size_t heads = std::size_t{kv_heads} * group, half = std::size_t{blocks} * dim;
   const std::uint32_t vectors = vectors_of(kind);
   const std::size_t per_row = vectors * kv_heads * half;
@@ -130,11 +126,9 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
       kernel(from + first * dim, low, low + (vectors - 1) * half * size_of(type), blocks, shape, out + first * blocks);
     };
     if (memory.cuda()) {
-      std::vector<BlockScores> list;
-      list.reserve(rows);
-      for (std::size_t row = 0; row < rows; ++row)
-        list.push_back({q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks});
-      const BlockScores* const device = memory.input(list);
+      const BlockScores* const device = memory.input(generated(rows, [&](std::size_t row) {
+        return BlockScores{q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks};
+      }));
       prepared.run = [=, &memory] { score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream(), kind); };
     } else {
       prepared.run = [=, &memory] {
@@ -159,9 +153,7 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
 }
 
 KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool ties) {
-  KernelCase one;
-  one.kernel = "top_k";
-  one.shape = fmt::format("{} rows, {} of {}{}", rows, k, n, ties ? ", ties" : "");
+  KernelCase one{"top_k", fmt::format("{} rows, {} of {}{}", rows, k, n, ties ? ", ties" : "")};
   const std::uint32_t kept = std::min(k, n);
   one.bytes = 4.0 * rows * (1.0 * n + kept);
   one.threaded = true;
@@ -172,11 +164,9 @@ KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool
     const float* const at = memory.input(scores);
     std::uint32_t* const out = memory.output<std::uint32_t>(rows * (1 + std::size_t{kept}));
     if (memory.cuda()) {
-      std::vector<TopKRow> list;
-      list.reserve(rows);
-      for (std::size_t row = 0; row < rows; ++row)
-        list.push_back({at + row * n, n, k, out + row * (1 + std::size_t{kept})});
-      const TopKRow* const device = memory.input(list);
+      const TopKRow* const device = memory.input(generated(rows, [=](std::size_t row) {
+        return TopKRow{at + row * n, n, k, out + row * (1 + std::size_t{kept})};
+      }));
       prepared.run = [=, &memory] { top_k_cuda(device, rows, 1, memory.stream()); };
     } else {
       prepared.run = [=, &memory] {

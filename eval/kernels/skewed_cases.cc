@@ -15,10 +15,8 @@ namespace {
 // Components of keys along directions, or scores of queries from them. Pages lie in reverse.
 KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t columns,
                        std::uint32_t tokens, DType type) {
-  KernelCase one;
-  one.kernel = scores ? "skewed_scores" : "skew_keys";
-  one.shape =
-      fmt::format("{} heads of {}, {} tokens, {} of D {}, {}", heads, group, tokens, columns, dim, to_string(type));
+  KernelCase one{scores ? "skewed_scores" : "skew_keys", fmt::format("{} heads of {}, {} tokens, {} of D {}, {}", heads,
+                                                                     group, tokens, columns, dim, to_string(type))};
   const double row = static_cast<double>(columns) * static_cast<double>(size_of(type));
   const double directions = 4.0 * heads * columns * dim;
   const double key = static_cast<double>(dim) * static_cast<double>(size_of(type));
@@ -28,7 +26,7 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
   one.tolerance = type == DType::f32 || scores ? 2e-5 : type == DType::f16 ? 2e-3 : 1e-2;
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens;
+    const std::uint32_t pages = pages_of(tokens);
     const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim,
                       index_values = std::size_t{heads} * tokens * columns;
     const auto skew = case_normals(std::size_t{heads} * columns * dim, 1, 1 / std::sqrt(static_cast<float>(dim)));
@@ -111,17 +109,15 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
 // Gram matrices of a layer's keys and queries.
 KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t tokens,
                            std::uint32_t observed, DType type) {
-  KernelCase one;
-  one.kernel = "skew_grams";
-  one.shape = fmt::format("{} heads of {}, {} keys, {} queries, D {}, {}", heads, group, tokens, observed, dim,
-                          to_string(type));
+  KernelCase one{"skew_grams", fmt::format("{} heads of {}, {} keys, {} queries, D {}, {}", heads, group, tokens,
+                                           observed, dim, to_string(type))};
   const double elements = 1.0 * heads * dim;
   one.bytes = elements * (tokens * static_cast<double>(size_of(type)) + 4.0 * observed * group + 16.0 * dim);
   one.flops = 2.0 * elements * dim * (1.0 * tokens + 1.0 * observed * group);
   one.tolerance = 1e-6;  // of the numbers as f32
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens;
+    const std::uint32_t pages = pages_of(tokens);
     const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim, matrix = std::size_t{dim} * dim;
     const std::size_t stride = std::size_t{heads} * group * dim;
     const auto queries = case_normals(observed * stride, 2);
@@ -130,12 +126,10 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
     const float* const device_queries = memory.input(queries);
     const std::uint32_t* const device_slots = memory.input(slots);
     double* const out = memory.output<double>(2 * heads * matrix);
-    std::vector<SkewGrams> list;
-    list.reserve(heads);
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      list.push_back({device_slots, tokens, head, device_queries + std::size_t{head} * group * dim, stride, observed,
-                      out + 2 * head * matrix, out + (2 * head + 1) * matrix});
-    }
+    const auto list = generated(heads, [=](std::size_t head) {
+      return SkewGrams{device_slots, tokens,   static_cast<std::uint32_t>(head), device_queries + head * group * dim,
+                       stride,       observed, out + 2 * head * matrix,          out + (2 * head + 1) * matrix};
+    });
     const SkewGrams* const device = memory.input(list);
     prepared.run = [=, &memory] {
       if (memory.cuda()) return skew_grams_cuda(device, heads, group, kv, memory.stream());
@@ -166,9 +160,7 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
 // Directions of matrices whose eigenvectors are known, the cosines of a discrete transform: what comes out is projected
 // onto them. Heads take them in different orders.
 KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t columns) {
-  KernelCase one;
-  one.kernel = "skew_directions";
-  one.shape = fmt::format("{} heads, {} of D {}", heads, columns, dim);
+  KernelCase one{"skew_directions", fmt::format("{} heads, {} of D {}", heads, columns, dim)};
   one.bytes = 8.0 * heads * dim * (2.0 * dim + columns);
   one.flops = 6.0 * 8 * heads * dim * dim * dim;  // eight sweeps
   one.bound = Bound::f64;
@@ -242,10 +234,11 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
 KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
                               std::uint32_t most, double alpha, bool ties, Scope scope = Scope::kv_head) {
   const bool together = scope == Scope::layer, each = scope == Scope::query_head;
-  KernelCase one;
-  one.kernel = together ? "choose_skewed_of_all" : each ? "choose_skewed_of_each" : "choose_skewed";
-  one.shape = fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
-                          ties ? ", ties" : "");
+  KernelCase one{together ? "choose_skewed_of_all"
+                 : each   ? "choose_skewed_of_each"
+                          : "choose_skewed",
+                 fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
+                             ties ? ", ties" : "")};
   one.bytes = 4.0 * heads * group * n;
   one.threaded = !together;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {

@@ -10,9 +10,8 @@ namespace tandem::eval {
 namespace {
 
 KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_t queries) {
-  KernelCase one;
-  one.kernel = queries == 1 ? "blend_weights" : "column_sums";
-  one.shape = fmt::format("{} heads, {} tokens, {} quer{}", heads, n, queries, queries == 1 ? "y" : "ies");
+  KernelCase one{queries == 1 ? "blend_weights" : "column_sums",
+                 fmt::format("{} heads, {} tokens, {} quer{}", heads, n, queries, queries == 1 ? "y" : "ies")};
   one.bytes = 4.0 * heads * n * (queries + 2.0);
   one.tolerance = 2e-6 * std::max(1.0, queries / 16.0);  // sums of so many weights
   const float share = queries == 1 ? 0.1f : 1.0f / static_cast<float>(queries);
@@ -26,11 +25,9 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
     const float* const lse = memory.input(sums);
     float* const average = memory.input(before);
     if (memory.cuda()) {
-      std::vector<WeightBlend> list;
-      list.reserve(heads);
-      for (std::size_t head = 0; head < heads; ++head)
-        list.push_back({at + head * queries * n, lse + head * queries, average + head * n, n, n, queries});
-      const WeightBlend* const device = memory.input(list);
+      const WeightBlend* const device = memory.input(generated(heads, [=](std::size_t head) {
+        return WeightBlend{at + head * queries * n, lse + head * queries, average + head * n, n, n, queries};
+      }));
       prepared.run = [=, &memory] { blend_weights_cuda(device, heads, n, keep, share, memory.stream()); };
     } else {
       prepared.run = [=] {
@@ -55,9 +52,7 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
 
 // A head's scores to the logarithm of their sum.
 KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
-  KernelCase one;
-  one.kernel = "log_sum_exp";
-  one.shape = fmt::format("{} rows of {}", rows, n);
+  KernelCase one{"log_sum_exp", fmt::format("{} rows of {}", rows, n)};
   one.bytes = 4.0 * rows * n;
   one.tolerance = 1e-5;
   one.threaded = true;
@@ -65,10 +60,9 @@ KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
     const auto scores = case_normals(std::size_t{rows} * n, 1, 5);
     const float* const at = memory.input(scores);
     float* const out = memory.output<float>(rows);
-    std::vector<ScoreRow> list;
-    list.reserve(rows);
-    for (std::size_t row = 0; row < rows; ++row) list.push_back({at + row * n, n, out + row});
-    const ScoreRow* const device = memory.input(list);
+    const ScoreRow* const device = memory.input(generated(rows, [=](std::size_t row) {
+      return ScoreRow{at + row * n, n, out + row};
+    }));
     prepared.run = [=, &memory] {
       if (memory.cuda()) return log_sum_exp_cuda(device, rows, memory.stream());
       memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
