@@ -183,20 +183,15 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
     const auto list = generated(windows, [=](std::size_t w) {
       return QueryWindow{window + w * per_window, known, 40 + static_cast<std::uint32_t>(w), out + w * heads * dim};
     });
-    if (memory.cuda()) {
-      const QueryWindow* const device = memory.input(list);
-      const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
-      double* const weights = memory.output<double>(prediction_scratch(rule, windows, heads));
-      prepared.run = [=, &memory] {
-        predict_next_cuda(rule, table, device, windows, heads, dim, weights, memory.stream());
-      };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(windows, [&](std::size_t w) {
-          predict_next(rule, rope, list[w].queries, heads, dim, known, list[w].position, list[w].out);
-        });
-      };
-    }
+    const QueryWindow* const device = memory.input(list);
+    const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
+    double* const weights = memory.output<double>(prediction_scratch(rule, windows, heads));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return predict_next_cuda(rule, table, device, windows, heads, dim, weights, memory.stream());
+      memory.pool().parallel_for(windows, [&](std::size_t w) {
+        predict_next(rule, rope, list[w].queries, heads, dim, known, list[w].position, list[w].out);
+      });
+    };
     prepared.result = [=, &memory] { return memory.read(out, std::size_t{windows} * heads * dim); };
     prepared.expected = [=] {
       Vector expected;
@@ -234,17 +229,14 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
     const auto list = generated(windows, [=](std::size_t w) {
       return QueryPush{q + w * width, window + w * per_window, 77777 * static_cast<std::uint32_t>(w) + 3};
     });
-    if (memory.cuda()) {
-      const QueryPush* const device = memory.input(list);
-      const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
-      prepared.run = [=, &memory] { push_queries_cuda(rule, table, device, windows, heads, dim, memory.stream()); };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(windows, [&](std::size_t w) {
-          push_query(rule, rope, list[w].q, heads, dim, list[w].position, list[w].window);
-        });
-      };
-    }
+    const QueryPush* const device = memory.input(list);
+    const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return push_queries_cuda(rule, table, device, windows, heads, dim, memory.stream());
+      memory.pool().parallel_for(windows, [&](std::size_t w) {
+        push_query(rule, rope, list[w].q, heads, dim, list[w].position, list[w].window);
+      });
+    };
     prepared.result = [=, &memory] { return memory.read(window, windows * per_window); };
     prepared.expected = [=] {
       Vector expected(windows * per_window);

@@ -125,19 +125,16 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
       low += vectors * head * half * size_of(type);
       kernel(from + first * dim, low, low + (vectors - 1) * half * size_of(type), blocks, shape, out + first * blocks);
     };
-    if (memory.cuda()) {
-      const BlockScores* const device = memory.input(generated(rows, [&](std::size_t row) {
-        return BlockScores{q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks};
-      }));
-      prepared.run = [=, &memory] { score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream(), kind); };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(std::size_t{rows} * kv_heads, [&](std::size_t task) {
-          on_cpu(q, digests[task / kv_heads], task / kv_heads, static_cast<std::uint32_t>(task % kv_heads),
-                 score_blocks, scores);
-        });
-      };
-    }
+    const BlockScores* const device = memory.input(generated(rows, [&](std::size_t row) {
+      return BlockScores{q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks};
+    }));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream(), kind);
+      memory.pool().parallel_for(std::size_t{rows} * kv_heads, [&](std::size_t task) {
+        on_cpu(q, digests[task / kv_heads], task / kv_heads, static_cast<std::uint32_t>(task % kv_heads), score_blocks,
+               scores);
+      });
+    };
     prepared.result = [=, &memory] { return memory.read(scores, rows * heads * blocks); };
     prepared.expected = [=] {
       std::vector<char> stored(per_row * size_of(type));
@@ -163,19 +160,16 @@ KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool
       for (float& score : scores) score = std::round(score);
     const float* const at = memory.input(scores);
     std::uint32_t* const out = memory.output<std::uint32_t>(rows * (1 + std::size_t{kept}));
-    if (memory.cuda()) {
-      const TopKRow* const device = memory.input(generated(rows, [=](std::size_t row) {
-        return TopKRow{at + row * n, n, k, out + row * (1 + std::size_t{kept})};
-      }));
-      prepared.run = [=, &memory] { top_k_cuda(device, rows, 1, memory.stream()); };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(rows, [&](std::size_t row) {
-          out[row * (1 + std::size_t{kept})] = kept;
-          top_k(at + row * n, n, k, out + row * (1 + std::size_t{kept}) + 1);
-        });
-      };
-    }
+    const TopKRow* const device = memory.input(generated(rows, [=](std::size_t row) {
+      return TopKRow{at + row * n, n, k, out + row * (1 + std::size_t{kept})};
+    }));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return top_k_cuda(device, rows, 1, memory.stream());
+      memory.pool().parallel_for(rows, [&](std::size_t row) {
+        out[row * (1 + std::size_t{kept})] = kept;
+        top_k(at + row * n, n, k, out + row * (1 + std::size_t{kept}) + 1);
+      });
+    };
     prepared.result = [=, &memory] { return memory.numbers(out, rows * (1 + std::size_t{kept})); };
     prepared.expected = [=] {
       std::vector<double> expected;

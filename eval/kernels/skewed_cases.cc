@@ -192,21 +192,19 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
     double* const k_as_made = memory.input(keys);
     double* const q_as_made = memory.input(queries);
     float* const skew = memory.output<float>(std::size_t{heads} * columns * dim);
-    if (memory.cuda()) {
-      prepared.run = [=, &memory] {
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
         cuda_copy(k, k_as_made, heads * matrix * sizeof(double), memory.stream());
         cuda_copy(q, q_as_made, heads * matrix * sizeof(double), memory.stream());
         skew_directions_cuda(k, q, heads, dim, columns, skew, memory.stream());
-      };
-    } else {
-      prepared.run = [=, &memory] {
-        std::copy_n(k_as_made, heads * matrix, k);
-        std::copy_n(q_as_made, heads * matrix, q);
-        memory.pool().parallel_for(heads, [&](std::size_t head) {
-          skew_directions(k + head * matrix, q + head * matrix, dim, columns, skew + head * columns * dim);
-        });
-      };
-    }
+        return;
+      }
+      std::copy_n(k_as_made, heads * matrix, k);
+      std::copy_n(q_as_made, heads * matrix, q);
+      memory.pool().parallel_for(heads, [&](std::size_t head) {
+        skew_directions(k + head * matrix, q + head * matrix, dim, columns, skew + head * columns * dim);
+      });
+    };
     prepared.result = [=, &memory] {
       const auto found = memory.read(skew, std::size_t{heads} * columns * dim);
       std::vector<float> cosines;

@@ -24,17 +24,14 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
     const float* const at = memory.input(scores);
     const float* const lse = memory.input(sums);
     float* const average = memory.input(before);
-    if (memory.cuda()) {
-      const WeightBlend* const device = memory.input(generated(heads, [=](std::size_t head) {
-        return WeightBlend{at + head * queries * n, lse + head * queries, average + head * n, n, n, queries};
-      }));
-      prepared.run = [=, &memory] { blend_weights_cuda(device, heads, n, keep, share, memory.stream()); };
-    } else {
-      prepared.run = [=] {
-        for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
-          blend_weights(at + row * n, lse[row], n, keep, share, average + row / queries * n);
-      };
-    }
+    const WeightBlend* const device = memory.input(generated(heads, [=](std::size_t head) {
+      return WeightBlend{at + head * queries * n, lse + head * queries, average + head * n, n, n, queries};
+    }));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return blend_weights_cuda(device, heads, n, keep, share, memory.stream());
+      for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
+        blend_weights(at + row * n, lse[row], n, keep, share, average + row / queries * n);
+    };
     prepared.result = [=, &memory] { return memory.read(average, std::size_t{heads} * n); };
     prepared.expected = [=] {
       std::vector<double> expected(before.begin(), before.end());
