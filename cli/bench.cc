@@ -85,9 +85,9 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   options.batch = arguments.batch;
   options.steps = arguments.steps;
   options.rounds = arguments.rounds;
-  if (options.steps < 1 || options.steps > 100000) throw_input_error("--steps is {}: give 1 to 100000.", options.steps);
-  if (options.rounds < 1 || options.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", options.rounds);
-  if (options.batch < 1 || options.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", options.batch);
+  eval::check_range("--steps", options.steps, 1, 100000);
+  eval::check_range("--rounds", options.rounds, 1, 1000);
+  eval::check_range("--batch", options.batch, 1, 256);
   if (arguments.session.device != "emu" && arguments.session.device != "cuda")
     throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
   check_ending(arguments.out, {".json"});
@@ -110,12 +110,8 @@ void bench(const BenchArguments& arguments, const char* length_option, Measure m
   try {
     result = measure(options, session.model, *session.device, *session.pool);
   } catch (const Interrupted&) {
-    progress.finish();
     if (written) throw_run_error("Interrupted; {} has the rounds that were finished.", arguments.out);
     throw RunError("Interrupted; nothing was written.");
-  } catch (...) {
-    progress.finish();
-    throw;
   }
   progress.finish();
   result.loading = {.seconds = session.load_seconds, .huge_page_bytes = session.huge_page_bytes};
@@ -146,18 +142,12 @@ std::size_t wrong_ones(const eval::KernelChecks& checks) {
 template <class Result>
 void run_cases(const KernelArguments& arguments, const auto& run, const std::vector<eval::KernelCase>& cases,
                const char* done, std::string (*text)(const Result&), std::string (*json)(const Result&)) {
-  Progress progress("measuring", Progress::standard(arguments.quiet));
-  Result result;
-  try {
-    result = run(cases, arguments.options, [&](const Result& so_far) {
+  const Result result = with_progress("measuring", arguments.quiet, [&](const auto& progress) {
+    return run(cases, arguments.options, [&](const Result& so_far) {
       if (!arguments.out.empty()) eval::write_file(arguments.out, json(so_far));
-      progress.update(so_far.rows.size(), so_far.cases);
+      progress(so_far.rows.size(), so_far.cases);
     });
-  } catch (...) {
-    progress.finish();
-    throw;
-  }
-  progress.finish();
+  });
   if (result.rows.empty()) throw RunError("Interrupted; nothing was written.");
   print("{}", text(result));
   if (!arguments.out.empty()) print("\n{}: the same as JSON\n", arguments.out);
@@ -179,8 +169,7 @@ void bench_kernels(KernelArguments& arguments) {
   if (arguments.check && arguments.rounds_given)
     throw_input_error("--check runs every kernel once, so that --rounds has no place beside it.");
   arguments.options.target = arguments.device == "cpu" ? eval::KernelTarget::cpu : eval::KernelTarget::cuda;
-  if (arguments.options.rounds < 1 || arguments.options.rounds > 1000)
-    throw_input_error("--rounds is {}: give 1 to 1000.", arguments.options.rounds);
+  eval::check_range("--rounds", arguments.options.rounds, 1, 1000);
   if (arguments.options.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", arguments.options.threads, usable_threads());
   check_ending(arguments.out, {".json"});

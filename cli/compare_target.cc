@@ -84,14 +84,7 @@ eval::Target run_target(const TargetPlan& plan, const Session& session, bool qui
   Progress progress("predicting", Progress::standard(quiet));
   eval::TargetOptions target = plan.options;
   target.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  try {
-    eval::Target result = eval::simulate_target(plan.shape, plan.hardware, workload, target);
-    progress.finish();
-    return result;
-  } catch (...) {
-    progress.finish();
-    throw;
-  }
+  return eval::simulate_target(plan.shape, plan.hardware, workload, target);
 }
 
 }  // namespace tandem::cli

@@ -110,7 +110,7 @@ void add_eval_options(Command command, EvalCommand& eval) {
 }
 
 PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector<std::string> methods) {
-  if (eval.batch < 1 || eval.batch > 256) throw_input_error("--batch is {}: give 1 to 256.", eval.batch);
+  eval::check_range("--batch", eval.batch, 1, 256);
   check_chat(*eval.dataset);
   std::unique_ptr<Progress> line;
   std::string shown;

@@ -79,9 +79,8 @@ struct CollectArguments {
 
 void check(const CollectArguments& a) {
   const eval::CollectOptions& o = a.collect;
-  if (a.samples < 1 || a.samples > 10000) throw_input_error("--samples is {}: give 1 to 10000.", a.samples);
-  if (o.decode_steps < 1 || o.decode_steps > 100000)
-    throw_input_error("--decode-steps is {}: give 1 to 100000.", o.decode_steps);
+  eval::check_range("--samples", a.samples, 1, 10000);
+  eval::check_range("--decode-steps", o.decode_steps, 1, 100000);
   if (o.steps < 1 || o.steps > o.decode_steps)
     throw_input_error("--steps is {}: give 1 to --decode-steps ({}).", o.steps, o.decode_steps);
   if (o.taus.empty() || o.taus.size() > 100) throw_input_error("--tau has {} values: give 1 to 100.", o.taus.size());

@@ -75,8 +75,7 @@ void gate(const GateArguments& arguments) {
   if (arguments.as != kNoShape) {
     options.shape = {arguments.as, arguments.hardware, arguments.batch,
                      eval::parse_one_length(arguments.context, "--context")};
-    if (arguments.batch < 1 || arguments.batch > 256)
-      throw_input_error("--batch is {}: give 1 to 256.", arguments.batch);
+    eval::check_range("--batch", arguments.batch, 1, 256);
     load_shape(arguments.as);
     load_profile(arguments.hardware);
   } else if (arguments.shaped) {

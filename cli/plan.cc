@@ -58,7 +58,7 @@ void plan(const PlanArguments& a) {
     options.batches.push_back(batch);
   }
   options.block_tokens = a.block;
-  if (a.block < 1 || a.block > 65536) throw_input_error("--block is {}: give 1 to 65536 tokens.", a.block);
+  eval::check_range("--block", a.block, 1, 65536, " tokens");
   options.step_ms = a.step_ms;
   if (!(a.step_ms > 0 && a.step_ms <= 1e7))
     throw_input_error("--step-ms is {}: give a time above 0, up to 10^7 ms.", a.step_ms);

@@ -93,8 +93,7 @@ struct ProfileOptions {
 };
 
 void check_samples(const ProfileOptions& options) {
-  if (options.samples < 1 || options.samples > 10000)
-    throw_input_error("--samples is {}: give 1 to 10000.", options.samples);
+  eval::check_range("--samples", options.samples, 1, 10000);
 }
 
 /// What can be known before the model is loaded, so that a typo costs nothing.
@@ -169,20 +168,6 @@ std::uint32_t longest(const std::vector<eval::HeadPrompt>& prompts) {
   return static_cast<std::uint32_t>(most);
 }
 
-/// Calls `work` with a progress callback; a ^C ends it without a result.
-template <class Work>
-auto with_progress(const char* title, const ProfileOptions& options, const Work& work) {
-  Progress progress(title, Progress::standard(options.quiet));
-  try {
-    auto result = work([&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); });
-    progress.finish();
-    return result;
-  } catch (const Interrupted&) {
-    progress.finish();
-    throw RunError("Interrupted; nothing was written.");
-  }
-}
-
 void write_json(const ProfileOptions& options, const nlohmann::ordered_json& json, const char* what) {
   if (options.out.empty()) return;
   eval::write_file(options.out, json_text(json, 1) + "\n");
@@ -199,7 +184,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
   Session& session = subject.session;
   keep_one_prompt(session, longest(subject.prompts), DType::f32);  // the model's statistics, not a KV store's
   Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const eval::HeadProfile profile = with_progress("profiling heads", options, [&](const auto& progress) {
+  const eval::HeadProfile profile = with_progress("profiling heads", options.quiet, [&](const auto& progress) {
     return eval::profile_heads(session.model, engine, *session.pool, subject.prompts, heads, progress);
   });
   subject.session.weights->check_bytes();
@@ -211,7 +196,7 @@ void profile_heads(const ProfileOptions& options, bool ahead) {
 void profile_recall(const ProfileOptions& options) {
   const std::uint32_t length = eval::parse_one_length(options.length, "--length");
   check_samples(options);
-  if (options.steps < 2 || options.steps > 100000) throw_input_error("--steps is {}: give 2 to 100000.", options.steps);
+  eval::check_range("--steps", options.steps, 2, 100000);
   if (!(options.threshold > 0 && options.threshold < 1))
     throw_input_error("--threshold is {}: give a share of the budget between 0 and 1.", options.threshold);
   check_ending(options.out, {".json"});
@@ -239,7 +224,7 @@ void profile_recall(const ProfileOptions& options) {
   kv.host_bytes = kv.device_bytes;
   kv.device_bytes *= 2;
   Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const eval::RecallProfile profile = with_progress("profiling recalls", options, [&](const auto& progress) {
+  const eval::RecallProfile profile = with_progress("profiling recalls", options.quiet, [&](const auto& progress) {
     return eval::profile_recall(engine, subject.prompts, recall, progress);
   });
   subject.session.weights->check_bytes();
@@ -271,7 +256,7 @@ void profile_shift(const ProfileOptions& options) {
   Session& session = subject.session;
   keep_one_prompt(session, longest(subject.prompts), DType::f32);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const eval::ShiftProfile profile = with_progress("profiling queries", options, [&](const auto& progress) {
+  const eval::ShiftProfile profile = with_progress("profiling queries", options.quiet, [&](const auto& progress) {
     return eval::profile_query_shift(session.model, engine, *session.pool, subject.prompts, shift, progress);
   });
   subject.session.weights->check_bytes();

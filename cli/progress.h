@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/common/error.h"
+
 namespace tandem::cli {
 
 /// Seconds left, from how long finished work took. One interval that is far off the others (a machine put to sleep, the
@@ -74,5 +76,20 @@ class Progress {
   std::uint64_t done_ = 0, total_ = 0;
   bool any_shown_ = false, stale_ = false, finished_ = false;
 };
+
+/// What `work` returns, which is given a function (done, total[, what]) that updates a line of progress; the line ends
+/// behind it. A ^C ends it without a result: RunError.
+auto with_progress(const char* label, bool quiet, const auto& work) {
+  Progress progress(label, Progress::standard(quiet));
+  try {
+    auto result = work([&](std::uint64_t done, std::uint64_t total, std::string_view what = {}) {
+      progress.update(done, total, what);
+    });
+    progress.finish();
+    return result;
+  } catch (const Interrupted&) {
+    throw RunError("Interrupted; nothing was written.");
+  }
+}
 
 }  // namespace tandem::cli

@@ -49,7 +49,7 @@ void check_rank_timeout(const SessionOptions& options) {
 
 std::uint32_t chunk_of(const SessionOptions& options) {
   const std::uint32_t chunk = options.prefill_chunk.value_or(kPrefillChunk);
-  if (chunk < 1 || chunk > 65536) throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", chunk);
+  eval::check_range("--prefill-chunk", chunk, 1, 65536, " tokens");
   return chunk;
 }
 

@@ -105,10 +105,9 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
   for (std::size_t i = 0; i < o.methods.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (o.methods[i] == o.methods[j]) throw_input_error("--methods: '{}' is given twice.", o.methods[i]);
-  if (a.steps < 2 || a.steps > 4096) throw_input_error("--steps is {}: give 2 to 4096.", a.steps);
-  if (a.prefill_chunk < 1 || a.prefill_chunk > 65536)
-    throw_input_error("--prefill-chunk is {}: give 1 to 65536 tokens.", a.prefill_chunk);
-  if (a.most < 1 || a.most > 1024) throw_input_error("--most is {}: give 1 to 1024.", a.most);
+  eval::check_range("--steps", a.steps, 2, 4096);
+  eval::check_range("--prefill-chunk", a.prefill_chunk, 1, 65536, " tokens");
+  eval::check_range("--most", a.most, 1, 1024);
   if (a.threads > usable_threads())
     throw_input_error("--threads is {}: this process may use {}.", a.threads, usable_threads());
   if (a.tpot_ms && !(*a.tpot_ms >= 1e-3 && *a.tpot_ms <= 1e7))

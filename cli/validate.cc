@@ -84,17 +84,10 @@ void validate(const ValidateArguments& a) {
   const std::vector<eval::MeasuredPoint> points =
       eval::parse_points(read_file(file, kMostOfAFile, what), file.string());
   const eval::OutputFolder folder = open_validation(a.out, a.force, {kFile, kReport, "validation"});
-  Progress progress("comparing", Progress::standard(a.quiet));
-  eval::Validation validation;
-  try {
-    validation = eval::validate(
-        points, a.points.empty() ? "hardware/validation/points.json" : a.points,
-        [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total, ""); },
-        [] { return interrupted(); });
-  } catch (const Interrupted&) {
-    throw RunError("Interrupted; nothing was written.");
-  }
-  progress.finish();
+  const eval::Validation validation = with_progress("comparing", a.quiet, [&](const auto& progress) {
+    return eval::validate(points, a.points.empty() ? "hardware/validation/points.json" : a.points, progress,
+                          [] { return interrupted(); });
+  });
   if (folder.held()) write_files(a, folder, validation);
   print("{}", eval::validation_text(validation, /*markdown=*/false, a.every));
   if (folder.held()) print("\n{}: report.html, report.md, {}\n", a.out, kFile);

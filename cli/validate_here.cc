@@ -70,7 +70,7 @@ void validate_here(const ValidateHereArguments& a) {
       a.methods.empty() ? eval::here_methods() : split_method_list(fmt::format("{}", fmt::join(a.methods, ",")));
   for (const std::string& method : options.methods) make_method(method);
   options.contexts = eval::parse_lengths(a.contexts, "--contexts");
-  if (a.rounds < 1 || a.rounds > 1000) throw_input_error("--rounds is {}: give 1 to 1000.", a.rounds);
+  eval::check_range("--rounds", a.rounds, 1, 1000);
   options.rounds = a.rounds;
   eval::two_cores();  // where there are none, before anything else
   if (!a.hardware.empty()) {
@@ -82,19 +82,11 @@ void validate_here(const ValidateHereArguments& a) {
   const eval::OutputFolder folder = open_validation(a.out, a.force, {kHereFile, kHereReport, "validation"});
   std::optional<TemporaryFolder> prompts;
   options.prompts = a.prefix_cache.empty() ? prompts.emplace().path() : fs::path(a.prefix_cache);
-  Progress progress("validating", Progress::standard(a.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
-    progress.update(done, total, what);
-  };
   options.interrupted = [] { return interrupted(); };
-  eval::HereValidation validation;
-  try {
-    validation = eval::validate_here(options);
-  } catch (const Interrupted&) {
-    progress.finish();
-    throw RunError("Interrupted; nothing was written.");
-  }
-  progress.finish();
+  const eval::HereValidation validation = with_progress("validating", a.quiet, [&](const auto& progress) {
+    options.progress = progress;
+    return eval::validate_here(options);
+  });
   const std::string command = command_of(a, options.methods),
                     program = fmt::format("tandem {} ({})", version(), git_commit());
   if (folder.held()) {

@@ -57,7 +57,7 @@ void RulerCommand::check(const DatasetHost&) {
         "one, and `tandem report` puts runs side by side.",
         what_.lengths.size());
   what_.samples = samples_;
-  if (samples_ < 1 || samples_ > 100000) throw_input_error("--samples is {}: give 1 to 100000.", samples_);
+  check_range("--samples", samples_, 1, 100000);
   if (!embedded && !texts_.empty())
     throw_input_error(
         "--ruler-data has whole prompts, so that --ruler-essays and --ruler-qa have no place in it: give one or the "

@@ -10,7 +10,6 @@
 #include "eval/ruler/protocol.h"
 #include "eval/run/decoded.h"
 #include "eval/run/option_values.h"
-#include "eval/scoring/string_match.h"
 
 namespace tandem::eval {
 
@@ -65,17 +64,8 @@ DatasetSample Ruler::sample(const std::string& task, std::uint32_t length, std::
           .depth = sample.depth};
 }
 
-std::string Ruler::prediction(std::span<const std::int32_t> tokens) const {
-  return postprocess_prediction(model_.tokenizer->decode(tokens));
-}
-
-std::vector<Score> Ruler::scores(std::span<const DatasetSample> samples,
-                                 std::span<const std::string> predictions) const {
-  std::vector<Score> scores;
-  scores.reserve(samples.size());
-  for (std::size_t i = 0; i < samples.size(); ++i)
-    scores.push_back({ruler_score(find_ruler_task(samples[i].task), predictions[i], samples[i].answers)});
-  return scores;
+Score Ruler::score(const DatasetSample& sample, const std::string& prediction) const {
+  return {ruler_score(find_ruler_task(sample.task), prediction, sample.answers)};
 }
 
 std::string Ruler::protocol_id(const Manifest& manifest) const {

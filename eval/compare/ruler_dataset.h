@@ -11,6 +11,7 @@
 #include "eval/ruler/official.h"
 #include "eval/ruler/texts.h"
 #include "eval/run/dataset_command.h"
+#include "eval/scoring/string_match.h"
 
 namespace tandem::eval {
 
@@ -40,9 +41,8 @@ class Ruler final : public Dataset {
   std::string arguments() const override;
   DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::uint32_t longest_prompt() const override { return longest_prompt_; }
-  std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<Score> scores(std::span<const DatasetSample> samples,
-                            std::span<const std::string> predictions) const override;
+  std::string prediction(std::string text) const override { return postprocess_prediction(text); }
+  Score score(const DatasetSample& sample, const std::string& prediction) const override;
   /// With FLOPs by the published formulas, also as flops.json, where a method has one.
   RunReport report(const RunFolder& folder) const override;
 

@@ -17,24 +17,22 @@ enum class Stage : std::uint8_t { choose, select };
 // `select`: from windows of equal queries, which predict the same one, to packed keys and values.
 KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint32_t kv_heads, std::uint32_t group,
                        std::uint32_t dim, std::uint32_t keep, DType type) {
-  KernelCase one;
   const auto rows = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t most = *std::max_element(tokens.begin(), tokens.end());
   const double all = std::accumulate(tokens.begin(), tokens.end(), 0.0);
-  one.kernel = stage == Stage::choose ? "choose_tokens" : "select_ahead";
-  one.shape = fmt::format("{} of {}, {} heads of {}, D {}, {}", keep, fmt::join(tokens, ", "), kv_heads, group, dim,
-                          to_string(type));
+  KernelCase one{stage == Stage::choose ? "choose_tokens" : "select_ahead",
+                 fmt::format("{} of {}, {} heads of {}, D {}, {}", keep, fmt::join(tokens, ", "), kv_heads, group, dim,
+                             to_string(type))};
   const auto size = static_cast<double>(size_of(type));
   one.bytes = all * kv_heads * (dim * size + 8.0 * group) +
               (stage == Stage::select ? 4.0 * rows * kv_heads * keep * dim * size : 0.0);
   one.flops = 2.0 * all * kv_heads * group * dim;
   one.tolerance = 1e-6;  // of lists and copies
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     PredictionRule rule;
     rule.window = 3;
-    const std::uint32_t capacity = (most + kListPageTokens - 1) / kListPageTokens, q_heads = kv_heads * group,
-                        pages = rows * capacity;
+    const std::uint32_t capacity = pages_of(most), q_heads = kv_heads * group, pages = rows * capacity;
     const std::size_t width = std::size_t{q_heads} * dim;
     auto values = case_normals(std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim, 1, 40);
     for (float& value : values) value = std::clamp(std::round(value), -200.0f, 200.0f);
@@ -59,12 +57,11 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
     const std::size_t lists = std::size_t{rows} * kv_heads, half = room * std::size_t{dim} * size_of(type);
     std::uint32_t* const chosen = memory.output<std::uint32_t>(lists * (1 + room));
     char* const packed = static_cast<char*>(memory.bytes(lists * 2 * half));
-    PreparedCase prepared;
     if (memory.cuda()) {
       std::vector<std::uint32_t> slots, counts;
       std::vector<PageEntry> entries(pages);
       for (std::uint32_t row = 0; row < rows; ++row) {
-        counts.push_back((tokens[row] + kListPageTokens - 1) / kListPageTokens);
+        counts.push_back(pages_of(tokens[row]));
         for (std::uint32_t page = 0; page < capacity; ++page) {
           slots.push_back(slot(row, page));
           const std::uint32_t left = tokens[row] > page * kListPageTokens ? tokens[row] - page * kListPageTokens : 0;
@@ -128,14 +125,12 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
         const std::uint32_t count = memory.read(chosen + list * (1 + room), 1)[0];
         result.push_back(static_cast<float>(count));
         if (stage == Stage::choose) {
-          const auto part = memory.read(chosen + list * (1 + room) + 1, count);
-          result.insert(result.end(), part.begin(), part.end());
+          append(result, memory.read(chosen + list * (1 + room) + 1, count));
           continue;
         }
         for (int is_v = 0; is_v < 2; ++is_v) {
-          const auto part = memory.read_stored(packed + (list * 2 + static_cast<std::size_t>(is_v)) * half, type,
-                                               std::size_t{count} * dim);
-          result.insert(result.end(), part.begin(), part.end());
+          append(result, memory.read_stored(packed + (list * 2 + static_cast<std::size_t>(is_v)) * half, type,
+                                            std::size_t{count} * dim));
         }
       }
       return result;
@@ -147,34 +142,28 @@ KernelCase select_case(Stage stage, std::vector<std::uint32_t> tokens, std::uint
         const auto row = static_cast<std::uint32_t>(list / kv_heads),
                    head = static_cast<std::uint32_t>(list % kv_heads);
         const std::uint32_t kept = std::min(keep, tokens[row]);
-        std::vector<double> scores(tokens[row], -INFINITY);
+        std::vector<float> scores(tokens[row], -INFINITY);
         for (std::uint32_t t = 0; t < tokens[row]; ++t)
           for (std::size_t g = list * group; g < (list + 1) * group; ++g)
-            scores[t] = std::max(scores[t], double{queries[g * dim]} * double{stored[at(row, head, t, false)]});
-        std::vector<std::uint32_t> order(tokens[row]);
-        std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return scores[a] > scores[b]; });
-        std::sort(order.begin(), order.begin() + kept);
+            scores[t] = std::max(scores[t], queries[g * dim] * stored[at(row, head, t, false)]);
+        const auto best = largest(scores, kept);
         expected.push_back(kept);
-        if (stage == Stage::choose) expected.insert(expected.end(), order.begin(), order.begin() + kept);
+        if (stage == Stage::choose) append(expected, best);
         for (const bool is_v : {false, true}) {
-          for (std::uint32_t i = 0; i < kept && stage == Stage::select; ++i) {
-            const auto from = stored.begin() + static_cast<std::ptrdiff_t>(at(row, head, order[i], is_v));
-            expected.insert(expected.end(), from, from + dim);
-          }
+          if (stage == Stage::choose) break;
+          for (const std::uint32_t token : best)
+            append(expected, std::span(stored).subspan(at(row, head, token, is_v), dim));
         }
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_ahead_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_ahead_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(select_case(Stage::choose, {8192}, 8, 4, 128, 512, DType::bf16));
     take(select_case(Stage::select, {8192}, 8, 4, 128, 512, DType::bf16));

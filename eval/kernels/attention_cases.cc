@@ -36,7 +36,7 @@ struct PlacedBatch {
 
 std::vector<double> joined(const std::vector<float>& first, const std::vector<float>& second) {
   std::vector<double> all(first.begin(), first.end());
-  all.insert(all.end(), second.begin(), second.end());
+  append(all, second);
   return all;
 }
 
@@ -88,23 +88,20 @@ void sharpen(const PagedBatch& batch, auto& result) {
 KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint32_t> tokens, float scale = 1,
                                  KvPlacing placing = KvPlacing::pages) {
   const PagedBatch batch(heads, type, std::move(tokens), scale, placing);
-  KernelCase one;
-  one.kernel = placing == KvPlacing::pages ? "decode_attention" : "contiguous_attention";
+  KernelCase one{placing == KvPlacing::pages ? "decode_attention" : "contiguous_attention", batch.shape()};
   if (placing == KvPlacing::runs) one.targets = {KernelTarget::cpu};  // on a device all KV lies in pages
-  one.shape = batch.shape();
   one.bytes = 2 * batch.vector_bytes() + 8.0 * static_cast<double>(batch.queries());
   one.flops = 4.0 * batch.all_tokens() * heads.q() * heads.dim;
   one.threaded = true;
   // The CPU rounds weights to bf16 where V is; paged_attention_test holds the GPU's kernel, which does not, to less.
   // Tensor cores cut off sums of f16 products, the more the larger these are.
   one.tolerance = type == DType::bf16 ? 1.0 / 128 : type == DType::f16 ? 3e-5 * std::max(scale, 1.0f) : 3e-5;
-  one.prepare = [batch](CaseMemory& memory) {
+  one.set_up = [batch](CaseMemory& memory, PreparedCase& prepared) {
     const PlacedBatch placed(batch, memory);
     const Heads& h = batch.heads;
     const std::size_t rows = batch.tokens.size(), all = rows * h.q();
     float* const o = memory.output<float>(all * h.dim);
     float* const lse = memory.output<float>(all);
-    PreparedCase prepared;
     if (memory.cuda()) {
       const AttentionPlan plan = plan_paged_attention(batch.pages, static_cast<std::uint32_t>(rows), h.kv, false);
       PagedAttention a;
@@ -126,8 +123,7 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
     }
     prepared.result = [=, &memory] {
       auto result = memory.read(o, all * h.dim);
-      const auto sums = memory.read(lse, all);
-      result.insert(result.end(), sums.begin(), sums.end());
+      append(result, memory.read(lse, all));
       sharpen(batch, result);
       return result;
     };
@@ -145,7 +141,6 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
       sharpen(batch, both);
       return both;
     };
-    return prepared;
   };
   return one;
 }
@@ -153,14 +148,12 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
 // Whole pages, so that both targets give their scores in the same places.
 KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::uint32_t pages) {
   const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kListPageTokens), 1);
-  KernelCase one;
-  one.kernel = "token_scores";
-  one.shape = batch.shape();
+  KernelCase one{"token_scores", batch.shape()};
   one.bytes = batch.vector_bytes() + 4.0 * batch.all_tokens() * heads.q();
   one.flops = 2.0 * batch.all_tokens() * heads.q() * heads.dim;
   one.threaded = true;
   one.tolerance = 3e-5;
-  one.prepare = [batch, rows, pages](CaseMemory& memory) {
+  one.set_up = [batch, rows, pages](CaseMemory& memory, PreparedCase& prepared) {
     const PlacedBatch placed(batch, memory);
     const Heads& h = batch.heads;
     const std::size_t columns = std::size_t{pages} * kListPageTokens, count = rows * h.q() * columns;
@@ -170,12 +163,9 @@ KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::u
       kernel(q + head * h.dim, batch.spans(kv, task / h.kv, static_cast<std::uint32_t>(task % h.kv), 0, pages),
              AttentionShape{h.group, h.dim, batch.type}, out + head * columns);
     };
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        paged_token_scores_cuda(placed.q, rows, h.group, placed.pages, placed.lists, scores, memory.stream());
-        return;
-      }
+      if (memory.cuda())
+        return paged_token_scores_cuda(placed.q, rows, h.group, placed.pages, placed.lists, scores, memory.stream());
       memory.pool().parallel_for(std::size_t{rows} * h.kv,
                                  [&](std::size_t task) { on_cpu(placed.kv, placed.q, task, token_scores, scores); });
     };
@@ -187,15 +177,13 @@ KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::u
         on_cpu(kv.data(), placed.query.data(), task, token_scores_reference, out.data());
       return joined(out, {});
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_attention_cases(CaseSize size, const TakeCase& take) {
   constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {

@@ -97,22 +97,23 @@ void CaseMemory::wait() {
 
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
-  append_attention_cases(size, cases);
-  append_prefill_cases(size, cases);
-  append_merge_cases(size, cases);
-  append_pointwise_cases(size, cases);
-  append_next_token_cases(size, cases);
-  append_linear_cases(size, cases);
-  append_gather_cases(size, cases);
-  append_fetch_cases(size, cases);
-  append_selection_cases(size, cases);
-  append_weight_cases(size, cases);
-  append_choice_cases(size, cases);
-  append_heavy_cases(size, cases);
-  append_skewed_cases(size, cases);
-  append_prediction_cases(size, cases);
-  append_ahead_cases(size, cases);
-  append_head_cases(size, cases);
+  const TakeCase take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+  append_attention_cases(size, take);
+  append_prefill_cases(size, take);
+  append_merge_cases(size, take);
+  append_pointwise_cases(size, take);
+  append_next_token_cases(size, take);
+  append_linear_cases(size, take);
+  append_gather_cases(size, take);
+  append_fetch_cases(size, take);
+  append_selection_cases(size, take);
+  append_weight_cases(size, take);
+  append_choice_cases(size, take);
+  append_heavy_cases(size, take);
+  append_skewed_cases(size, take);
+  append_prediction_cases(size, take);
+  append_ahead_cases(size, take);
+  append_head_cases(size, take);
   return cases;
 }
 
@@ -136,6 +137,21 @@ std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed) {
   std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
+}
+
+std::vector<std::uint32_t> reversed(std::uint32_t n) {
+  std::vector<std::uint32_t> order(n);
+  std::iota(order.rbegin(), order.rend(), 0u);
+  return order;
+}
+
+std::vector<std::uint32_t> largest(std::span<const float> scores, std::uint32_t keep) {
+  std::vector<std::uint32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::stable_sort(order, std::greater(), [&](std::uint32_t i) { return scores[i]; });
+  order.resize(keep);
+  std::ranges::sort(order);
   return order;
 }
 
@@ -174,9 +190,7 @@ std::vector<std::size_t> sampled(std::size_t count, std::size_t edge, std::size_
 std::vector<float> rows_of(std::span<const float> all, std::span<const std::size_t> rows, std::size_t width) {
   std::vector<float> some;
   some.reserve(rows.size() * width);
-  for (const std::size_t row : rows)
-    some.insert(some.end(), all.begin() + static_cast<std::ptrdiff_t>(row * width),
-                all.begin() + static_cast<std::ptrdiff_t>((row + 1) * width));
+  for (const std::size_t row : rows) append(some, all.subspan(row * width, width));
   return some;
 }
 

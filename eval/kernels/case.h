@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/device/cuda/runtime.h"
+#include "engine/kernels/page_list.h"
 #include "engine/kernels/tensor.h"
 #include "engine/kernels/thread_pool.h"
 
@@ -62,6 +63,12 @@ class CaseMemory {
     read(values.data(), from, count * sizeof(T));
     return values;
   }
+  /// The same of numbers of any type, as float.
+  template <class T>
+  std::vector<float> numbers(const T* from, std::size_t count) {
+    const std::vector<T> values = read(from, count);
+    return std::vector<float>(values.begin(), values.end());
+  }
   std::vector<float> read_stored(const void* from, DType type, std::size_t count);
   /// Returns when all that was started is done.
   void wait();
@@ -101,7 +108,13 @@ struct KernelCase {
   bool threaded = false;       // the CPU twin uses the pool
   double tolerance = 0;        // |result - expected| <= tolerance * max(1, |expected|), on every target
   std::vector<KernelTarget> targets = {KernelTarget::cpu, KernelTarget::cuda};  // that have the kernel
-  std::function<PreparedCase(CaseMemory&)> prepare;
+  std::function<void(CaseMemory&, PreparedCase&)> set_up = {};
+
+  PreparedCase prepare(CaseMemory& memory) const {
+    PreparedCase prepared;
+    set_up(memory, prepared);
+    return prepared;
+  }
 };
 
 enum class CaseSize : std::uint8_t { test, bench };
@@ -118,6 +131,10 @@ constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes mi
 std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
 /// 0 to n - 1 in an order of the seed.
 std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed);
+/// n - 1 to 0.
+std::vector<std::uint32_t> reversed(std::uint32_t n);
+/// The places of the `keep` largest of `scores`, ascending; of equal ones the first count as larger.
+std::vector<std::uint32_t> largest(std::span<const float> scores, std::uint32_t keep);
 /// What CaseMemory::stored_normals writes, in host memory.
 std::vector<char> host_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
 /// `values` as they are after rounding to `type`.
@@ -129,22 +146,42 @@ std::vector<std::size_t> sampled(std::size_t count, std::size_t edge, std::size_
 /// Of rows of `width` numbers those of `rows`.
 std::vector<float> rows_of(std::span<const float> all, std::span<const std::size_t> rows, std::size_t width);
 
-// Each file of cases adds its own.
-void append_ahead_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_attention_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_head_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_next_token_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_prefill_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases);
-void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases);
+/// make(0) to make(n - 1).
+auto generated(std::size_t n, const auto& make) {
+  std::vector<decltype(make(n))> list;
+  list.reserve(n);
+  for (std::size_t i = 0; i < n; ++i) list.push_back(make(i));
+  return list;
+}
+
+/// Pages that so many tokens fill or begin.
+inline std::uint32_t pages_of(std::uint32_t tokens) {
+  return (tokens + kListPageTokens - 1) / kListPageTokens;
+}
+
+/// `part` behind what `to` has.
+template <class T>
+void append(std::vector<T>& to, const auto& part) {
+  to.insert(to.end(), part.begin(), part.end());
+}
+
+// Each file of cases gives its own to `take`.
+using TakeCase = std::function<void(KernelCase)>;
+void append_ahead_cases(CaseSize size, const TakeCase& take);
+void append_attention_cases(CaseSize size, const TakeCase& take);
+void append_choice_cases(CaseSize size, const TakeCase& take);
+void append_fetch_cases(CaseSize size, const TakeCase& take);
+void append_gather_cases(CaseSize size, const TakeCase& take);
+void append_head_cases(CaseSize size, const TakeCase& take);
+void append_heavy_cases(CaseSize size, const TakeCase& take);
+void append_linear_cases(CaseSize size, const TakeCase& take);
+void append_merge_cases(CaseSize size, const TakeCase& take);
+void append_next_token_cases(CaseSize size, const TakeCase& take);
+void append_pointwise_cases(CaseSize size, const TakeCase& take);
+void append_prefill_cases(CaseSize size, const TakeCase& take);
+void append_prediction_cases(CaseSize size, const TakeCase& take);
+void append_selection_cases(CaseSize size, const TakeCase& take);
+void append_skewed_cases(CaseSize size, const TakeCase& take);
+void append_weight_cases(CaseSize size, const TakeCase& take);
 
 }  // namespace tandem::eval

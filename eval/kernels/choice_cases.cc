@@ -13,16 +13,14 @@
 namespace tandem::eval {
 namespace {
 
-/// 0 .. n - 1 in an order of its own.
 // What of a choice is resident, and the swap that follows: tables, choices and moves, all as numbers.
 KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32_t slots, std::uint32_t pages,
                           bool swap) {
-  KernelCase one;
-  one.kernel = swap ? "swap_residents" : "split_residents";
-  one.shape = fmt::format("{} lists, {} of {} blocks of {} pages", lists, slots, blocks, pages);
+  KernelCase one{swap ? "swap_residents" : "split_residents",
+                 fmt::format("{} lists, {} of {} blocks of {} pages", lists, slots, blocks, pages)};
   one.bytes = 4.0 * lists * slots * (swap ? 2.0 : 4.0);
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     // As in a choice of as many blocks as are resident.
     std::vector<std::vector<std::uint32_t>> chosen(lists), table(lists), missing(lists);
     // The choice that brings the table back: without it only the first run would have something to swap.
@@ -69,7 +67,6 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
     const ResidentSplit* const device_splits = memory.input(splits);
     const ResidentSwap* const device_swaps = memory.input(swaps);
     const ResidentSwap* const device_swaps_back = memory.input(swaps_back);
-    PreparedCase prepared;
     prepared.run = [=, &memory, back = false]() mutable {
       const auto& now = back ? swaps_back : swaps;
       const ResidentSwap* const device_now = back ? device_swaps_back : device_swaps;
@@ -94,7 +91,7 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
       std::vector<float> all;
       const auto add = [&](const std::uint32_t* from, std::size_t n) {
         const auto part = memory.read(from, n);
-        all.insert(all.end(), part.begin(), part.end());
+        append(all, part);
         return part;
       };
       for (std::uint32_t list = 0; list < lists; ++list) {
@@ -114,8 +111,8 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
       std::vector<double> all;
       for (std::uint32_t list = 0; list < lists; ++list) {
         if (!swap) {
-          all.insert(all.end(), chosen[list].begin(), chosen[list].end());
-          all.insert(all.end(), missing[list].begin(), missing[list].end());
+          append(all, chosen[list]);
+          append(all, missing[list]);
           continue;
         }
         std::vector<double> from, to;
@@ -132,12 +129,11 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
           all.push_back(block);
         }
         all.push_back(static_cast<double>(from.size()));
-        all.insert(all.end(), from.begin(), from.end());
-        all.insert(all.end(), to.begin(), to.end());
+        append(all, from);
+        append(all, to);
       }
       return all;
     };
-    return prepared;
   };
   return one;
 }
@@ -145,16 +141,15 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
 // What KV heads choose together. Each row has fewer blocks than the one before.
 KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint32_t heads, std::uint32_t group,
                               std::uint32_t most, Reduce reduce) {
-  KernelCase one;
-  one.kernel = "reduce_scores";
-  one.shape = fmt::format("{} rows of {} lists of {} heads of {}, {}, {}", rows, lists, heads, group, most,
-                          reduce == Reduce::max    ? "max"
-                          : reduce == Reduce::mean ? "mean"
-                                                   : "softmax mean");
+  KernelCase one{"reduce_scores",
+                 fmt::format("{} rows of {} lists of {} heads of {}, {}, {}", rows, lists, heads, group, most,
+                             reduce == Reduce::max    ? "max"
+                             : reduce == Reduce::mean ? "mean"
+                                                      : "softmax mean")};
   one.bytes = 4.0 * lists * (rows * most - rows * (rows - 1) / 2.0) * (1.0 * heads * group + 1.0);
   one.tolerance = 1e-5;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     std::vector<std::vector<float>> scores;
     std::vector<ScoreReduction> work;
     for (std::uint32_t row = 0; row < rows; ++row) {
@@ -166,12 +161,8 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
           {memory.input(scores.back()), memory.output<float>(std::size_t{lists} * n), n, memory.input(sums)});
     }
     const ScoreReduction* const at = memory.input(work);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        reduce_scores_cuda(at, rows, most, {lists, heads, group}, reduce, memory.stream());
-        return;
-      }
+      if (memory.cuda()) return reduce_scores_cuda(at, rows, most, {lists, heads, group}, reduce, memory.stream());
       memory.pool().parallel_for(std::size_t{rows} * lists, [&](std::size_t i) {
         const ScoreReduction& row = work[i / lists];
         const std::size_t list = i % lists;
@@ -181,8 +172,7 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
     prepared.result = [=, &memory] {
       std::vector<float> all;
       for (const ScoreReduction& row : work) {
-        const auto out = memory.read(row.out, std::size_t{lists} * row.n);
-        all.insert(all.end(), out.begin(), out.end());
+        append(all, memory.read(row.out, std::size_t{lists} * row.n));
       }
       return all;
     };
@@ -209,7 +199,6 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -217,12 +206,10 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
 // Draws. The oracle is the CPU's rule in float64 where no draw is near an edge: here the token that a draw must hit is
 // known, since it has nearly all of the weight, or all that is kept.
 KernelCase sample_case(std::uint32_t rows, std::uint32_t vocab, const Sampling& how, const char* name) {
-  KernelCase one;
-  one.kernel = "sample_tokens";
-  one.shape = fmt::format("{} rows, {} tokens, {}", rows, vocab, name);
+  KernelCase one{"sample_tokens", fmt::format("{} rows, {} tokens, {}", rows, vocab, name)};
   one.bytes = 4.0 * rows * vocab;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto logits = case_normals(std::size_t{rows} * vocab, 1);
     std::vector<std::uint32_t> best(rows);
     for (std::uint32_t row = 0; row < rows; ++row) {
@@ -234,30 +221,20 @@ KernelCase sample_case(std::uint32_t rows, std::uint32_t vocab, const Sampling& 
     std::vector<SampleRow> list(rows);
     for (std::uint32_t row = 0; row < rows; ++row) list[row] = {at + std::size_t{row} * vocab, how, row, tokens + row};
     const SampleRow* const device = memory.input(list);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        sample_tokens_cuda(device, rows, vocab, memory.stream());
-      } else {
-        memory.pool().parallel_for(rows, [&](std::size_t row) {
-          tokens[row] = sample_token(list[row].logits, vocab, how, list[row].position);
-        });
-      }
+      if (memory.cuda()) return sample_tokens_cuda(device, rows, vocab, memory.stream());
+      memory.pool().parallel_for(
+          rows, [&](std::size_t row) { tokens[row] = sample_token(list[row].logits, vocab, how, list[row].position); });
     };
-    prepared.result = [=, &memory] {
-      const auto drawn = memory.read(tokens, rows);
-      return std::vector<float>(drawn.begin(), drawn.end());
-    };
+    prepared.result = [=, &memory] { return memory.numbers(tokens, rows); };
     prepared.expected = [=] { return std::vector<double>(best.begin(), best.end()); };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_choice_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_choice_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(residents_case(40, 1024, 64, 2, false));
     take(residents_case(40, 1024, 64, 2, true));

@@ -31,10 +31,6 @@ std::vector<std::uint32_t> slots_of(std::uint32_t pages, std::mt19937& random) {
   return slots;
 }
 
-void append(std::vector<float>& all, const std::vector<std::uint32_t>& part) {
-  all.insert(all.end(), part.begin(), part.end());
-}
-
 FetchList room_for(CaseMemory& memory, std::uint32_t sequences, std::uint32_t room) {
   const std::size_t all = std::size_t{sequences} * room;
   return {memory.output<std::uint32_t>(all), memory.output<std::uint32_t>(all), memory.output<std::uint32_t>(sequences),
@@ -57,8 +53,8 @@ std::vector<double> wanted_lists(const std::vector<std::vector<double>>& from,
   std::vector<double> all;
   for (std::size_t s = 0; s < from.size(); ++s) {
     all.push_back(static_cast<double>(from[s].size()));
-    all.insert(all.end(), from[s].begin(), from[s].end());
-    all.insert(all.end(), to[s].begin(), to[s].end());
+    append(all, from[s]);
+    append(all, to[s]);
   }
   return all;
 }
@@ -66,9 +62,8 @@ std::vector<double> wanted_lists(const std::vector<std::vector<double>>& from,
 // What InfiniGen fetches: every head another number of units.
 KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::uint32_t units, std::uint32_t room,
                            std::uint32_t unit) {
-  KernelCase one;
-  one.kernel = "list_units";
-  one.shape = fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room, units, unit);
+  KernelCase one{"list_units", fmt::format("{} sequences, {} heads, up to {} of {} units of {}", sequences, heads, room,
+                                           units, unit)};
   const std::uint32_t piece = std::min(unit, kListPageTokens), per_unit = unit / piece;
   const std::uint32_t most = 2 * heads * room * per_unit + 3;  // of a sequence, with some that are not used
   // Of a head that keeps some: the list of units, and per piece of K and of V where it lies and goes, and its page.
@@ -79,10 +74,9 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
     for (std::uint32_t head = 0; head < heads; ++head)
       one.bytes += 4.0 * (1 + kept(s, head)) + kept(s, head) * per_unit * (2 * 8.0 + 4.0);
   }
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     std::mt19937 random(units + unit);
-    const std::uint32_t pages_each = (units * unit + kListPageTokens - 1) / kListPageTokens,
-                        slots = kFirstSlot + pages_each;
+    const std::uint32_t pages_each = pages_of(units * unit), slots = kFirstSlot + pages_each;
     std::vector<UnitFetch> fetches;
     std::vector<std::vector<double>> from(sequences), to(sequences);
     for (std::uint32_t s = 0; s < sequences; ++s) {
@@ -92,7 +86,7 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
       for (std::uint32_t head = 0; head < heads; ++head) {
         const std::uint32_t keep = kept(s, head);
         const auto list = list_of(units, keep, room, random);
-        chosen.insert(chosen.end(), list.begin(), list.end());
+        append(chosen, list);
         for (std::uint32_t i = 0; i < keep; ++i) {
           for (std::uint32_t p = 0; p < per_unit; ++p) {
             const std::uint32_t token = list[1 + i] * unit + p * piece;
@@ -109,17 +103,12 @@ KernelCase list_units_case(std::uint32_t sequences, std::uint32_t heads, std::ui
     }
     const FetchList list = room_for(memory, sequences, most);
     const UnitFetch* const at = memory.input(fetches);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        list_units_cuda(at, sequences, heads, unit, slots, list, memory.stream());
-      } else {
-        list_units(at, sequences, heads, unit, slots, list);
-      }
+      if (memory.cuda()) return list_units_cuda(at, sequences, heads, unit, slots, list, memory.stream());
+      list_units(at, sequences, heads, unit, slots, list);
     };
     prepared.result = [=, &memory] { return listed(memory, sequences, list); };
     prepared.expected = [=] { return wanted_lists(from, to); };
-    return prepared;
   };
   return one;
 }
@@ -136,7 +125,7 @@ struct Choices {
     const double lists = 1.0 * group / std::min(together, group), missed = 1 - 1.0 * keep / blocks;
     return blocks * (1 - std::pow(missed, lists)) * per_block;
   }
-  std::uint32_t pages() const { return (tokens() + kListPageTokens - 1) / kListPageTokens; }
+  std::uint32_t pages() const { return pages_of(tokens()); }
   std::string name() const {
     return fmt::format("{} rows, {} heads of {}, {} together, {} of {} blocks of {} pages", rows, heads, group,
                        together, keep, blocks, per_block);
@@ -157,7 +146,7 @@ MadeChoices make_choices(const Choices& c, CaseMemory& memory) {
     auto& masks = made.masks.emplace_back(c.heads, std::vector<std::uint32_t>(c.blocks));
     for (std::uint32_t h = 0; h < c.heads * c.group; h += c.together) {
       const auto list = list_of(c.blocks, c.keep, c.blocks, random);
-      chosen.insert(chosen.end(), list.begin(), list.end());
+      append(chosen, list);
       for (std::uint32_t head = h / c.group; head <= (h + c.together - 1) / c.group; ++head) {
         for (std::uint32_t i = 1; i <= c.keep; ++i) masks[head][list[i]] |= c.together == 1 ? 1u << h % c.group : ~0u;
       }
@@ -187,18 +176,15 @@ std::vector<Entry> entries_of(const Choices& c, const MadeChoices& made, std::ui
 
 // Pages of the blocks that query heads chose, apart or together.
 KernelCase pages_of_selection_case(const Choices& c) {
-  KernelCase one;
-  one.kernel = "pages_of_selection";
-  one.shape = c.name();
+  KernelCase one{"pages_of_selection", c.name()};
   const double lists = 1.0 * c.rows * c.heads;
   one.bytes = 4.0 * lists * c.group / c.together * (c.keep + 1.0) + 16.0 * lists * c.listed();
   one.targets = {KernelTarget::cuda};
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const MadeChoices made = make_choices(c, memory);
     const BlockSelection* const rows = memory.input(made.rows);
     PageEntry* const entries = memory.output<PageEntry>(std::size_t{c.rows} * c.heads * c.capacity());
     std::uint32_t* const counts = memory.output<std::uint32_t>(std::size_t{c.rows} * c.heads);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       pages_of_selection_cuda(rows, c.rows, c.heads, c.group, c.together, true, c.capacity(), entries, counts,
                               memory.stream());
@@ -227,20 +213,17 @@ KernelCase pages_of_selection_case(const Choices& c) {
       }
       return all;
     };
-    return prepared;
   };
   return one;
 }
 
 // What gpu-fetch fetches: the pieces of its choices, or the lists over what it has fetched.
 KernelCase list_pages_case(const Choices& c, bool numbers) {
-  KernelCase one;
-  one.kernel = numbers ? "number_pages" : "list_pages";
-  one.shape = c.name();
+  KernelCase one{numbers ? "number_pages" : "list_pages", c.name()};
   const std::uint32_t lists = c.rows * c.heads, most = lists * c.capacity();
   one.bytes = (numbers ? 4.0 : 12.0) * lists * c.listed();
   one.targets = {KernelTarget::cuda};
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const MadeChoices made = make_choices(c, memory);
     std::vector<PageEntry> before(most);
     std::vector<std::uint32_t> held;
@@ -262,7 +245,6 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
     PageEntry* const entries = memory.input(before);
     const std::uint32_t* const counts = memory.input(held);
     const FetchList list = room_for(memory, c.rows, c.heads * c.capacity());
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (numbers)
         number_pages_cuda(entries, counts, lists, c.capacity(), memory.stream());
@@ -279,15 +261,13 @@ KernelCase list_pages_case(const Choices& c, bool numbers) {
       return all;
     };
     prepared.expected = [=] { return numbers ? numbered : wanted_lists(from, to); };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_fetch_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_fetch_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(list_units_case(8, 8, 1024, 204, 32));
     take(list_units_case(1, 8, 32768, 6144, 1));

@@ -13,16 +13,15 @@ enum class Slots : std::uint8_t { on_host, on_device, counted_on_device };
 
 // Pieces of a pinned pool in a scattered order to a device pool, or back.
 KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bool to_device, Slots where) {
-  KernelCase one;
-  one.kernel = to_device ? "gather" : "scatter_to_host";
-  one.shape = fmt::format("{} pieces of {}, {}{}", count, bytes, way == GatherWay::dma ? "DMA" : "zero copy",
-                          where == Slots::on_host     ? ""
-                          : where == Slots::on_device ? ", slots on the device"
-                                                      : ", counted on the device");
+  KernelCase one{to_device ? "gather" : "scatter_to_host",
+                 fmt::format("{} pieces of {}, {}{}", count, bytes, way == GatherWay::dma ? "DMA" : "zero copy",
+                             where == Slots::on_host     ? ""
+                             : where == Slots::on_device ? ", slots on the device"
+                                                         : ", counted on the device")};
   one.bytes = static_cast<double>(bytes) * count;
   one.link = to_device ? Link::to_device : Link::to_host;
   one.targets = {KernelTarget::cuda};
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::size_t words = bytes / 4;
     const std::uint32_t pool_slots = count + count / 2 + 1;
     std::vector<std::uint32_t> from(pool_slots), to(pool_slots);
@@ -60,7 +59,6 @@ KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bo
     pieces.count = count;
     pieces.slots_on_host = where == Slots::on_host;
     if (where == Slots::counted_on_device) pieces.device_count = memory.input(std::vector<std::uint32_t>{moved});
-    PreparedCase prepared;
     prepared.run = [=, &memory] { gather_cuda(pieces, way, memory.stream()); };
     prepared.result = [=, &memory] {
       return to_device ? memory.read(device, device_words) : memory.read(host, host_words);
@@ -73,14 +71,13 @@ KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bo
           expected[to[i] * to_stride + j] = double{numbers(from[i] * from_stride + j)};
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases) {
+void append_gather_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     // The grid of the probe: a page of 8B's KV head is 8 KiB, all heads of a block 64 KiB.
     for (const std::size_t bytes : {std::size_t{4} << 10, std::size_t{8} << 10, std::size_t{64} << 10,
@@ -88,23 +85,22 @@ void append_gather_cases(CaseSize size, std::vector<KernelCase>& cases) {
       for (const std::uint32_t count : {1u, 8u, 64u, 512u}) {
         if (bytes * count > std::size_t{128} << 20) continue;
         for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
-          cases.push_back(gather_case(bytes, count, way, true, Slots::on_host));
+          take(gather_case(bytes, count, way, true, Slots::on_host));
       }
     for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
-      cases.push_back(gather_case(8 << 10, 512, way, false, Slots::on_host));
+      take(gather_case(8 << 10, 512, way, false, Slots::on_host));
     return;
   }
   for (const std::size_t bytes : {std::size_t{16}, std::size_t{208}, std::size_t{4096}}) {
     for (const std::uint32_t count : {1u, 7u, 100u}) {
       for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
-        for (const bool to_device : {false, true})
-          cases.push_back(gather_case(bytes, count, way, to_device, Slots::on_host));
-      cases.push_back(gather_case(bytes, count, GatherWay::zero_copy, true, Slots::on_device));
-      cases.push_back(gather_case(bytes, count, GatherWay::zero_copy, true, Slots::counted_on_device));
+        for (const bool to_device : {false, true}) take(gather_case(bytes, count, way, to_device, Slots::on_host));
+      take(gather_case(bytes, count, GatherWay::zero_copy, true, Slots::on_device));
+      take(gather_case(bytes, count, GatherWay::zero_copy, true, Slots::counted_on_device));
     }
   }
   for (const GatherWay way : {GatherWay::dma, GatherWay::zero_copy})
-    cases.push_back(gather_case(8192, 100, way, true, Slots::on_host));
+    take(gather_case(8192, 100, way, true, Slots::on_host));
 }
 
 }  // namespace tandem::eval

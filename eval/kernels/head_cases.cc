@@ -15,18 +15,17 @@ using Vector = std::vector<double>;
 // `empty`: a sequence without sinks, and a query of zeros.
 KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t dim,
                          bool empty) {
-  KernelCase one;
   const HeadShape shape{kv_heads * group, kv_heads, dim};
   const std::size_t heads = shape.q_heads, width = heads * dim, keys = std::size_t{kv_heads} * dim;
-  one.kernel = "step_features";
-  one.shape = fmt::format("{} rows, {} heads of {}, D {}{}", rows, kv_heads, group, dim, empty ? ", empty" : "");
+  KernelCase one{"step_features",
+                 fmt::format("{} rows, {} heads of {}, D {}{}", rows, kv_heads, group, dim, empty ? ", empty" : "")};
   one.bytes =
       4.0 * rows *
       (5.0 * static_cast<double>(width) + static_cast<double>(keys) + 2.0 * kFeatures * static_cast<double>(heads));
   one.flops = 12.0 * rows * static_cast<double>(width);
   one.tolerance = 1e-6;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto known = case_normals(rows * heads * kFeatures, 1), anchor = case_normals(rows * width, 2),
                mean_key = case_normals(rows * keys, 3), local = case_normals(rows * width, 6),
                local_lse = case_normals(rows * heads, 7, 4), device = case_normals(rows * width, 8, 0.1f);
@@ -65,13 +64,9 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
       list.push_back(step);
     }
     const StepFeatures* const steps = memory.input(list);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        step_features_cuda(steps, rows, shape, memory.stream());
-      } else {
-        memory.pool().parallel_for(rows, [&](std::size_t row) { step_features(list[row], shape); });
-      }
+      if (memory.cuda()) return step_features_cuda(steps, rows, shape, memory.stream());
+      memory.pool().parallel_for(rows, [&](std::size_t row) { step_features(list[row], shape); });
     };
     prepared.result = [=, &memory] { return memory.read(first.out, rows * heads * kFeatures); };
     prepared.expected = [=] {
@@ -106,16 +101,14 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 // `overflow`: weights that make the first head's budget infinite.
 KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool overflow = false) {
-  KernelCase one;
-  one.kernel = "predict_heads";
-  one.shape = fmt::format("{} heads, {}{}", n, fmt::join(widths, " - "), overflow ? ", overflow" : "");
+  KernelCase one{"predict_heads",
+                 fmt::format("{} heads, {}{}", n, fmt::join(widths, " - "), overflow ? ", overflow" : "")};
   widths.push_back(kHeadOutputs);
   double weights = 2.0 * widths[0];
   for (std::size_t l = 1; l < widths.size(); ++l) weights += (widths[l - 1] + 1.0) * widths[l];
@@ -123,7 +116,7 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
   one.flops = 2.0 * n * weights;
   if (n > 128) one.bound = Bound::f32;
   one.tolerance = 2e-5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto features = case_normals(std::size_t{n} * widths[0], 1, 4), mean = case_normals(widths[0], 2);
     auto scale = case_normals(widths[0], 3, 0.3f);
     std::vector<std::vector<float>> weight, bias;
@@ -147,13 +140,9 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
                               *std::max_element(widths.begin(), widths.end())};
     const float* const at = memory.input(features);
     float* const out = memory.output<float>(std::size_t{n} * kHeadOutputs);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        predict_heads_cuda(network, at, n, out, memory.stream());
-      } else {
-        predict_heads(network, at, n, out);
-      }
+      if (memory.cuda()) return predict_heads_cuda(network, at, n, out, memory.stream());
+      predict_heads(network, at, n, out);
     };
     prepared.result = [=, &memory] { return memory.read(out, std::size_t{n} * kHeadOutputs); };
     prepared.expected = [=] {
@@ -175,15 +164,13 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_head_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_head_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(features_case(8, 8, 4, 128, false));
     for (const std::uint32_t n : {32u, 256u, 2048u}) take(network_case(n, {kFeatures, 312, 312}));

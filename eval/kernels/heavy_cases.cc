@@ -9,7 +9,6 @@
 namespace tandem::eval {
 namespace {
 
-/// 0 .. n - 1 in an order of its own.
 /// Positive numbers with, on request, many equal ones.
 std::vector<float> masses(std::size_t n, unsigned seed, bool ties) {
   std::vector<float> values = case_normals(n, seed);
@@ -20,17 +19,14 @@ std::vector<float> masses(std::size_t n, unsigned seed, bool ties) {
 // A layer's sets, one per KV head, meet a new prompt.
 KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t held, std::uint32_t begin,
                            std::uint32_t end, std::uint32_t room, std::uint32_t window, DType type, bool ties) {
-  KernelCase one;
-  one.kernel = "keep_heavy";
-  one.shape = fmt::format("{} heads, {} + {} to {}, window {}, D {}, {}{}", heads, held, end - begin, room, window, dim,
-                          to_string(type), ties ? ", ties" : "");
+  KernelCase one{"keep_heavy", fmt::format("{} heads, {} + {} to {}, window {}, D {}, {}{}", heads, held, end - begin,
+                                           room, window, dim, to_string(type), ties ? ", ties" : "")};
   const std::uint32_t arrive = end - begin, count = held + arrive, kept = std::min(count, room);
-  const std::uint32_t first_page = begin / kListPageTokens,
-                      pages = (end + kListPageTokens - 1) / kListPageTokens - first_page;
+  const std::uint32_t first_page = begin / kListPageTokens, pages = pages_of(end) - first_page;
   const std::size_t row = 2 * dim * size_of(type);
   one.bytes = 1.0 * heads * (4.0 * count + 4.0 * held + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto mass = masses(std::size_t{heads} * count, 1, ties);  // [head][held, arriving]
     std::vector<std::uint32_t> positions;                           // of the held ones, below `begin`, in no order
     for (std::uint32_t head = 0; head < heads; ++head) {
@@ -72,21 +68,15 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
       if (memory.cuda()) set.scratch = memory.output<std::uint32_t>(std::size_t{end} + room);
     }
     const HeavyCompetition* const device = memory.input(sets);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        keep_heavy_cuda(device, heads, kept, kv, memory.stream());
-      } else {
-        memory.pool().parallel_for(heads, [&](std::size_t head) { keep_heavy(sets[head], kv); });
-      }
+      if (memory.cuda()) return keep_heavy_cuda(device, heads, kept, kv, memory.stream());
+      memory.pool().parallel_for(heads, [&](std::size_t head) { keep_heavy(sets[head], kv); });
     };
     prepared.result = [=, &memory] {
       std::vector<float> all = memory.read(kept_mass, std::size_t{heads} * kept);
-      const auto at = memory.read(kept_positions, std::size_t{heads} * kept);
-      all.insert(all.end(), at.begin(), at.end());
+      append(all, memory.read(kept_positions, std::size_t{heads} * kept));
       for (const void* rows : {keys, values}) {
-        const auto moved = memory.read_stored(rows, type, kept_values);
-        all.insert(all.end(), moved.begin(), moved.end());
+        append(all, memory.read_stored(rows, type, kept_values));
       }
       return all;
     };
@@ -133,11 +123,9 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
           out_values.insert(out_values.end(), c.v, c.v + dim);
         }
       }
-      for (const auto* part : {&out_positions, &out_keys, &out_values})
-        out_mass.insert(out_mass.end(), part->begin(), part->end());
+      for (const auto* part : {&out_positions, &out_keys, &out_values}) append(out_mass, *part);
       return out_mass;
     };
-    return prepared;
   };
   return one;
 }
@@ -147,16 +135,15 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
 KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t held,
                              std::uint32_t room, std::uint32_t window, DType type, bool alike = false,
                              bool repeats = false) {
-  KernelCase one;
-  one.kernel = alike ? "update_heavy_alike" : "update_heavy";
-  one.shape = fmt::format("{} heads of {}, {} of {}, window {}, D {}, {}", heads, group, held, room, window, dim,
-                          to_string(type));
+  KernelCase one{alike ? "update_heavy_alike" : "update_heavy",
+                 fmt::format("{} heads of {}, {} of {}, window {}, D {}, {}", heads, group, held, room, window, dim,
+                             to_string(type))};
   one.bytes = 1.0 * heads * (4.0 * group * (held + 1.0) + 12.0 * held + 4.0 * dim * static_cast<double>(size_of(type)));
   one.tolerance = 1e-5;
   one.threaded = !alike;
   // `repeats`: the newcomer is itself outside the window, so that it is what the next run drops: every run has one.
   const std::uint32_t position = repeats ? held - window - 1 : held + 5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     std::vector<float> before;
     std::vector<std::uint32_t> places;
     for (std::uint32_t head = 0; head < heads; ++head) {
@@ -164,7 +151,7 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
       for (const std::uint32_t rank : order)
         before.push_back(static_cast<float>(rank) * 2.0f * static_cast<float>(group));
       before.resize(std::size_t{head + 1} * room);
-      places.insert(places.end(), at.begin(), at.end());
+      append(places, at);
       places.resize(std::size_t{head + 1} * room);
     }
     const auto scores = case_normals(std::size_t{heads} * group * (held + 1), 1);
@@ -200,7 +187,6 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
       set.kv_head = head;
     }
     const HeavyStep* const device = memory.input(sets);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
         if (alike) {
@@ -216,11 +202,9 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
     };
     prepared.result = [=, &memory] {
       std::vector<float> all = memory.read(mass, std::size_t{heads} * room);
-      const auto at = memory.read(positions, std::size_t{heads} * room);
-      all.insert(all.end(), at.begin(), at.end());
+      append(all, memory.read(positions, std::size_t{heads} * room));
       for (const void* part : {keys, rows}) {
-        const auto moved = memory.read_stored(part, type, values);
-        all.insert(all.end(), moved.begin(), moved.end());
+        append(all, memory.read_stored(part, type, values));
       }
       return all;
     };
@@ -258,18 +242,16 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
           v[(std::size_t{head} * room + place) * dim + d] = double{page[from + std::size_t{kListPageTokens} * dim + d]};
         }
       }
-      for (const auto* part : {&at, &k, &v}) masses_after.insert(masses_after.end(), part->begin(), part->end());
+      for (const auto* part : {&at, &k, &v}) append(masses_after, *part);
       return masses_after;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_heavy_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_heavy_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(keep_heavy_case(8, 128, 0, 0, 32768, 6144, 3072, DType::bf16, false));
     take(update_heavy_case(64, 4, 128, 6144, 6144, 3072, DType::bf16, false, true));

@@ -17,12 +17,11 @@ enum class Added : std::uint8_t { nothing, bias, result };
 // x as the weights are stored. On the CPU x is f32 with the same values; linear_prefill_bf16 for many rows of bf16.
 KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DType type, DType y_type,
                        Added what = Added::nothing) {
-  KernelCase one;
-  one.kernel = n > 16 ? "linear_prefill" : "linear";
-  one.shape = fmt::format("n {}, {} to {}, {}, result {}{}", n, in, out, to_string(type), to_string(y_type),
-                          what == Added::bias     ? ", bias"
-                          : what == Added::result ? ", added"
-                                                  : "");
+  KernelCase one{n > 16 ? "linear_prefill" : "linear",
+                 fmt::format("n {}, {} to {}, {}, result {}{}", n, in, out, to_string(type), to_string(y_type),
+                             what == Added::bias     ? ", bias"
+                             : what == Added::result ? ", added"
+                                                     : "")};
   const std::size_t x_count = std::size_t{n} * in, y_count = std::size_t{n} * out;
   one.bytes = static_cast<double>(std::size_t{out} * in * size_of(type)) +
               static_cast<double>(x_count * size_of(type) + y_count * size_of(y_type));
@@ -36,7 +35,7 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
   // error grows with the number of terms and not with its root: 5e-4 at most of 14336 terms, simulated.
   const double summed = type == DType::f32 ? 1e-4 : 1e-4 * std::max(1.0, in / 1400.0);
   one.tolerance = summed + (y_type == DType::f32 ? 0 : y_type == DType::f16 ? 0x1p-11 : 0x1p-8);
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto x = rounded(case_normals(x_count, 21, 0.5f), type), bias = case_normals(out, 23);
     const auto w = rounded(case_normals(std::size_t{out} * in, 22, 0.2f), type);
     const MatrixView weights = memory.matrix(w, type, out, in);
@@ -55,7 +54,6 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
       }
       return sums;
     };
-    PreparedCase prepared;
     if (!memory.cuda()) {
       const float* const rows = memory.input(x);
       float* const unrounded = memory.output<float>(y_count);
@@ -69,7 +67,7 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
         return rounded(rows_of(memory.read(sums != nullptr ? sums : unrounded, y_count), seen, 1), y_type);
       };
       prepared.expected = std::move(expected);
-      return prepared;
+      return;
     }
     const void* const rows = memory.stored(x, type);
     if (what == Added::result) {
@@ -79,7 +77,7 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
       };
       prepared.result = [=, &memory] { return rows_of(memory.read(sums, y_count), seen, 1); };
       prepared.expected = std::move(expected);
-      return prepared;
+      return;
     }
     void* const y = memory.bytes(y_count * size_of(y_type));
     prepared.run = [=, &memory, product = std::make_shared<LinearCuda>()] {
@@ -87,30 +85,29 @@ KernelCase linear_case(std::uint32_t n, std::uint32_t in, std::uint32_t out, DTy
     };
     prepared.result = [=, &memory] { return rows_of(memory.read_stored(y, y_type, y_count), seen, 1); };
     prepared.expected = std::move(expected);
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_linear_cases(CaseSize size, std::vector<KernelCase>& cases) {
+void append_linear_cases(CaseSize size, const TakeCase& take) {
   constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
   if (size == CaseSize::bench) {
     for (const std::uint32_t n : {1u, 8u, 16u, 512u}) {
-      cases.push_back(linear_case(n, 4096, 14336, kBf16, kF32));
-      cases.push_back(linear_case(n, 14336, 4096, kBf16, kF32));
+      take(linear_case(n, 4096, 14336, kBf16, kF32));
+      take(linear_case(n, 14336, 4096, kBf16, kF32));
     }
-    cases.push_back(linear_case(1, 4096, 6144, kBf16, kF32, Added::bias));
-    cases.push_back(linear_case(8, 14336, 4096, kBf16, kF32, Added::result));
-    cases.push_back(linear_case(8, 14336, 4096, kBf16, kBf16));
+    take(linear_case(1, 4096, 6144, kBf16, kF32, Added::bias));
+    take(linear_case(8, 14336, 4096, kBf16, kF32, Added::result));
+    take(linear_case(8, 14336, 4096, kBf16, kBf16));
     return;
   }
   for (const DType type : {kF32, kF16, kBf16}) {
     for (const std::uint32_t n : {1u, 5u, 33u}) {
-      cases.push_back(linear_case(n, 64, 40, type, kF32, Added::bias));
-      cases.push_back(linear_case(n, 72, 24, type, kF32, Added::result));
-      cases.push_back(linear_case(n, 72, 24, type, type));
+      take(linear_case(n, 64, 40, type, kF32, Added::bias));
+      take(linear_case(n, 72, 24, type, kF32, Added::result));
+      take(linear_case(n, 72, 24, type, type));
     }
   }
 }

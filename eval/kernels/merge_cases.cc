@@ -11,14 +11,12 @@ namespace tandem::eval {
 namespace {
 
 KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, bool on_host) {
-  KernelCase one;
-  one.kernel = on_host ? "merge_from_host" : "merge";
-  one.shape = fmt::format("{} parts, {} rows, D {}", parts, rows, dim);
+  KernelCase one{on_host ? "merge_from_host" : "merge", fmt::format("{} parts, {} rows, D {}", parts, rows, dim)};
   // Every second part is on the host.
   one.bytes = 4.0 * rows * (dim + 1.0) * (on_host ? parts / 2 : parts + 1);
   if (on_host) one.link = Link::to_device;
   one.tolerance = 1e-5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::size_t all = std::size_t{rows} * dim;
     std::vector<std::vector<float>> o(parts), lse(parts);
     std::vector<const float*> o_at, lse_at;
@@ -44,17 +42,13 @@ KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim
     const float* const* const lse_list = memory.input(lse_at);
     float* const out = memory.output<float>(all);
     float* const out_lse = memory.output<float>(rows);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda())
-        merge_partials_cuda(o_list, lse_list, parts, rows, dim, out, out_lse, memory.stream());
-      else
-        merge_partials(o_list, lse_list, parts, rows, dim, out, out_lse);
+      if (memory.cuda()) return merge_partials_cuda(o_list, lse_list, parts, rows, dim, out, out_lse, memory.stream());
+      merge_partials(o_list, lse_list, parts, rows, dim, out, out_lse);
     };
     prepared.result = [=, &memory] {
       auto result = memory.read(out, all);
-      const auto sums = memory.read(out_lse, rows);
-      result.insert(result.end(), sums.begin(), sums.end());
+      append(result, memory.read(out_lse, rows));
       return result;
     };
     prepared.expected = [=] {
@@ -69,19 +63,18 @@ KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_merge_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_merge_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(merge_case(2, 8 * 32, 128, false));
-    take(merge_case(2, 8 * 32, 128, true));
-    cases.back().targets = {KernelTarget::cuda};
+    KernelCase on_gpu = merge_case(2, 8 * 32, 128, true);
+    on_gpu.targets = {KernelTarget::cuda};
+    take(std::move(on_gpu));
     return;
   }
   for (const bool on_host : {false, true}) {

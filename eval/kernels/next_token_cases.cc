@@ -11,12 +11,10 @@ namespace {
 
 // Results: best, its logit, second, its logit, the log probability of a given token, of each row.
 KernelCase choose_case(std::uint32_t n, std::uint32_t vocab, const char* kind) {
-  KernelCase one;
-  one.kernel = "choose";
-  one.shape = fmt::format("n {}, vocabulary {}, {}", n, vocab, kind);
+  KernelCase one{"choose", fmt::format("n {}, vocabulary {}, {}", n, vocab, kind)};
   one.bytes = static_cast<double>(n) * vocab * 4;
   one.tolerance = 1e-6;
-  one.prepare = [=, what = std::string(kind)](CaseMemory& memory) {
+  one.set_up = [=, what = std::string(kind)](CaseMemory& memory, PreparedCase& prepared) {
     auto logits = case_normals(std::size_t{n} * vocab, 13, 4);
     std::vector<std::int32_t> tokens(n);
     for (std::uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<std::int32_t>(i * 7919u % vocab);
@@ -31,12 +29,9 @@ KernelCase choose_case(std::uint32_t n, std::uint32_t vocab, const char* kind) {
     TopTwo* const top = memory.output<TopTwo>(n);
     double* const log_probabilities = memory.output<double>(n);
     void* const scratch = memory.cuda() ? memory.bytes(choose_scratch_bytes(n, vocab)) : nullptr;
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        choose_cuda(at, n, vocab, ids, top, nullptr, log_probabilities, scratch, memory.stream());
-        return;
-      }
+      if (memory.cuda())
+        return choose_cuda(at, n, vocab, ids, top, nullptr, log_probabilities, scratch, memory.stream());
       for (std::size_t i = 0; i < n; ++i) {
         top[i] = top_two(at + i * vocab, vocab);
         log_probabilities[i] = log_probability(at + i * vocab, vocab, static_cast<std::uint32_t>(ids[i]));
@@ -73,21 +68,20 @@ KernelCase choose_case(std::uint32_t n, std::uint32_t vocab, const char* kind) {
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_next_token_cases(CaseSize size, std::vector<KernelCase>& cases) {
+void append_next_token_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
-    for (const std::uint32_t n : {1u, 16u}) cases.push_back(choose_case(n, 151936, "random"));
+    for (const std::uint32_t n : {1u, 16u}) take(choose_case(n, 151936, "random"));
     return;
   }
   for (const char* kind : {"random", "ties", "mostly -inf"})
-    for (const std::uint32_t vocab : {2u, 31u, 8192u, 20000u}) cases.push_back(choose_case(3, vocab, kind));
-  cases.push_back(choose_case(2, 1, "random"));
+    for (const std::uint32_t vocab : {2u, 31u, 8192u, 20000u}) take(choose_case(3, vocab, kind));
+  take(choose_case(2, 1, "random"));
 }
 
 }  // namespace tandem::eval

@@ -30,7 +30,7 @@ struct PagedBatch {
   PagedBatch(Heads of, DType kv_type, std::vector<std::uint32_t> counts, float key_scale,
              KvPlacing placed = KvPlacing::pages)
       : heads(of), type(kv_type), placing(placed), tokens(std::move(counts)), scale(key_scale) {
-    for (const std::uint32_t count : tokens) pages.push_back((count + kListPageTokens - 1) / kListPageTokens);
+    for (const std::uint32_t count : tokens) pages.push_back(pages_of(count));
     all_pages = std::accumulate(pages.begin(), pages.end(), std::uint32_t{0});
     slots.resize(all_pages);
     std::iota(slots.begin(), slots.end(), 0u);

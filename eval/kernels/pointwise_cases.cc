@@ -25,26 +25,22 @@ double tolerance_of(DType type) {
 }
 
 KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DType y_type) {
-  KernelCase one;
-  one.kernel = "rms_norm";
-  one.shape = fmt::format("n {}, d {}, weight {}, out {}", n, d, to_string(weight_type), to_string(y_type));
+  KernelCase one{"rms_norm",
+                 fmt::format("n {}, d {}, weight {}, out {}", n, d, to_string(weight_type), to_string(y_type))};
   const std::size_t all = std::size_t{n} * d;
   one.bytes = static_cast<double>(all * (sizeof(float) + size_of(y_type)) + d * size_of(weight_type));
   one.cpu_bytes = static_cast<double>(all * 2 * sizeof(float) + d * size_of(weight_type));
   one.tolerance = tolerance_of(y_type);
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto x = case_normals(all, 1);
     const auto weight = rounded(case_normals(d, 3), weight_type);
     const float* const at = memory.input(x);
     const MatrixView norm = memory.matrix(weight, weight_type, 1, d);
     void* const y = memory.bytes(all * size_of(y_type));
     float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda())
-        rms_norm_cuda(at, norm, 1e-6f, y, y_type, n, d, memory.stream());
-      else
-        rms_norm(at, norm, 1e-6f, unrounded, n, d);
+      if (memory.cuda()) return rms_norm_cuda(at, norm, 1e-6f, y, y_type, n, d, memory.stream());
+      rms_norm(at, norm, 1e-6f, unrounded, n, d);
     };
     prepared.result = [=, &memory] {
       return memory.cuda() ? memory.read_stored(y, y_type, all) : rounded(memory.read(unrounded, all), y_type);
@@ -59,32 +55,25 @@ KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DT
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
-  KernelCase one;
-  one.kernel = "swiglu";
-  one.shape = fmt::format("n {}, d {}, out {}", n, d, to_string(type));
+  KernelCase one{"swiglu", fmt::format("n {}, d {}, out {}", n, d, to_string(type))};
   const std::size_t all = std::size_t{n} * d;
   one.bytes = static_cast<double>(all) * 8.0 + static_cast<double>(all * size_of(type));
   one.cpu_bytes = static_cast<double>(all) * 12.0;
   one.tolerance = tolerance_of(type);
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto both = case_normals(2 * all, 4, 3);  // rows [gate d | up d]
     const float extremes[] = {-200, -88, -1e-30f, 0, 87.5f, 200};
     for (std::size_t i = 0; i < d && i < std::size(extremes); ++i) both[i] = extremes[i];
     const float* const at = memory.input(both);
     void* const out = memory.bytes(all * size_of(type));
     float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        swiglu_cuda(at, at + d, std::size_t{2} * d, out, type, n, d, memory.stream());
-        return;
-      }
+      if (memory.cuda()) return swiglu_cuda(at, at + d, std::size_t{2} * d, out, type, n, d, memory.stream());
       for (std::size_t row = 0; row < n; ++row)
         swiglu(at + 2 * row * d, at + (2 * row + 1) * d, unrounded + row * d, d);
     };
@@ -99,17 +88,15 @@ KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
-  KernelCase one;
-  one.kernel = "convert";
-  one.shape = fmt::format("n {}, {} to {}, {} beyond alignment", n, to_string(from), to_string(to), skip);
+  KernelCase one{"convert",
+                 fmt::format("n {}, {} to {}, {} beyond alignment", n, to_string(from), to_string(to), skip)};
   one.bytes = static_cast<double>(n * (size_of(from) + size_of(to)));
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto values = case_normals(n, 7, 100);
     if (n > 4) {
       values[0] = 70000;  // infinity in f16
@@ -120,12 +107,8 @@ KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
     const void* const in = memory.stored(values, from, skip);
     void* const out = memory.bytes(n * size_of(to));
     float* const between = memory.cuda() ? nullptr : memory.output<float>(n);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        convert_cuda(in, from, out, to, n, memory.stream());
-        return;
-      }
+      if (memory.cuda()) return convert_cuda(in, from, out, to, n, memory.stream());
       if (from == DType::f32) {
         from_f32(static_cast<const float*>(in), to, n, out);
       } else {
@@ -140,30 +123,24 @@ KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
       for (const float value : values) expected.push_back(double{rounded_alone(rounded_alone(value, from), to)});
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 KernelCase embed_case(std::uint32_t vocab, std::uint32_t hidden, std::uint32_t n, DType type) {
-  KernelCase one;
-  one.kernel = "embed";
-  one.shape = fmt::format("{} of {} rows of {}, {}", n, vocab, hidden, to_string(type));
+  KernelCase one{"embed", fmt::format("{} of {} rows of {}, {}", n, vocab, hidden, to_string(type))};
   const std::size_t all = std::size_t{n} * hidden;
   one.bytes = static_cast<double>(all * (size_of(type) + sizeof(float)));
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::size_t count = std::size_t{vocab} * hidden;
     std::vector<std::int32_t> tokens(n);
     for (std::uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<std::int32_t>((i * 2654435761u) % vocab);
     const MatrixView table{memory.stored_normals(count, type, 8), type, vocab, hidden};
     const std::int32_t* const ids = memory.input(tokens);
     float* const out = memory.output<float>(all);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda())
-        embed_cuda(table, ids, out, n, memory.stream());
-      else
-        embed(table, ids, out, n);
+      if (memory.cuda()) return embed_cuda(table, ids, out, n, memory.stream());
+      embed(table, ids, out, n);
     };
     prepared.result = [=, &memory] { return memory.read(out, all); };
     prepared.expected = [=] {
@@ -174,24 +151,21 @@ KernelCase embed_case(std::uint32_t vocab, std::uint32_t hidden, std::uint32_t n
             double{stored[(static_cast<std::size_t>(tokens[i / hidden]) * hidden + i % hidden) % stored.size()]};
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 // Bias, the norms of q and k, rotation, and K and V stored as a page lays them out: [kv head][K 16 x D | V 16 x D].
 KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias, bool with_norm, bool paged) {
-  KernelCase one;
-  one.kernel = "prepare_qkv";
-  one.shape =
-      fmt::format("n {}, heads {}/{} of {}, KV {}{}{}{}", n, shape.q_heads, shape.kv_heads, shape.head_dim,
-                  to_string(type), with_bias ? ", bias" : "", with_norm ? ", QK-norm" : "", paged ? ", in pages" : "");
+  KernelCase one{"prepare_qkv", fmt::format("n {}, heads {}/{} of {}, KV {}{}{}{}", n, shape.q_heads, shape.kv_heads,
+                                            shape.head_dim, to_string(type), with_bias ? ", bias" : "",
+                                            with_norm ? ", QK-norm" : "", paged ? ", in pages" : "")};
   const std::size_t dim = shape.head_dim, all = std::size_t{n} * shape.columns();
   const std::size_t q_count = std::size_t{n} * shape.q_heads * dim,
                     kv_count = 2 * std::size_t{n} * shape.kv_heads * dim;
   one.bytes = static_cast<double>(4 * all + 4 * q_count + size_of(type) * kv_count);
   one.tolerance = type == DType::f32 ? 4e-6 : tolerance_of(type) + 2e-6;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto qkv = case_normals(all, 9), bias = case_normals(shape.columns(), 10);
     const auto q_norm = rounded(case_normals(dim, 11), DType::bf16), k_norm = case_normals(dim, 12);
     const RopeTable table(shape.head_dim, 1e6);
@@ -231,12 +205,8 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
       kv.head_stride = dim * size_of(type);
     }
     float* const work = memory.cuda() ? nullptr : memory.output<float>(shape.columns());
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        prepare_qkv_cuda(in, shape, weights, at, q, kv, n, memory.stream());
-        return;
-      }
+      if (memory.cuda()) return prepare_qkv_cuda(in, shape, weights, at, q, kv, n, memory.stream());
       const std::size_t heads = shape.q_heads + shape.kv_heads;
       for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t j = 0; j < shape.columns(); ++j)
@@ -290,23 +260,21 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
             head[j + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
           }
           auto& to = is_q ? q_expected : is_v ? v_expected : k_expected;
-          to.insert(to.end(), head.begin(), head.end());
+          append(to, head);
         }
       }
-      q_expected.insert(q_expected.end(), k_expected.begin(), k_expected.end());
-      q_expected.insert(q_expected.end(), v_expected.begin(), v_expected.end());
+      append(q_expected, k_expected);
+      append(q_expected, v_expected);
       return q_expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_pointwise_cases(CaseSize size, std::vector<KernelCase>& cases) {
+void append_pointwise_cases(CaseSize size, const TakeCase& take) {
   constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
   if (size == CaseSize::bench) {
     for (const std::uint32_t n : {1u, 4096u}) {
       take(rms_norm_case(n, 4096, kBf16, kBf16));

@@ -157,15 +157,14 @@ Vector predicted(const PredictionRule& rule, const std::vector<const float*>& qu
 
 KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::uint32_t heads, std::uint32_t dim,
                         std::uint32_t known) {
-  KernelCase one;
-  one.kernel = "predict_next";
-  one.shape = fmt::format("{} windows of {} heads, D {}, {} queries, {}", windows, heads, dim, known, name_of(rule));
+  KernelCase one{"predict_next", fmt::format("{} windows of {} heads, D {}, {} queries, {}", windows, heads, dim, known,
+                                             name_of(rule))};
   const std::uint32_t room = rule.room();
   one.bytes = 4.0 * windows * heads * dim * (known + 1.0);
   one.flops = 1.0 * windows * heads * known * known * dim;
   one.tolerance = rule.weights == LagWeights::eq2 ? 2e-5 : 5e-6;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const RopeTable rope = rope_of(dim);
     const std::size_t per_head = std::size_t{room} * dim, per_window = heads * per_head;
     // Queries that change slowly, as those of consecutive tokens do; window w's newest is at position 40 + w.
@@ -181,25 +180,18 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
                 0.5f * queries[at(w, head, before) + d] + 0.8f * queries[at(w, head, before + 1) + d];
     const float* const window = memory.input(queries);
     float* const out = memory.output<float>(std::size_t{windows} * heads * dim);
-    std::vector<QueryWindow> list;
-    list.reserve(windows);
-    for (std::uint32_t w = 0; w < windows; ++w)
-      list.push_back({window + w * per_window, known, 40 + w, out + std::size_t{w} * heads * dim});
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      const QueryWindow* const device = memory.input(list);
-      const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
-      double* const weights = memory.output<double>(prediction_scratch(rule, windows, heads));
-      prepared.run = [=, &memory] {
-        predict_next_cuda(rule, table, device, windows, heads, dim, weights, memory.stream());
-      };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(windows, [&](std::size_t w) {
-          predict_next(rule, rope, list[w].queries, heads, dim, known, list[w].position, list[w].out);
-        });
-      };
-    }
+    const auto list = generated(windows, [=](std::size_t w) {
+      return QueryWindow{window + w * per_window, known, 40 + static_cast<std::uint32_t>(w), out + w * heads * dim};
+    });
+    const QueryWindow* const device = memory.input(list);
+    const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
+    double* const weights = memory.output<double>(prediction_scratch(rule, windows, heads));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return predict_next_cuda(rule, table, device, windows, heads, dim, weights, memory.stream());
+      memory.pool().parallel_for(windows, [&](std::size_t w) {
+        predict_next(rule, rope, list[w].queries, heads, dim, known, list[w].position, list[w].out);
+      });
+    };
     prepared.result = [=, &memory] { return memory.read(out, std::size_t{windows} * heads * dim); };
     prepared.expected = [=] {
       Vector expected;
@@ -212,45 +204,39 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
             const std::vector<float> narrow(next.begin(), next.end());
             next = rotated(narrow.data(), rope, 41.0 + w, 1, rope.scale);
           }
-          expected.insert(expected.end(), next.begin(), next.end());
+          append(expected, next);
         }
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, std::uint32_t dim) {
-  KernelCase one;
   const PredictionRule rule = rule_of(LagWeights::ridge_softmax, 4, true, pre_rope);
-  one.kernel = "push_queries";
-  one.shape = fmt::format("{} windows of {} heads, D {}{}", windows, heads, dim, pre_rope ? ", before RoPE" : "");
+  KernelCase one{"push_queries",
+                 fmt::format("{} windows of {} heads, D {}{}", windows, heads, dim, pre_rope ? ", before RoPE" : "")};
   one.bytes = 8.0 * windows * heads * dim;
   one.tolerance = 2e-6;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const RopeTable rope = rope_of(dim);
     const std::size_t width = std::size_t{heads} * dim, per_window = rule.room() * width;
     const auto queries = case_normals(windows * width, 1);
     const float* const q = memory.input(queries);
     float* const window = memory.input(std::vector<float>(windows * per_window));
-    std::vector<QueryPush> list;
-    list.reserve(windows);
-    for (std::uint32_t w = 0; w < windows; ++w) list.push_back({q + w * width, window + w * per_window, 77777 * w + 3});
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      const QueryPush* const device = memory.input(list);
-      const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
-      prepared.run = [=, &memory] { push_queries_cuda(rule, table, device, windows, heads, dim, memory.stream()); };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(windows, [&](std::size_t w) {
-          push_query(rule, rope, list[w].q, heads, dim, list[w].position, list[w].window);
-        });
-      };
-    }
+    const auto list = generated(windows, [=](std::size_t w) {
+      return QueryPush{q + w * width, window + w * per_window, 77777 * static_cast<std::uint32_t>(w) + 3};
+    });
+    const QueryPush* const device = memory.input(list);
+    const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return push_queries_cuda(rule, table, device, windows, heads, dim, memory.stream());
+      memory.pool().parallel_for(windows, [&](std::size_t w) {
+        push_query(rule, rope, list[w].q, heads, dim, list[w].position, list[w].window);
+      });
+    };
     prepared.result = [=, &memory] { return memory.read(window, windows * per_window); };
     prepared.expected = [=] {
       Vector expected(windows * per_window);
@@ -266,15 +252,13 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_prediction_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_prediction_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(push_case(true, 36, 32, 128));
     take(predict_case(rule_of(LagWeights::ridge_softmax, 16), 36, 32, 128, 17));

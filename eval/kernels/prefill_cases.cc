@@ -12,10 +12,8 @@ constexpr std::size_t kTileRows = 128;  // of the GPU's kernel: (query, head of 
 
 KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, std::uint32_t n, float scale = 1) {
   const PagedBatch batch(heads, type, {first + n}, scale);
-  KernelCase one;
-  one.kernel = "prefill_attention";
-  one.shape =
-      fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv, heads.dim, to_string(type));
+  KernelCase one{"prefill_attention", fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv,
+                                                  heads.dim, to_string(type))};
   one.bytes = 2 * batch.vector_bytes() + 8.0 * n * heads.q() * heads.dim;
   one.flops = 4.0 * heads.dim * heads.q() * (1.0 * n * first + 0.5 * n * (n + 1.0));
   one.bound = Bound::bf16;
@@ -23,7 +21,7 @@ KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, 
   // Weights of bf16 values are rounded to bf16; of f16 ones where tensor cores run, and queries with them.
   const bool tiles = type != DType::f32 && (heads.dim == 64 || heads.dim % 32 == 0);
   one.tolerance = double{scale} * (type == DType::bf16 ? 1.0 / 128 : tiles ? 1.0 / 256 : 3e-5);  // of values, too
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const Heads& h = batch.heads;
     const std::size_t count = std::size_t{n} * h.q() * h.dim;
     void* const kv = batch.placed_kv(memory);
@@ -43,7 +41,6 @@ KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, 
       }
       call(lists);
     };
-    PreparedCase prepared;
     if (memory.cuda()) {
       const PrefillChunk chunk{q, {kv, type, h.kv, h.dim}, memory.input(batch.slots), first, n, h.q(), out};
       prepared.run = [chunk, &memory] { prefill_attention_cuda(chunk, memory.stream()); };
@@ -70,15 +67,13 @@ KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, 
       });
       return std::vector<double>(expected.begin(), expected.end());
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_prefill_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_prefill_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     const auto on_gpu = [&](KernelCase one) {  // more time than a CPU should spend
       one.targets = {KernelTarget::cuda};

@@ -19,12 +19,10 @@ const char* text_of(DigestKind kind) {
 // Digests of all blocks of a layer. Pages lie in reverse.
 KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uint32_t tokens,
                              std::uint32_t pages_per_block, DType type, DigestKind kind = DigestKind::bounds) {
-  KernelCase one;
-  one.kernel = "build_digest";
-  one.shape = fmt::format("{} tokens by {}, {} heads, D {}, {}{}", tokens, pages_per_block * kListPageTokens, kv_heads,
-                          dim, to_string(type), text_of(kind));
-  const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens,
-                      block = pages_per_block * kListPageTokens;
+  KernelCase one{"build_digest",
+                 fmt::format("{} tokens by {}, {} heads, D {}, {}{}", tokens, pages_per_block * kListPageTokens,
+                             kv_heads, dim, to_string(type), text_of(kind))};
+  const std::uint32_t pages = pages_of(tokens), block = pages_per_block * kListPageTokens;
   const std::uint32_t blocks = (tokens + block - 1) / block;
   const std::size_t elements = std::size_t{pages} * kv_heads * 2 * kListPageTokens * dim;
   const std::uint32_t vectors = vectors_of(kind);
@@ -32,11 +30,10 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
   if (kind == DigestKind::mean) one.tolerance = 1e-2;  // as the store rounds it
   one.bytes = (1.0 * tokens * kv_heads * dim + static_cast<double>(digests)) * static_cast<double>(size_of(type));
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     void* const kv = memory.stored_normals(elements, type, 1);
     void* const out = memory.bytes(digests * size_of(type));
-    std::vector<std::uint32_t> slots(pages);
-    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
+    const auto slots = reversed(pages);
     const std::uint32_t* const device_slots = memory.input(slots);
     const DigestRun* const run = memory.input(std::vector<DigestRun>{{device_slots, out, tokens, blocks}});
     const auto key = [=](std::uint32_t head, std::uint32_t token) {  // its first element
@@ -44,12 +41,9 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
               token % kListPageTokens) *
              dim;
     };
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream(), kind);
-        return;
-      }
+      if (memory.cuda())
+        return build_digests_cuda({kv, type, kv_heads, dim}, run, 1, tokens, pages_per_block, memory.stream(), kind);
       // A page's digest, then the union of a block's pages.
       memory.pool().parallel_for(std::size_t{kv_heads} * blocks, [&](std::size_t task) {
         const auto head = static_cast<std::uint32_t>(task / blocks), b = static_cast<std::uint32_t>(task % blocks);
@@ -99,17 +93,14 @@ KernelCase build_digest_case(std::uint32_t kv_heads, std::uint32_t dim, std::uin
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32_t group, std::uint32_t dim,
                              std::uint32_t blocks, DType type, DigestKind kind = DigestKind::bounds) {
-  KernelCase one;
-  one.kernel = "score_blocks";
-  one.shape = fmt::format("batch {} x {} blocks, {}/{} heads, D {}, {}{}", rows, blocks, kv_heads * group, kv_heads,
-                          dim, to_string(type), text_of(kind));
+  KernelCase one{"score_blocks", fmt::format("batch {} x {} blocks, {}/{} heads, D {}, {}{}", rows, blocks,
+                                             kv_heads * group, kv_heads, dim, to_string(type), text_of(kind))};
   const std::size_t heads = std::size_t{kv_heads} * group, half = std::size_t{blocks} * dim;
   const std::uint32_t vectors = vectors_of(kind);
   const std::size_t per_row = vectors * kv_heads * half;
@@ -117,7 +108,7 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
   one.flops = 4.0 * rows * static_cast<double>(heads * half);
   one.threaded = true;
   one.tolerance = 2e-5;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     // Every row its own copy: what a batch reads.
     std::vector<float> digest = case_normals(per_row, 1);
     for (std::size_t i = 0; i < per_row && vectors == 2; ++i)  // [head][min, max][half]
@@ -134,22 +125,16 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
       low += vectors * head * half * size_of(type);
       kernel(from + first * dim, low, low + (vectors - 1) * half * size_of(type), blocks, shape, out + first * blocks);
     };
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      std::vector<BlockScores> list;
-      list.reserve(rows);
-      for (std::size_t row = 0; row < rows; ++row)
-        list.push_back({q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks});
-      const BlockScores* const device = memory.input(list);
-      prepared.run = [=, &memory] { score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream(), kind); };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(std::size_t{rows} * kv_heads, [&](std::size_t task) {
-          on_cpu(q, digests[task / kv_heads], task / kv_heads, static_cast<std::uint32_t>(task % kv_heads),
-                 score_blocks, scores);
-        });
-      };
-    }
+    const BlockScores* const device = memory.input(generated(rows, [&](std::size_t row) {
+      return BlockScores{q + row * heads * dim, digests[row], blocks, scores + row * heads * blocks};
+    }));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return score_blocks_cuda(device, rows, blocks, kv_heads, shape, memory.stream(), kind);
+      memory.pool().parallel_for(std::size_t{rows} * kv_heads, [&](std::size_t task) {
+        on_cpu(q, digests[task / kv_heads], task / kv_heads, static_cast<std::uint32_t>(task % kv_heads), score_blocks,
+               scores);
+      });
+    };
     prepared.result = [=, &memory] { return memory.read(scores, rows * heads * blocks); };
     prepared.expected = [=] {
       std::vector<char> stored(per_row * size_of(type));
@@ -160,66 +145,47 @@ KernelCase score_blocks_case(std::uint32_t rows, std::uint32_t kv_heads, std::ui
           on_cpu(query.data(), stored.data(), row, head, score_blocks_reference, out.data());
       return std::vector<double>(out.begin(), out.end());
     };
-    return prepared;
   };
   return one;
 }
 
 KernelCase top_k_case(std::uint32_t rows, std::uint32_t n, std::uint32_t k, bool ties) {
-  KernelCase one;
-  one.kernel = "top_k";
-  one.shape = fmt::format("{} rows, {} of {}{}", rows, k, n, ties ? ", ties" : "");
+  KernelCase one{"top_k", fmt::format("{} rows, {} of {}{}", rows, k, n, ties ? ", ties" : "")};
   const std::uint32_t kept = std::min(k, n);
   one.bytes = 4.0 * rows * (1.0 * n + kept);
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto scores = case_normals(std::size_t{rows} * n, 1, 4);
     if (ties)
       for (float& score : scores) score = std::round(score);
     const float* const at = memory.input(scores);
     std::uint32_t* const out = memory.output<std::uint32_t>(rows * (1 + std::size_t{kept}));
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      std::vector<TopKRow> list;
-      list.reserve(rows);
-      for (std::size_t row = 0; row < rows; ++row)
-        list.push_back({at + row * n, n, k, out + row * (1 + std::size_t{kept})});
-      const TopKRow* const device = memory.input(list);
-      prepared.run = [=, &memory] { top_k_cuda(device, rows, 1, memory.stream()); };
-    } else {
-      prepared.run = [=, &memory] {
-        memory.pool().parallel_for(rows, [&](std::size_t row) {
-          out[row * (1 + std::size_t{kept})] = kept;
-          top_k(at + row * n, n, k, out + row * (1 + std::size_t{kept}) + 1);
-        });
-      };
-    }
-    prepared.result = [=, &memory] {
-      const auto chosen = memory.read(out, rows * (1 + std::size_t{kept}));
-      return std::vector<float>(chosen.begin(), chosen.end());
+    const TopKRow* const device = memory.input(generated(rows, [=](std::size_t row) {
+      return TopKRow{at + row * n, n, k, out + row * (1 + std::size_t{kept})};
+    }));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return top_k_cuda(device, rows, 1, memory.stream());
+      memory.pool().parallel_for(rows, [&](std::size_t row) {
+        out[row * (1 + std::size_t{kept})] = kept;
+        top_k(at + row * n, n, k, out + row * (1 + std::size_t{kept}) + 1);
+      });
     };
+    prepared.result = [=, &memory] { return memory.numbers(out, rows * (1 + std::size_t{kept})); };
     prepared.expected = [=] {
       std::vector<double> expected;
       for (std::size_t row = 0; row < rows; ++row) {
-        std::vector<std::uint32_t> order(n);
-        std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(),
-                         [&](std::uint32_t a, std::uint32_t b) { return scores[row * n + a] > scores[row * n + b]; });
-        std::sort(order.begin(), order.begin() + kept);
         expected.push_back(kept);
-        expected.insert(expected.end(), order.begin(), order.begin() + kept);
+        append(expected, largest(std::span(scores).subspan(row * n, n), kept));
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_selection_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_selection_cases(CaseSize size, const TakeCase& take) {
   constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {

@@ -15,10 +15,8 @@ namespace {
 // Components of keys along directions, or scores of queries from them. Pages lie in reverse.
 KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t columns,
                        std::uint32_t tokens, DType type) {
-  KernelCase one;
-  one.kernel = scores ? "skewed_scores" : "skew_keys";
-  one.shape =
-      fmt::format("{} heads of {}, {} tokens, {} of D {}, {}", heads, group, tokens, columns, dim, to_string(type));
+  KernelCase one{scores ? "skewed_scores" : "skew_keys", fmt::format("{} heads of {}, {} tokens, {} of D {}, {}", heads,
+                                                                     group, tokens, columns, dim, to_string(type))};
   const double row = static_cast<double>(columns) * static_cast<double>(size_of(type));
   const double directions = 4.0 * heads * columns * dim;
   const double key = static_cast<double>(dim) * static_cast<double>(size_of(type));
@@ -27,14 +25,13 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
   one.flops = 2.0 * heads * tokens * columns * (scores ? group : dim);
   one.tolerance = type == DType::f32 || scores ? 2e-5 : type == DType::f16 ? 2e-3 : 1e-2;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
-    const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens;
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
+    const std::uint32_t pages = pages_of(tokens);
     const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim,
                       index_values = std::size_t{heads} * tokens * columns;
     const auto skew = case_normals(std::size_t{heads} * columns * dim, 1, 1 / std::sqrt(static_cast<float>(dim)));
     const auto q = case_normals(std::size_t{heads} * group * dim, 2);
-    std::vector<std::uint32_t> slots(pages);
-    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
+    const auto slots = reversed(pages);
     const KvPages kv{memory.stored_normals(kv_values, type, 3), type, heads, dim};
     void* const index =
         scores ? memory.stored_normals(index_values, type, 4) : memory.bytes(index_values * size_of(type));
@@ -56,7 +53,6 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
     const SkewedKeys* const device_keys = memory.input(keys);
     const SkewedScores* const device_requests = memory.input(requests);
     const SkewedShape shape{group, dim, columns, type};
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (!memory.cuda()) {
         memory.pool().parallel_for(heads, [&](std::size_t head) {
@@ -106,7 +102,6 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -114,47 +109,33 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
 // Gram matrices of a layer's keys and queries.
 KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32_t dim, std::uint32_t tokens,
                            std::uint32_t observed, DType type) {
-  KernelCase one;
-  one.kernel = "skew_grams";
-  one.shape = fmt::format("{} heads of {}, {} keys, {} queries, D {}, {}", heads, group, tokens, observed, dim,
-                          to_string(type));
+  KernelCase one{"skew_grams", fmt::format("{} heads of {}, {} keys, {} queries, D {}, {}", heads, group, tokens,
+                                           observed, dim, to_string(type))};
   const double elements = 1.0 * heads * dim;
   one.bytes = elements * (tokens * static_cast<double>(size_of(type)) + 4.0 * observed * group + 16.0 * dim);
   one.flops = 2.0 * elements * dim * (1.0 * tokens + 1.0 * observed * group);
   one.tolerance = 1e-6;  // of the numbers as f32
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
-    const std::uint32_t pages = (tokens + kListPageTokens - 1) / kListPageTokens;
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
+    const std::uint32_t pages = pages_of(tokens);
     const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim, matrix = std::size_t{dim} * dim;
     const std::size_t stride = std::size_t{heads} * group * dim;
     const auto queries = case_normals(observed * stride, 2);
-    std::vector<std::uint32_t> slots(pages);
-    for (std::uint32_t p = 0; p < pages; ++p) slots[p] = pages - 1 - p;
+    const auto slots = reversed(pages);
     const KvPages kv{memory.stored_normals(kv_values, type, 3), type, heads, dim};
     const float* const device_queries = memory.input(queries);
     const std::uint32_t* const device_slots = memory.input(slots);
     double* const out = memory.output<double>(2 * heads * matrix);
-    std::vector<SkewGrams> list;
-    list.reserve(heads);
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      list.push_back({device_slots, tokens, head, device_queries + std::size_t{head} * group * dim, stride, observed,
-                      out + 2 * head * matrix, out + (2 * head + 1) * matrix});
-    }
+    const auto list = generated(heads, [=](std::size_t head) {
+      return SkewGrams{device_slots, tokens,   static_cast<std::uint32_t>(head), device_queries + head * group * dim,
+                       stride,       observed, out + 2 * head * matrix,          out + (2 * head + 1) * matrix};
+    });
     const SkewGrams* const device = memory.input(list);
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        skew_grams_cuda(device, heads, group, kv, memory.stream());
-      } else {
-        memory.pool().parallel_for(heads, [&](std::size_t head) { skew_grams(list[head], group, kv); });
-      }
+      if (memory.cuda()) return skew_grams_cuda(device, heads, group, kv, memory.stream());
+      memory.pool().parallel_for(heads, [&](std::size_t head) { skew_grams(list[head], group, kv); });
     };
-    prepared.result = [=, &memory] {
-      const auto grams = memory.read(out, 2 * heads * matrix);
-      std::vector<float> narrow(grams.size());
-      std::transform(grams.begin(), grams.end(), narrow.begin(), [](double x) { return static_cast<float>(x); });
-      return narrow;
-    };
+    prepared.result = [=, &memory] { return memory.numbers(out, 2 * heads * matrix); };
     prepared.expected = [=] {
       const auto stored = rounded(case_normals(kv_values, 3), type);
       std::vector<double> expected(2 * heads * matrix);
@@ -172,7 +153,6 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
@@ -180,15 +160,13 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
 // Directions of matrices whose eigenvectors are known, the cosines of a discrete transform: what comes out is projected
 // onto them. Heads take them in different orders.
 KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t columns) {
-  KernelCase one;
-  one.kernel = "skew_directions";
-  one.shape = fmt::format("{} heads, {} of D {}", heads, columns, dim);
+  KernelCase one{"skew_directions", fmt::format("{} heads, {} of D {}", heads, columns, dim)};
   one.bytes = 8.0 * heads * dim * (2.0 * dim + columns);
   one.flops = 6.0 * 8 * heads * dim * dim * dim;  // eight sweeps
   one.bound = Bound::f64;
   one.tolerance = 1e-5;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::size_t matrix = std::size_t{dim} * dim;
     std::vector<double> basis(matrix);  // [vector][D]
     for (std::uint32_t k = 0; k < dim; ++k) {
@@ -214,22 +192,19 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
     double* const k_as_made = memory.input(keys);
     double* const q_as_made = memory.input(queries);
     float* const skew = memory.output<float>(std::size_t{heads} * columns * dim);
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      prepared.run = [=, &memory] {
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) {
         cuda_copy(k, k_as_made, heads * matrix * sizeof(double), memory.stream());
         cuda_copy(q, q_as_made, heads * matrix * sizeof(double), memory.stream());
         skew_directions_cuda(k, q, heads, dim, columns, skew, memory.stream());
-      };
-    } else {
-      prepared.run = [=, &memory] {
-        std::copy_n(k_as_made, heads * matrix, k);
-        std::copy_n(q_as_made, heads * matrix, q);
-        memory.pool().parallel_for(heads, [&](std::size_t head) {
-          skew_directions(k + head * matrix, q + head * matrix, dim, columns, skew + head * columns * dim);
-        });
-      };
-    }
+        return;
+      }
+      std::copy_n(k_as_made, heads * matrix, k);
+      std::copy_n(q_as_made, heads * matrix, q);
+      memory.pool().parallel_for(heads, [&](std::size_t head) {
+        skew_directions(k + head * matrix, q + head * matrix, dim, columns, skew + head * columns * dim);
+      });
+    };
     prepared.result = [=, &memory] {
       const auto found = memory.read(skew, std::size_t{heads} * columns * dim);
       std::vector<float> cosines;
@@ -249,7 +224,6 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
       return cosines;
     };
     prepared.expected = [=] { return std::vector<double>(std::size_t{2} * heads * columns, 1.0); };
-    return prepared;
   };
   return one;
 }
@@ -258,13 +232,14 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
 KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uint32_t n, std::uint32_t unit,
                               std::uint32_t most, double alpha, bool ties, Scope scope = Scope::kv_head) {
   const bool together = scope == Scope::layer, each = scope == Scope::query_head;
-  KernelCase one;
-  one.kernel = together ? "choose_skewed_of_all" : each ? "choose_skewed_of_each" : "choose_skewed";
-  one.shape = fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
-                          ties ? ", ties" : "");
+  KernelCase one{together ? "choose_skewed_of_all"
+                 : each   ? "choose_skewed_of_each"
+                          : "choose_skewed",
+                 fmt::format("{} heads of {}, {} tokens by {}, most {}, alpha {}{}", heads, group, n, unit, most, alpha,
+                             ties ? ", ties" : "")};
   one.bytes = 4.0 * heads * group * n;
   one.threaded = !together;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     auto scores = case_normals(std::size_t{heads} * group * n, 1, 2);
     if (ties)
       for (float& score : scores) score = std::round(score);
@@ -277,7 +252,6 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       if (each) choice.marks = memory.output<std::uint32_t>(std::size_t{heads} * (n / unit));
     }
     const SkewedChoice* const device = memory.input(std::vector<SkewedChoice>{choice});
-    PreparedCase prepared;
     prepared.run = [=, &memory] {
       if (memory.cuda()) return choose_skewed_cuda(device, 1, n / unit, heads, group, scope, memory.stream());
       const std::uint32_t tokens = tokens_near_the_best(choice.scores, heads * group, n, alpha);
@@ -292,8 +266,7 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       std::vector<float> all;
       for (std::uint32_t head = 0; head < heads; ++head) {
         const std::uint32_t* const list = choice.chosen + head * stride;
-        const auto chosen = memory.read(list, 1 + std::size_t{memory.read(list, 1)[0]});
-        all.insert(all.end(), chosen.begin(), chosen.end());
+        append(all, memory.read(list, 1 + std::size_t{memory.read(list, 1)[0]}));
       }
       return all;
     };
@@ -321,26 +294,21 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
       for (std::uint32_t head = 0; head < heads; ++head) {
         std::set<std::uint32_t> chosen;
         for (std::uint32_t i = 0; i < choosers; ++i) {
-          const std::vector<float>& of = together ? sums : best[std::size_t{head} * choosers + i];
-          std::vector<std::uint32_t> order(units);
-          std::iota(order.begin(), order.end(), 0u);
-          std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return of[a] > of[b]; });
-          chosen.insert(order.begin(), order.begin() + keep);
+          const auto units_of = largest(together ? sums : best[std::size_t{head} * choosers + i], keep);
+          chosen.insert(units_of.begin(), units_of.end());
         }
         expected.push_back(static_cast<double>(chosen.size()));
-        expected.insert(expected.end(), chosen.begin(), chosen.end());
+        append(expected, chosen);
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_skewed_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_skewed_cases(CaseSize size, const TakeCase& take) {
   if (size == CaseSize::bench) {
     take(skew_grams_case(8, 4, 128, 32768, 64, DType::bf16));
     take(skew_directions_case(8, 128, 38));

@@ -10,14 +10,13 @@ namespace tandem::eval {
 namespace {
 
 KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_t queries) {
-  KernelCase one;
-  one.kernel = queries == 1 ? "blend_weights" : "column_sums";
-  one.shape = fmt::format("{} heads, {} tokens, {} quer{}", heads, n, queries, queries == 1 ? "y" : "ies");
+  KernelCase one{queries == 1 ? "blend_weights" : "column_sums",
+                 fmt::format("{} heads, {} tokens, {} quer{}", heads, n, queries, queries == 1 ? "y" : "ies")};
   one.bytes = 4.0 * heads * n * (queries + 2.0);
   one.tolerance = 2e-6 * std::max(1.0, queries / 16.0);  // sums of so many weights
   const float share = queries == 1 ? 0.1f : 1.0f / static_cast<float>(queries);
   const float keep = queries == 1 ? 0.9f : 1.0f;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto scores = case_normals(std::size_t{heads} * queries * n, 1, 2);
     const auto before = case_normals(std::size_t{heads} * n, 2);
     std::vector<float> sums(std::size_t{heads} * queries);
@@ -25,20 +24,14 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
     const float* const at = memory.input(scores);
     const float* const lse = memory.input(sums);
     float* const average = memory.input(before);
-    PreparedCase prepared;
-    if (memory.cuda()) {
-      std::vector<WeightBlend> list;
-      list.reserve(heads);
-      for (std::size_t head = 0; head < heads; ++head)
-        list.push_back({at + head * queries * n, lse + head * queries, average + head * n, n, n, queries});
-      const WeightBlend* const device = memory.input(list);
-      prepared.run = [=, &memory] { blend_weights_cuda(device, heads, n, keep, share, memory.stream()); };
-    } else {
-      prepared.run = [=] {
-        for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
-          blend_weights(at + row * n, lse[row], n, keep, share, average + row / queries * n);
-      };
-    }
+    const WeightBlend* const device = memory.input(generated(heads, [=](std::size_t head) {
+      return WeightBlend{at + head * queries * n, lse + head * queries, average + head * n, n, n, queries};
+    }));
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return blend_weights_cuda(device, heads, n, keep, share, memory.stream());
+      for (std::size_t row = 0; row < std::size_t{heads} * queries; ++row)
+        blend_weights(at + row * n, lse[row], n, keep, share, average + row / queries * n);
+    };
     prepared.result = [=, &memory] { return memory.read(average, std::size_t{heads} * n); };
     prepared.expected = [=] {
       std::vector<double> expected(before.begin(), before.end());
@@ -50,34 +43,26 @@ KernelCase blend_weights_case(std::uint32_t heads, std::uint32_t n, std::uint32_
         }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 // A head's scores to the logarithm of their sum.
 KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
-  KernelCase one;
-  one.kernel = "log_sum_exp";
-  one.shape = fmt::format("{} rows of {}", rows, n);
+  KernelCase one{"log_sum_exp", fmt::format("{} rows of {}", rows, n)};
   one.bytes = 4.0 * rows * n;
   one.tolerance = 1e-5;
   one.threaded = true;
-  one.prepare = [=](CaseMemory& memory) {
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const auto scores = case_normals(std::size_t{rows} * n, 1, 5);
     const float* const at = memory.input(scores);
     float* const out = memory.output<float>(rows);
-    std::vector<ScoreRow> list;
-    list.reserve(rows);
-    for (std::size_t row = 0; row < rows; ++row) list.push_back({at + row * n, n, out + row});
-    const ScoreRow* const device = memory.input(list);
-    PreparedCase prepared;
+    const ScoreRow* const device = memory.input(generated(rows, [=](std::size_t row) {
+      return ScoreRow{at + row * n, n, out + row};
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        log_sum_exp_cuda(device, rows, memory.stream());
-      } else {
-        memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
-      }
+      if (memory.cuda()) return log_sum_exp_cuda(device, rows, memory.stream());
+      memory.pool().parallel_for(rows, [&](std::size_t row) { out[row] = log_sum_exp(at + row * n, n); });
     };
     prepared.result = [=, &memory] { return memory.read(out, rows); };
     prepared.expected = [=] {
@@ -88,15 +73,13 @@ KernelCase log_sum_exp_case(std::uint32_t rows, std::uint32_t n) {
       }
       return expected;
     };
-    return prepared;
   };
   return one;
 }
 
 }  // namespace
 
-void append_weight_cases(CaseSize size, std::vector<KernelCase>& cases) {
-  const auto take = [&](KernelCase one) { cases.push_back(std::move(one)); };
+void append_weight_cases(CaseSize size, const TakeCase& take) {
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {
     take(blend_weights_case(32, 32 * kK, 1));

@@ -270,25 +270,11 @@ DatasetSample LEval::sample(const std::string& task, std::uint32_t length, std::
   return sample;
 }
 
-std::string LEval::prediction(std::span<const std::int32_t> tokens) const {
-  return model_.tokenizer->decode(tokens);
-}
-
-std::vector<Score> LEval::scores(std::span<const DatasetSample> samples,
-                                 std::span<const std::string> predictions) const {
-  std::vector<Score> scores;
-  scores.reserve(samples.size());
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const LEvalQuestion& question = file(samples[i].task).questions.at(samples[i].index);
-    if (question.kind == LEvalKind::f1) {
-      scores.push_back({qa_f1(predictions[i], question.answer)});
-    } else if (question.kind == LEvalKind::rouge) {
-      scores.push_back({rouge(question.answer, predictions[i]).rouge_l});
-    } else {
-      scores.push_back({leval_exam(question.kind, predictions[i], question.answer)});
-    }
-  }
-  return scores;
+Score LEval::score(const DatasetSample& sample, const std::string& prediction) const {
+  const LEvalQuestion& question = file(sample.task).questions.at(sample.index);
+  if (question.kind == LEvalKind::f1) return {qa_f1(prediction, question.answer)};
+  if (question.kind == LEvalKind::rouge) return {rouge(question.answer, prediction).rouge_l};
+  return {leval_exam(question.kind, prediction, question.answer)};
 }
 
 std::string LEval::protocol_id(const Manifest& manifest) const {

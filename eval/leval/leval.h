@@ -80,10 +80,8 @@ class LEval final : public Dataset {
   std::string protocol_id(const Manifest& manifest) const override;
   std::string arguments() const override;
   DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
-  std::string prediction(std::span<const std::int32_t> tokens) const override;
   /// Exact match and F1 as upstream's; of a summary ROUGE-L, whose means the report has beside ROUGE-1 and -2.
-  std::vector<Score> scores(std::span<const DatasetSample> samples,
-                            std::span<const std::string> predictions) const override;
+  Score score(const DatasetSample& sample, const std::string& prediction) const override;
 
   std::uint32_t max_length() const { return options_.max_length; }
   std::uint32_t documents() const { return documents_; }    // that are asked about

@@ -122,10 +122,6 @@ DatasetSample LongBench::sample(const std::string& task, std::uint32_t length, s
   return sample;
 }
 
-std::string LongBench::prediction(std::span<const std::int32_t> tokens) const {
-  return model_.tokenizer->decode(tokens);
-}
-
 std::vector<Score> LongBench::scores(std::span<const DatasetSample> samples,
                                      std::span<const std::string> predictions) const {
   const LongBenchFile& from = file(samples.front().task);

@@ -29,8 +29,7 @@ class NeedleCommand final : public DatasetCommand {
   }
 
   void check(const DatasetHost&) override {
-    if (what_.samples < 1 || what_.samples > 100000)
-      throw_input_error("--samples is {}: give 1 to 100000.", what_.samples);
+    check_range("--samples", what_.samples, 1, 100000);
     find_one_needle_task(what_.task);
     for (const std::string& depth : split_list(depths_, "--depths"))
       what_.depths.push_back(static_cast<std::uint32_t>(parse_count(depth, "--depths", 0, 100)));

@@ -9,7 +9,6 @@
 #include "eval/ruler/protocol.h"
 #include "eval/run/decoded.h"
 #include "eval/run/option_values.h"
-#include "eval/scoring/string_match.h"
 
 namespace tandem::eval {
 namespace {
@@ -75,18 +74,8 @@ DatasetSample Needle::sample(const std::string& task, std::uint32_t length, std:
           .depth = made.depth};
 }
 
-std::string Needle::prediction(std::span<const std::int32_t> tokens) const {
-  return postprocess_prediction(model_.tokenizer->decode(tokens));
-}
-
-std::vector<Score> Needle::scores(std::span<const DatasetSample> samples,
-                                  std::span<const std::string> predictions) const {
-  const RulerTask& task = find_one_needle_task(options_.task);
-  std::vector<Score> scores;
-  scores.reserve(samples.size());
-  for (std::size_t i = 0; i < samples.size(); ++i)
-    scores.push_back({ruler_score(task, predictions[i], samples[i].answers)});
-  return scores;
+Score Needle::score(const DatasetSample& sample, const std::string& prediction) const {
+  return {ruler_score(find_one_needle_task(options_.task), prediction, sample.answers)};
 }
 
 std::uint32_t Needle::longest_prompt() const {

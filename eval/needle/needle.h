@@ -16,6 +16,7 @@
 #include "eval/report/schema.h"
 #include "eval/ruler/ruler.h"
 #include "eval/run/dataset.h"
+#include "eval/scoring/string_match.h"
 
 namespace tandem::eval {
 
@@ -50,9 +51,8 @@ class Needle final : public Dataset {
   std::string protocol_id(const Manifest& manifest) const override;
   std::string arguments() const override;
   DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
-  std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<Score> scores(std::span<const DatasetSample> samples,
-                            std::span<const std::string> predictions) const override;
+  std::string prediction(std::string text) const override { return postprocess_prediction(text); }
+  Score score(const DatasetSample& sample, const std::string& prediction) const override;
 
   /// The longest prompt that samples of the longest length have.
   std::uint32_t longest_prompt() const override;

@@ -26,8 +26,7 @@ class PerplexityCommand final : public DatasetCommand {
   void check(const DatasetHost& host) override {
     what_.context = parse_one_length(context_, "--context");
     what_.scored = parse_one_length(scored_, "--new");
-    if (what_.windows < 1 || what_.windows > 100000)
-      throw_input_error("--windows is {}: give 1 to 100000.", what_.windows);
+    check_range("--windows", what_.windows, 1, 100000);
     if (what_.text_file.empty()) {
       what_.seed = kProseSeed;
       what_.text_name = "invented-prose";

@@ -46,8 +46,6 @@ class Perplexity final : public Dataset {
   /// A window: its context as the prompt, the other tokens fed.
   DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
   std::uint32_t longest_prompt() const override { return options_.context; }
-  std::string prediction(std::span<const std::int32_t>) const override { return ""; }
-  std::vector<Score> scores(std::span<const DatasetSample>, std::span<const std::string>) const override { return {}; }
   RunReport report(const RunFolder& folder) const override;
 
   const Windows& windows() const { return windows_; }

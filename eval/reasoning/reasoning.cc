@@ -83,19 +83,9 @@ DatasetSample Reasoning::sample(const std::string& task, std::uint32_t length, s
   return sample;
 }
 
-std::string Reasoning::prediction(std::span<const std::int32_t> tokens) const {
-  return model_.tokenizer->decode(tokens);
-}
-
-std::vector<Score> Reasoning::scores(std::span<const DatasetSample> samples,
-                                     std::span<const std::string> predictions) const {
-  std::vector<Score> scores;
-  scores.reserve(samples.size());
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    Graded graded = grade_answer(predictions[i], samples[i].answers.front(), kind_of(samples[i].task));
-    scores.push_back({graded.score, std::move(graded.rule), std::move(graded.by_rule)});
-  }
-  return scores;
+Score Reasoning::score(const DatasetSample& sample, const std::string& prediction) const {
+  Graded graded = grade_answer(prediction, sample.answers.front(), kind_of(sample.task));
+  return {graded.score, std::move(graded.rule), std::move(graded.by_rule)};
 }
 
 std::string Reasoning::protocol_id(const Manifest& manifest) const {

@@ -53,9 +53,7 @@ class Reasoning final : public Dataset {
   std::string protocol_id(const Manifest& manifest) const override;
   std::string arguments() const override;
   DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const override;
-  std::string prediction(std::span<const std::int32_t> tokens) const override;
-  std::vector<Score> scores(std::span<const DatasetSample> samples,
-                            std::span<const std::string> predictions) const override;
+  Score score(const DatasetSample& sample, const std::string& prediction) const override;
 
   const ReasoningOptions& options() const { return options_; }
   std::uint32_t problems_of(const std::string& task) const;

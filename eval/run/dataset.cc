@@ -20,6 +20,14 @@ void Dataset::fill_manifest(const std::vector<std::string>& methods, Manifest& m
   manifest.protocol_id = protocol_id(manifest);
 }
 
+std::vector<Score> Dataset::scores(std::span<const DatasetSample> samples,
+                                   std::span<const std::string> predictions) const {
+  std::vector<Score> scores;
+  scores.reserve(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) scores.push_back(score(samples[i], predictions[i]));
+  return scores;
+}
+
 RunReport Dataset::report(const RunFolder& folder) const {
   RunReport report;
   const Summary& summary = report.summary = summary_of(folder);

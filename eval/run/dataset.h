@@ -78,11 +78,12 @@ class Dataset {
   virtual DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const = 0;
   /// Tokens that no prompt has more of.
   virtual std::uint32_t longest_prompt() const = 0;
-  /// The text of generated tokens that is kept and scored.
-  virtual std::string prediction(std::span<const std::int32_t> tokens) const = 0;
-  /// Of each sample of one task.
+  /// What of a generated text is kept and scored. Here: all of it.
+  virtual std::string prediction(std::string text) const { return text; }
+  /// Of each sample of one task. Here: score() of each by itself.
   virtual std::vector<Score> scores(std::span<const DatasetSample> samples,
-                                    std::span<const std::string> predictions) const = 0;
+                                    std::span<const std::string> predictions) const;
+  virtual Score score(const DatasetSample&, const std::string& /*prediction*/) const { return {}; }
 
   /// The entries of a manifest that follow from the dataset and the methods; its tokenizer is set already.
   void fill_manifest(const std::vector<std::string>& methods, Manifest& manifest) const;

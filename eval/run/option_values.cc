@@ -81,6 +81,10 @@ double parse_real(std::string_view text, std::string_view option) {
   return value;
 }
 
+void check_range(const char* option, std::uint64_t value, std::uint64_t least, std::uint64_t most, const char* unit) {
+  if (value < least || value > most) throw_input_error("{} is {}: give {} to {}{}.", option, value, least, most, unit);
+}
+
 void check_first_samples(std::optional<std::uint32_t> samples) {
   if (samples && (*samples < 1 || *samples > 100000))
     throw_input_error("--samples is {}: give 1 to 100000, or leave it out for all.", *samples);

@@ -22,6 +22,10 @@ std::uint64_t parse_count(std::string_view text, std::string_view option, std::u
 /// A finite number, "0.05", "-1" or "1e-3", and nothing else.
 double parse_real(std::string_view text, std::string_view option);
 
+/// For options that hold numbers already: from `least` to `most`; `unit`: " tokens" behind these in the sentence.
+void check_range(const char* option, std::uint64_t value, std::uint64_t least, std::uint64_t most,
+                 const char* unit = "");
+
 /// --samples of an evaluation that has all of a file's samples where none are asked for.
 void check_first_samples(std::optional<std::uint32_t> samples);
 

@@ -79,20 +79,12 @@ class PromptDataset final : public Dataset {
             .max_new_tokens = file.max_new_tokens};
   }
   std::uint32_t longest_prompt() const override { return longest_prompt_; }
-  std::string prediction(std::span<const std::int32_t> tokens) const override {
-    return model_.tokenizer->decode(tokens);
-  }
-  std::vector<Score> scores(std::span<const DatasetSample> samples,
-                            std::span<const std::string> predictions) const override {
-    std::vector<Score> scores;
-    scores.reserve(samples.size());
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      Score& score = scores.emplace_back();
-      score.by_rule = rules_.scores(samples[i].task, samples[i].answers.front(), predictions[i]);
-      for (auto& [metric, value] : score.by_rule) value = std::max(value, 0.0);
-      score.value = score.by_rule.front().second;
-    }
-    return scores;
+  Score score(const DatasetSample& sample, const std::string& prediction) const override {
+    Score all;
+    all.by_rule = rules_.scores(sample.task, sample.answers.front(), prediction);
+    for (auto& [metric, value] : all.by_rule) value = std::max(value, 0.0);
+    all.value = all.by_rule.front().second;
+    return all;
   }
 
   std::string own_section(const RunFolder& folder, const Summary& summary, bool markdown) const override {

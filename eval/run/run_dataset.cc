@@ -50,6 +50,7 @@ class DatasetRun {
   DatasetRun(const Dataset& dataset, const DatasetRunOptions& options, const Model& model, Device& device,
              ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first)
       : dataset_(dataset),
+        tokenizer_(*model.tokenizer),
         options_(options),
         device_(device),
         folder_(folder),
@@ -164,7 +165,8 @@ class DatasetRun {
     const bool compares = !full.empty() && methods_[m]->needs(engine_.shape()).lossless;
     std::vector<std::string> predictions;
     predictions.reserve(samples.size());
-    for (const DecodedSequence& decoded : result.sequences) predictions.push_back(dataset_.prediction(decoded.tokens));
+    for (const DecodedSequence& decoded : result.sequences)
+      predictions.push_back(dataset_.prediction(tokenizer_.decode(decoded.tokens)));
     const std::vector<Score> scores = dataset_.scores(samples, predictions);
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const SampleKey key = key_of(samples[i], m);
@@ -209,6 +211,7 @@ class DatasetRun {
   }
 
   const Dataset& dataset_;
+  const Tokenizer& tokenizer_;
   const DatasetRunOptions& options_;
   Device& device_;
   RunFolder& folder_;

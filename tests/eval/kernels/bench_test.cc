@@ -29,8 +29,8 @@ KernelCase case_of(const char* shape, double expected, std::function<void()> run
   one.shape = shape;
   one.bytes = 1;
   one.bound = Bound::f32;  // whose limit is measured sooner than memory's
-  one.prepare = [expected, run = std::move(run)](CaseMemory&) {
-    return PreparedCase{run, [] { return std::vector<float>{1}; }, [expected] { return std::vector{expected}; }};
+  one.set_up = [expected, run = std::move(run)](CaseMemory&, PreparedCase& prepared) {
+    prepared = {run, [] { return std::vector<float>{1}; }, [expected] { return std::vector{expected}; }};
   };
   return one;
 }
