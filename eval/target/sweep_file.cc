@@ -8,7 +8,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/csv.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/target/row.h"
 #include "eval/target/sweep.h"
 
@@ -68,29 +68,42 @@ bool asked_for(const SweepOptions& o, const SweepPoint& p) {
          is_among(o.hardware, p.hardware);
 }
 
+void visit_batch(ObjectWriter& out, std::uint32_t batch) {
+  if (batch == kAsManyAsFit) return out.field("batch", "max");
+  out.field("batch", batch);
+}
+
+void visit_batch(ObjectReader& in, std::uint32_t& batch) {
+  constexpr const char* kExpected = "1 or more, or \"max\"";
+  if (in.is_text("batch")) {
+    in.require(in.text("batch") == "max", "batch", kExpected);
+    batch = kAsManyAsFit;
+  } else {
+    in.field("batch", batch);
+    in.require(batch > 0, "batch", kExpected);
+  }
+}
+
+constexpr auto visit_point = [](auto& f, auto& p) {
+  f.field("hardware", p.hardware);
+  visit_batch(f, p.batch);
+  f.field("context", p.context);
+  f.field("sequences", p.sequences);
+  f.field("lossless", p.lossless);
+  visit_row(f, p.row);
+  const bool most = p.batch == kAsManyAsFit;
+  const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
+  f.require(!p.row.refused.empty() || counted, "sequences", most ? "1 or more" : "the batch");
+};
+
 std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file) {
   std::vector<SweepPoint> points;
   std::set<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>> places;
-  std::size_t number = 0;
-  for (const Json& one : sweep.array("points")) {
-    ObjectReader fields(one, fmt::format("{}, point {}", file, ++number));
-    SweepPoint p;
-    p.hardware = fields.text("hardware");
-    const bool most = one.contains("batch") && one.at("batch").is_string();
-    if (most && fields.text("batch") != "max") fields.fail("batch", "1 or more, or \"max\"");
-    p.batch = most ? kAsManyAsFit : fields.integer<std::uint32_t>("batch");
-    if (!most && p.batch == 0) fields.fail("batch", "1 or more, or \"max\"");
-    p.context = fields.integer<std::uint32_t>("context");
-    p.sequences = fields.integer<std::uint32_t>("sequences");
-    p.lossless = fields.boolean("lossless");
-    p.row = read_row(fields);
+  sweep.numbered("points", "point", points, visit_point);
+  for (SweepPoint& p : points) {
     p.method = p.row.method;
-    fields.finish();
-    const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
-    if (p.row.refused.empty() && !counted) fields.fail("sequences", most ? "1 or more" : "the batch");
     if (!places.insert({p.hardware, p.method, p.context, p.batch}).second)
-      throw_input_error("{}, point {}: the same point is there twice.", file, number);
-    points.push_back(std::move(p));
+      throw_input_error("{}, point {}: the same point is there twice.", file, places.size() + 1);
   }
   return points;
 }
@@ -119,19 +132,7 @@ std::string sweep_json(const Sweep& s, const std::string& command, const std::st
   json["hardware"] = Json::object();
   for (const HardwareProfile& h : s.options.hardware) json["hardware"][h.name] = profile_json(h);
   json["points"] = Json::array();
-  for (const SweepPoint& p : s.points) {
-    Json point;
-    point["hardware"] = p.hardware;
-    if (p.batch == kAsManyAsFit)
-      point["batch"] = "max";
-    else
-      point["batch"] = p.batch;
-    point["context"] = p.context;
-    point["sequences"] = p.sequences;
-    point["lossless"] = p.lossless;
-    add_row(p.row, point);
-    json["points"].push_back(std::move(point));
-  }
+  for (const SweepPoint& p : s.points) json["points"].push_back(written(p, visit_point));
   return json_text(json, 1) + "\n";
 }
 
