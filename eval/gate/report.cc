@@ -163,13 +163,12 @@ std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubt
     return failures > 0 ? fmt::format("Failed: the run is not as good as the baseline ({} {}).", failures,
                                       failures == 1 ? "failure" : "failures")
                         : "Failed: --strict, and the samples are too few to tell.";
-  if (std::any_of(gate.methods.begin(), gate.methods.end(), looks_worse))
+  if (std::ranges::any_of(gate.methods, looks_worse))
     return "Passed: no loss is significant, but the samples do not show that there is none; --strict would fail.";
   if (doubts > 0)
     return "Passed: nothing shows that the run is worse, but the samples are too few to show that it is not; --strict "
            "would fail.";
-  const bool timed =
-      std::any_of(gate.methods.begin(), gate.methods.end(), [](const MethodVerdict& m) { return !m.times.empty(); });
+  const bool timed = std::ranges::any_of(gate.methods, [](const MethodVerdict& m) { return !m.times.empty(); });
   return fmt::format("Passed: no method loses more than {:.3g} points{}.", 100 * gate.options.accuracy_margin,
                      timed ? ", and none takes longer than its margin" : "");
 }

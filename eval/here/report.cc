@@ -18,7 +18,7 @@ std::string per_cent(double share) {
 }
 
 std::string rounds_text(const std::vector<double>& values) {
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const auto [low, high] = std::ranges::minmax_element(values);
   return fmt::format("{:.2f}-{:.2f}", *low, *high);
 }
 
@@ -86,8 +86,8 @@ std::string here_operations_text(const HereValidation& v) {
   table.head = {"method", "context", "operation", "measured", "predicted", "error\u00a0%"};
   for (const HereRow& row : v.rows) {
     for (const OperationTime& o : row.measured_operations) {
-      const auto found = std::find_if(row.predicted_operations.begin(), row.predicted_operations.end(),
-                                      [&](const OperationTime& p) { return p.name == o.name; });
+      const auto found =
+          std::ranges::find_if(row.predicted_operations, [&](const OperationTime& p) { return p.name == o.name; });
       if (found == row.predicted_operations.end() || o.ms < 0.005 * row.measured_ms) continue;
       table.rows.push_back({row.method, length_text(row.context), o.name, fmt::format("{:.3f}", o.ms),
                             fmt::format("{:.3f}", found->ms), o.ms > 0 ? per_cent(found->ms / o.ms - 1) : "-"});

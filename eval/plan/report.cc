@@ -179,8 +179,7 @@ std::string plan_text(const Plan& p, bool markdown) {
   if (one) text += markdown ? "\n\n" + markdown_paragraph(machine) : ", " + machine;
   const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
   text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, terminal_width()) + "\n");
-  const bool runs =
-      std::any_of(p.machines.begin(), p.machines.end(), [](const MachinePlan& m) { return m.memory.holds_weights(); });
+  const bool runs = std::ranges::any_of(p.machines, [](const MachinePlan& m) { return m.memory.holds_weights(); });
   if (one && !runs) return text;
   text += one ? one_machine(p, p.machines.front(), markdown) : several_machines(p, markdown);
   return text + (markdown ? "" : "\n") + note(kLeftForHostMemory, markdown);

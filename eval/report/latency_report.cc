@@ -85,7 +85,7 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
       t.head.push_back(labels[i]);
       columns.push_back(&at.latency);
       for (const auto& [cause, ms] : at.latency.idle_ms_by_cause)
-        if (ms > 0 && std::find(causes.begin(), causes.end(), cause) == causes.end()) causes.push_back(cause);
+        if (ms > 0 && std::ranges::find(causes, cause) == causes.end()) causes.push_back(cause);
     }
   }
   const auto row = [&](const std::string& name, auto&& value) {
@@ -108,8 +108,7 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
 
 template <class Has>
 bool any_has(const Summary& s, const Has& has) {
-  return std::any_of(s.methods.begin(), s.methods.end(),
-                     [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
+  return std::ranges::any_of(s.methods, [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
 }
 
 Table bytes_table(const Summary& s, const Labels& labels) {
@@ -221,8 +220,7 @@ std::string length_text(std::uint32_t length) {
 }
 
 std::string latency_report(const Summary& s, bool markdown) {
-  const auto timed =
-      std::find_if(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.has_value(); });
+  const auto timed = std::ranges::find_if(s.methods, [](const MethodSummary& m) { return m.latency.has_value(); });
   if (timed == s.methods.end()) return "";
   const std::optional<LatencySummary>& times = timed->latency;
   if (!times) return "";

@@ -251,7 +251,7 @@ void OutputFolder::take_place(const std::string& next, const FileSet& set) const
 
 bool OutputFolder::is_free(const FileSet& set) const {
   const std::vector<std::string> all = names();
-  return std::all_of(all.begin(), all.end(), [&](std::string_view name) {
+  return std::ranges::all_of(all, [&](std::string_view name) {
     if (!name.ends_with(kNew)) return false;
     name.remove_suffix(kNew.size());
     return name == kManifest || set.is_possible(name);

@@ -48,8 +48,8 @@ Table task_table(const Summary& s, const Labels& labels) {
     for (const std::uint32_t length : s.manifest.lengths) {
       std::vector<std::string> row = {task, length_text(length)};
       for (const MethodSummary& m : s.methods) {
-        const auto cell = std::find_if(m.cells.begin(), m.cells.end(),
-                                       [&](const AccuracyCell& c) { return c.task == task && c.length == length; });
+        const auto cell =
+            std::ranges::find_if(m.cells, [&](const AccuracyCell& c) { return c.task == task && c.length == length; });
         row.push_back(cell == m.cells.end() ? "-" : accuracy_text(cell->accuracy));
       }
       t.rows.push_back(std::move(row));
@@ -156,8 +156,7 @@ std::string title_of(const std::string& benchmark) {
 std::string samples_text(const Manifest& m) {
   const bool as_is = m.lengths == std::vector<std::uint32_t>{0};
   std::string text = counted(m.samples, "sample");
-  if (!m.task_samples.empty())
-    text = fmt::format("{} to {}", *std::min_element(m.task_samples.begin(), m.task_samples.end()), text);
+  if (!m.task_samples.empty()) text = fmt::format("{} to {}", *std::ranges::min_element(m.task_samples), text);
   text += as_is ? " per task" : " per task and length";
   return as_is || ruler_reads_files(m.protocol_id) ? text : text + fmt::format(", seed {}", m.seed);
 }

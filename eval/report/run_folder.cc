@@ -30,13 +30,12 @@ void check_belongs(const Manifest& manifest, const Item& item, const std::string
   const auto fail = [&](const char* field, const std::string& value) {
     throw_input_error("{}: the {} '{}' is not in the run's manifest.json.", where, field, value);
   };
-  const bool known = std::any_of(manifest.methods.begin(), manifest.methods.end(),
-                                 [&](const MethodEntry& entry) { return entry.label == item.method; });
+  const bool known =
+      std::ranges::any_of(manifest.methods, [&](const MethodEntry& entry) { return entry.label == item.method; });
   if (!known) fail("method", item.method);
   if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
-  if (std::find(manifest.tasks.begin(), manifest.tasks.end(), item.task) == manifest.tasks.end())
-    fail("task", item.task);
-  if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
+  if (std::ranges::find(manifest.tasks, item.task) == manifest.tasks.end()) fail("task", item.task);
+  if (std::ranges::find(manifest.lengths, item.length) == manifest.lengths.end())
     fail("length", std::to_string(item.length));
   if (item.index >= manifest.samples_of(item.task)) fail("index", std::to_string(item.index));
   if constexpr (requires { item.clock; }) {
@@ -295,7 +294,7 @@ void RunFolder::take_back() {
   keep_found(kTimings, parser_of<SampleTiming>(manifest_));
   for (std::size_t m = 0; m < manifest_.methods.size(); ++m) {
     const std::string& label = manifest_.methods[m].label;
-    if (std::none_of(found_.begin(), found_.end(), [&](const SampleKey& key) { return key.method == label; }))
+    if (std::ranges::none_of(found_, [&](const SampleKey& key) { return key.method == label; }))
       output_.remove(trace_file(m + 1, label));
   }
 }

@@ -278,7 +278,7 @@ std::vector<Program> read_programs(ObjectReader& in) {
 }
 
 std::vector<Program> with_program(std::vector<Program> there, const Program& one) {
-  if (std::find(there.begin(), there.end(), one) == there.end()) there.push_back(one);
+  if (std::ranges::find(there, one) == there.end()) there.push_back(one);
   return there;
 }
 
@@ -295,13 +295,13 @@ void Manifest::set_programs(const std::vector<Program>& all) {
 }
 
 void Manifest::set_samples(std::vector<std::uint32_t> of_tasks) {
-  samples = *std::max_element(of_tasks.begin(), of_tasks.end());
-  const bool alike = std::all_of(of_tasks.begin(), of_tasks.end(), [&](std::uint32_t n) { return n == samples; });
+  samples = *std::ranges::max_element(of_tasks);
+  const bool alike = std::ranges::all_of(of_tasks, [&](std::uint32_t n) { return n == samples; });
   task_samples = alike ? std::vector<std::uint32_t>() : std::move(of_tasks);
 }
 
 std::uint32_t Manifest::samples_of(std::string_view task) const {
-  const auto found = std::find(tasks.begin(), tasks.end(), task);
+  const auto found = std::ranges::find(tasks, task);
   if (found == tasks.end()) return 0;
   return task_samples.empty() ? samples : task_samples[static_cast<std::size_t>(found - tasks.begin())];
 }

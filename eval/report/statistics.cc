@@ -34,15 +34,15 @@ double solve_tail(std::uint64_t k, std::uint64_t n, double tail) {
 }
 
 bool all_binary(std::span<const double> scores) {
-  return std::all_of(scores.begin(), scores.end(), [](double s) { return s == 0 || s == 1; });
+  return std::ranges::all_of(scores, [](double s) { return s == 0 || s == 1; });
 }
 
 std::uint64_t ones(std::span<const double> scores) {
-  return static_cast<std::uint64_t>(std::count(scores.begin(), scores.end(), 1.0));
+  return static_cast<std::uint64_t>(std::ranges::count(scores, 1.0));
 }
 
 bool all_alike(std::span<const double> values) {
-  return std::all_of(values.begin(), values.end(), [&](double x) { return x == values.front(); });
+  return std::ranges::all_of(values, [&](double x) { return x == values.front(); });
 }
 
 /// Weights that may be left out: then all are 1.

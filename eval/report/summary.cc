@@ -213,9 +213,8 @@ std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, cons
 
 bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
                std::uint64_t samples) {
-  return manifest.clock.empty() ||
-         static_cast<std::uint64_t>(std::count_if(
-             timings.begin(), timings.end(), [&](const SampleTiming& t) { return t.method == method; })) == samples;
+  return manifest.clock.empty() || static_cast<std::uint64_t>(std::ranges::count_if(
+                                       timings, [&](const SampleTiming& t) { return t.method == method; })) == samples;
 }
 
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
@@ -250,8 +249,7 @@ Summary summarise(const RunFolder& folder) {
   const Scores& baseline = scores[m.methods.front().label];
   const Repeated repeated = repeated_in(m, samples);
   for (const std::string& task : m.tasks)
-    if (std::any_of(repeated.documents.begin(), repeated.documents.end(),
-                    [&](const auto& entry) { return std::get<0>(entry.first) == task; }))
+    if (std::ranges::any_of(repeated.documents, [&](const auto& entry) { return std::get<0>(entry.first) == task; }))
       summary.about_documents.push_back(task);
   const std::uint64_t wanted = m.all_samples();
   summary.complete = true;

@@ -55,7 +55,7 @@ std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at)
 /// Whether a method attends everything at some length: the table then has a column of budget_text().
 template <class Methods>
 bool any_attends_everything(const Methods& methods) {
-  return std::any_of(methods.begin(), methods.end(), [](const auto& m) { return !m.attends_everything_at.empty(); });
+  return std::ranges::any_of(methods, [](const auto& m) { return !m.attends_everything_at.empty(); });
 }
 /// A sentence for below a table that has that column; empty where none attends everything.
 std::string budget_note(const Summary& summary);

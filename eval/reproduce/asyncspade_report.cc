@@ -171,7 +171,7 @@ std::string spade_fig10_text(const std::vector<SpadeBar>& bars, bool markdown) {
   const SpadeBar* own = nullptr;
   double rank = 0;
   for (const SpadeBar& bar : bars) {
-    own = &*std::find_if(bars.begin(), bars.end(), [&](const SpadeBar& b) {
+    own = &*std::ranges::find_if(bars, [&](const SpadeBar& b) {
       return b.model == bar.model && b.gpu == bar.gpu && b.method.starts_with("asyncspade");
     });
     const bool is_own = own == &bar;

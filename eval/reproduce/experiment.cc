@@ -18,7 +18,7 @@ constexpr double kHuge = 1e12;
 
 template <class Item>
 const Item* find(const std::vector<Item>& items, std::string_view name) {
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.name == name; });
+  const auto found = std::ranges::find_if(items, [&](const Item& item) { return item.name == name; });
   return found == items.end() ? nullptr : &*found;
 }
 
@@ -164,13 +164,13 @@ const ExperimentRun& Experiment::run(std::string_view wanted) const {
 }
 
 bool Experiment::fitted(const Cell& cell) const {
-  return std::any_of(free.begin(), free.end(), [&](const FreeParameter& p) { return p.cell == cell.name; });
+  return std::ranges::any_of(free, [&](const FreeParameter& p) { return p.cell == cell.name; });
 }
 
 std::vector<std::string> Experiment::figures() const {
   std::vector<std::string> names;
   const auto add = [&](const std::string& figure) {
-    if (std::find(names.begin(), names.end(), figure) == names.end()) names.push_back(figure);
+    if (std::ranges::find(names, figure) == names.end()) names.push_back(figure);
   };
   for (const Cell& cell : cells) add(cell.figure);
   for (const Order& order : orders) add(order.figure);
@@ -211,13 +211,13 @@ std::vector<std::string> experiment_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(data_path("hardware/experiments")))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
 Experiment load_experiment(const std::string& name) {
   const auto names = experiment_names();
-  if (std::find(names.begin(), names.end(), name) == names.end())
+  if (std::ranges::find(names, name) == names.end())
     throw_input_error("There is no experiment '{}'. There are {}.", name, fmt::join(names, ", "));
   const std::filesystem::path file = data_path("hardware/experiments") / (name + ".json");
   return parse_experiment(read_file(file), file.string());

@@ -201,7 +201,7 @@ std::vector<std::string> models_of(const Reproduction& r) {
   for (const RunOutcome& run : r.runs) {
     const std::string& own = r.experiment.run(run.name).model;
     const std::string& model = own.empty() ? r.experiment.model : own;
-    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
+    if (std::ranges::find(models, model) == models.end()) models.push_back(model);
   }
   return models;
 }

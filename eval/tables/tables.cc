@@ -16,13 +16,12 @@ std::vector<std::string> all_labels(std::span<const ReportedRun> runs) {
   std::vector<std::string> labels;
   for (const ReportedRun& run : runs)
     for (const ReportedMethod& m : run.methods)
-      if (std::find(labels.begin(), labels.end(), m.label) == labels.end()) labels.push_back(m.label);
+      if (std::ranges::find(labels, m.label) == labels.end()) labels.push_back(m.label);
   return labels;
 }
 
 const ReportedMethod* find(const ReportedRun& run, const std::string& label) {
-  const auto found =
-      std::find_if(run.methods.begin(), run.methods.end(), [&](const ReportedMethod& m) { return m.label == label; });
+  const auto found = std::ranges::find_if(run.methods, [&](const ReportedMethod& m) { return m.label == label; });
   return found == run.methods.end() ? nullptr : &*found;
 }
 
@@ -84,8 +83,8 @@ Table quality_table(std::span<const ReportedRun> runs) {
 }
 
 bool has_peer(const ReportedRun& run) {
-  return std::any_of(run.methods.begin(), run.methods.end(),
-                     [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
+  return std::ranges::any_of(run.methods,
+                             [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
 bool is_timed(const ReportedRun& run) {
@@ -133,13 +132,11 @@ Table time_table(std::span<const ReportedRun> runs) {
     if (is_timed(run)) timed.push_back(&run);
   Table t;
   t.head = {"method"};
-  const bool one_clock = std::all_of(timed.begin(), timed.end(), [&](const ReportedRun* r) {
-    return r->manifest.clock == timed.front()->manifest.clock;
-  });
+  const bool one_clock = std::ranges::all_of(
+      timed, [&](const ReportedRun* r) { return r->manifest.clock == timed.front()->manifest.clock; });
   if (one_clock && !timed.empty()) t.clock = timed.front()->manifest.clock;
-  const bool one_batch = std::all_of(timed.begin(), timed.end(), [&](const ReportedRun* r) {
-    return batch_of(r->manifest) == batch_of(timed.front()->manifest);
-  });
+  const bool one_batch = std::ranges::all_of(
+      timed, [&](const ReportedRun* r) { return batch_of(r->manifest) == batch_of(timed.front()->manifest); });
   for (const ReportedRun* run : timed) {
     std::string clock = one_clock ? "" : ", " + run->manifest.clock;
     if (!one_batch) clock += fmt::format(", batch {}", batch_of(run->manifest));
@@ -214,12 +211,11 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   }
   for (const std::string& sentence : other_models_of_a_name(runs))
     text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
-  const bool losses = std::any_of(runs.begin(), runs.end(), [](const ReportedRun& r) { return r.perplexity; });
+  const bool losses = std::ranges::any_of(runs, [](const ReportedRun& r) { return r.perplexity; });
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
-  if (std::any_of(runs.begin(), runs.end(),
-                  [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
+  if (std::ranges::any_of(runs, [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
     const std::string sentence =
         "Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
         "weight, whatever a method generated there. Times by length, with percentiles, are in report.md and in "

@@ -66,7 +66,7 @@ constexpr auto visit = [](auto& f, auto& r) {
 }  // namespace
 
 std::optional<Cause> largest_cause(const TargetRow& row) {
-  const auto largest = std::max_element(row.idle_ms_by_cause.begin(), row.idle_ms_by_cause.end());
+  const auto largest = std::ranges::max_element(row.idle_ms_by_cause);
   if (*largest == 0) return std::nullopt;
   return static_cast<Cause>(largest - row.idle_ms_by_cause.begin());
 }

@@ -139,7 +139,7 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
   }
   if (is_lightest(options, point)) {
     // Conflicts between sequences show with two of them, even where the lightest point has one.
-    const std::uint32_t most = *std::max_element(options.batches.begin(), options.batches.end()),
+    const std::uint32_t most = *std::ranges::max_element(options.batches),
                         sequences =
                             std::ranges::count(options.batches, kAsManyAsFit) > 0 ? options.most_sequences : most;
     check_schedule(shape, hardware, workload, target_of(options, point, sequences), point.method);
@@ -162,7 +162,7 @@ void check_sweep(const SweepOptions& options) {
 
 const SweepPoint* Sweep::find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
                               const std::string& method) const {
-  const auto found = std::find_if(points.begin(), points.end(), [&](const SweepPoint& p) {
+  const auto found = std::ranges::find_if(points, [&](const SweepPoint& p) {
     return p.hardware == hardware && p.batch == batch && p.context == context && p.method == method;
   });
   return found == points.end() ? nullptr : &*found;
@@ -190,7 +190,7 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
                      const std::function<void(const Sweep&)>& keep) {
   check_sweep(options);
   Sweep sweep = empty_sweep(shape, options, workload);
-  const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  const std::uint32_t longest = *std::ranges::max_element(options.contexts);
   shape.config.max_positions = std::max(shape.config.max_positions, longest + options.steps);
 
   struct Task {
@@ -217,7 +217,7 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
     if (!tasks[i].done) open.push_back(i);
   // The longest first, so that no thread ends with one alone.
   const auto weight = [&](std::size_t i) { return weight_of(options, tasks[i].point.batch, tasks[i].point.context); };
-  std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+  std::ranges::stable_sort(open, [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
   const auto finished = [&] {
     sweep.points.clear();
     for (const Task& task : tasks)

@@ -57,13 +57,11 @@ void check_settings(const Json& there, const Sweep& settings, const std::string&
 }
 
 bool is_among(const std::vector<HardwareProfile>& profiles, const std::string& name) {
-  return std::any_of(profiles.begin(), profiles.end(), [&](const HardwareProfile& h) { return h.name == name; });
+  return std::ranges::any_of(profiles, [&](const HardwareProfile& h) { return h.name == name; });
 }
 
 bool asked_for(const SweepOptions& o, const SweepPoint& p) {
-  const auto has = [](const auto& list, const auto& value) {
-    return std::find(list.begin(), list.end(), value) != list.end();
-  };
+  const auto has = [](const auto& list, const auto& value) { return std::ranges::find(list, value) != list.end(); };
   return has(o.methods, p.method) && has(o.contexts, p.context) && has(o.batches, p.batch) &&
          is_among(o.hardware, p.hardware);
 }
@@ -192,7 +190,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
     s.options.hardware.push_back(parse_profile(json_text(profile), name, fmt::format("{}, hardware, {}", file, name)));
   s.points = read_points(reader, file);
   const auto add = [](auto& list, const auto& value) {
-    if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+    if (std::ranges::find(list, value) == list.end()) list.push_back(value);
   };
   for (const SweepPoint& p : s.points) {
     if (!is_among(s.options.hardware, p.hardware))
@@ -207,9 +205,9 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   reader.finish();
   if (out.complete && !s.complete()) reader.fail("complete", "false, since points are missing");
   if (!out.complete) {  // the heaviest points come first, so that not every place has its lists in order
-    std::sort(s.options.contexts.begin(), s.options.contexts.end());
-    std::sort(s.options.batches.begin(), s.options.batches.end(),
-              [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
+    std::ranges::sort(s.options.contexts);
+    std::ranges::sort(s.options.batches,
+                      [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
   }
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
   if (s.options.answers)
@@ -225,7 +223,7 @@ std::string sweep_csv(const Sweep& s) {
       "idle_ms,idle_share,idle_ms_per_layer";
   for (std::size_t c = 0; c < kCauseCount; ++c) {
     std::string cause = to_string(static_cast<Cause>(c));
-    std::replace(cause.begin(), cause.end(), ' ', '_');
+    std::ranges::replace(cause, ' ', '_');
     text += fmt::format(",idle_ms_{}", cause);
   }
   text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes";

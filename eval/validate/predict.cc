@@ -177,8 +177,8 @@ void Predictor::transfer(Comparison& c, const DeviceFacts* device) {
                                     {"PCIe 4", "pcie4-x16"},
                                     {"PCIe 5", "pcie5-x16"},
                                     {"NVLink-C2C", "nvlink-c2c"}};
-  const auto* link = std::find_if(std::begin(kLinks), std::end(kLinks),
-                                  [&](const Link& l) { return c.point.hardware.find(l.text) != std::string::npos; });
+  const auto* link =
+      std::ranges::find_if(kLinks, [&](const Link& l) { return c.point.hardware.find(l.text) != std::string::npos; });
   if (link == std::end(kLinks)) return skip(c, "its link's generation is not given");
   if (c.point.submission == "raw") return skip(c, "it is of a link's hardware alone, without its driver");
   if (c.point.hardware.find("x8") != std::string::npos) return skip(c, "its link has 8 lanes");
@@ -263,8 +263,8 @@ void Predictor::whole_step(Comparison& c) {
   const auto batch = static_cast<std::uint32_t>(std::max(1LL, std::llround(*c.point.batch))),
              tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
   if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
-  const auto engine = std::find_if(engines_.begin(), engines_.end(),
-                                   [&](const PublishedEngine& e) { return c.point.engine.starts_with(e.engine); });
+  const auto engine =
+      std::ranges::find_if(engines_, [&](const PublishedEngine& e) { return c.point.engine.starts_with(e.engine); });
   c.published_engine = engine != engines_.end();
   const Step& predicted =
       step(c.device, preset, batch, tokens, engine == engines_.end() ? LayerTime{} : engine->layer, first);
@@ -313,8 +313,7 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     return c;
   }
   c.use = Use::compared;
-  c.calibrated = std::find(calibration_.begin(), calibration_.end(), std::pair(point.hardware, point.engine)) !=
-                 calibration_.end();
+  c.calibrated = std::ranges::find(calibration_, std::pair(point.hardware, point.engine)) != calibration_.end();
   if (point.kind == "decode_attention_kernel") decode_attention(c, *device);
   if (point.kind == "gemm_kernel" || point.kind == "linear_op") product(c);
   if (point.kind == "prefill_attention_kernel") prefill_attention(c);

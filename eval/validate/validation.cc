@@ -49,7 +49,7 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
   std::map<std::size_t, const char*> levels;
   for (const Comparison& c : comparisons) {
     if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
-    const auto found = std::find(kinds.begin(), kinds.end(), c.what);
+    const auto found = std::ranges::find(kinds, c.what);
     const auto kind = static_cast<std::size_t>(found - kinds.begin());
     if (found == kinds.end()) kinds.push_back(c.what);
     levels[kind] = c.level();
@@ -65,8 +65,7 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
       half_widths.push_back(c->half_width());
       in_range.push_back(c->in_range() ? 1 : 0);
     }
-    const double worst =
-        *std::max_element(own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+    const double worst = *std::ranges::max_element(own, [](double a, double b) { return std::abs(a) < std::abs(b); });
     groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst, mean(in_range),
                       median(half_widths)});
   }
@@ -212,8 +211,8 @@ Validation validate(const std::vector<MeasuredPoint>& points, std::string file,
 
 std::string validation_text(const Validation& validation, bool markdown, bool every_point) {
   const std::vector<ErrorGroup> groups = validation.by_kind();
-  const bool all = every_point || std::none_of(groups.begin(), groups.end(),
-                                               [](const ErrorGroup& g) { return g.points == kValidation; });
+  const bool all =
+      every_point || std::ranges::none_of(groups, [](const ErrorGroup& g) { return g.points == kValidation; });
   std::string text =
       section(all ? "Errors by kind" : "Errors by kind, of points that have not fitted the cost model", markdown) +
       text_of(kinds_table(groups, all), markdown) + "\n";
