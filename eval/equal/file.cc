@@ -60,7 +60,8 @@ Equal read(const Json& json, const std::string& where) {
 std::string equal_json(const Equal& equal) {
   Json json;
   ObjectWriter out(json);
-  visit_equal(out, equal, to_text(equal.asked));
+  const std::string asked = to_text(equal.asked);
+  visit_equal(out, equal, asked);
   return json.dump(2) + "\n";
 }
 

@@ -14,10 +14,6 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-std::string share_text(double share) {
-  return fmt::format("{:.1f}", 100 * share);
-}
-
 std::string bytes_text(double bytes) {
   const char* units[] = {"B", "KB", "MB", "GB", "TB"};
   int unit = 0;
@@ -67,7 +63,7 @@ Table latency_table(const Summary& s, const Labels& labels) {
                 figure_text(l.tpot_p90_ms, ms_text),
                 figure_text(l.tpot_p99_ms, ms_text),
                 ms_text(l.idle_ms),
-                figure_text(l.idle_share(), share_text)};
+                figure_text(l.idle_share(), percent_text)};
       });
   t.clock = s.manifest.clock;
   return t;
@@ -132,7 +128,7 @@ Table attended_table(const Summary& s, const Labels& labels) {
   if (peers) head.emplace_back("peak KV peer");
   return by_length(s, labels, head, [peers](const LatencySummary& l) {
     std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
-                                      figure_text(l.host_share(), share_text), bytes_text(double(l.peak_device_kv)),
+                                      figure_text(l.host_share(), percent_text), bytes_text(double(l.peak_device_kv)),
                                       bytes_text(double(l.peak_host_kv))};
     if (peers) cells.push_back(bytes_text(double(l.peak_peer_kv)));
     return cells;

@@ -15,10 +15,6 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-std::string percent(double share) {
-  return fmt::format("{:.1f}", 100 * share);
-}
-
 std::string p_text(const AccuracyCell& cell) {
   if (!cell.has_difference || !cell.difference.has_p) return "-";
   return cell.difference.p < 0.001 ? "<0.001" : fmt::format("{:.3f}", cell.difference.p);
@@ -183,14 +179,20 @@ std::string budget_note(const Summary& s) {
          "attention's: a smaller budget or a longer context shows what it loses.";
 }
 
+std::string percent_text(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+std::string signed_percent_text(double share) {
+  return fmt::format("{:+.1f}", 100 * share);
+}
+
 std::string accuracy_text(const Estimate& e) {
-  return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));
+  return interval_text(e, percent_text);
 }
 
 std::string difference_text(const AccuracyCell& cell) {
-  if (!cell.has_difference) return "-";
-  const Estimate& d = cell.difference.difference;
-  return fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", 100 * d.value, 100 * d.interval.low, 100 * d.interval.high);
+  return cell.has_difference ? interval_text(cell.difference.difference, signed_percent_text) : "-";
 }
 
 std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by_task) {

@@ -27,12 +27,6 @@ double upper_tail(std::uint64_t k, std::uint64_t n, double p) {
   return sum;
 }
 
-/// The p at which P(X >= k) is `tail`; the tail grows with p.
-double solve_tail(std::uint64_t k, std::uint64_t n, double tail) {
-  return bisect(
-      0, 1, [&](double p) { return upper_tail(k, n, p); }, tail);
-}
-
 bool all_binary(std::span<const double> scores) {
   return std::ranges::all_of(scores, [](double s) { return s == 0 || s == 1; });
 }
@@ -121,14 +115,6 @@ Interval share_interval(std::span<const double> scores, std::span<const double> 
     all += w[i] * w[i];
   }
   return share_interval_of(m, squares / all, n, z);
-}
-
-Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
-  TANDEM_CHECK(n > 0 && successes <= n, "{} of {}", successes, n);
-  Interval interval{0, 1};
-  if (successes > 0) interval.low = solve_tail(successes, n, 0.025);
-  if (successes < n) interval.high = solve_tail(successes + 1, n, 0.975);
-  return interval;
 }
 
 double student_quantile95(std::uint64_t freedom) {

@@ -72,19 +72,6 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
   return groups;
 }
 
-std::string percent(double share) {
-  return fmt::format("{:.1f}", 100 * share);
-}
-
-std::string signed_percent(double share) {
-  return fmt::format("{:+.1f}", 100 * share);
-}
-
-std::string with_interval(const Estimate& e, bool sign) {
-  const auto text = [&](double v) { return sign ? signed_percent(v) : percent(v); };
-  return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
-}
-
 /// Errors of validation points, or with `all` those of every group, and a column that names the group's points.
 Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   Table table;
@@ -92,9 +79,9 @@ Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   if (all) table.head.insert(table.head.begin() + 2, "points");
   for (const ErrorGroup& g : groups) {
     if (!all && g.points != kValidation) continue;
-    table.rows.push_back({g.what, g.level, fmt::format("{}", g.absolute.n), with_interval(g.absolute, false),
-                          with_interval(g.bias, true), signed_percent(g.worst), fmt::format("{:.0f}", 100 * g.in_range),
-                          fmt::format("{:.0f}", 100 * g.half_width)});
+    table.rows.push_back({g.what, g.level, fmt::format("{}", g.absolute.n), interval_text(g.absolute, percent_text),
+                          interval_text(g.bias, signed_percent_text), signed_percent_text(g.worst),
+                          fmt::format("{:.0f}", 100 * g.in_range), fmt::format("{:.0f}", 100 * g.half_width)});
     if (all) table.rows.back().insert(table.rows.back().begin() + 2, g.points);
   }
   return table;
@@ -105,8 +92,8 @@ Table devices_table(const std::vector<ErrorGroup>& groups) {
   table.head = {"kind", "device", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
   table.leading = 3;
   for (const ErrorGroup& g : groups)
-    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n), percent(g.absolute.value),
-                          signed_percent(g.bias.value), signed_percent(g.worst)});
+    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n), percent_text(g.absolute.value),
+                          signed_percent_text(g.bias.value), signed_percent_text(g.worst)});
   return table;
 }
 
@@ -117,7 +104,7 @@ Table points_table(const std::vector<Comparison>& comparisons) {
     if (c.use == Use::skipped) continue;
     table.rows.push_back({c.point.id, use_text(c), fmt::format("{:.4g}", c.point.value),
                           fmt::format("{:.4g}", c.predicted), range_text(c.low, c.high), c.point.unit,
-                          signed_percent(c.error())});
+                          signed_percent_text(c.error())});
   }
   return table;
 }
@@ -231,27 +218,24 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
   return text;
 }
 
+static void to_json(nlohmann::ordered_json& json, const ErrorGroup& g) {
+  const auto estimate = [](const Estimate& e) {
+    return nlohmann::ordered_json{{"mean", e.value}, {"low", e.interval.low}, {"high", e.interval.high}};
+  };
+  json = {{"kind", g.what},           {"device", g.device},
+          {"level", g.level},         {"points", g.points},
+          {"n", g.absolute.n},        {"absolute", estimate(g.absolute)},
+          {"bias", estimate(g.bias)}, {"worst", g.worst},
+          {"in_range", g.in_range},   {"half_width", g.half_width}};
+}
+
 std::string validation_json(const Validation& validation, const std::string& command, const std::string& program) {
   nlohmann::ordered_json json;
   json["tool"] = "tandem validate";
   json["program"] = program;
   json["command"] = command;
   json["file"] = validation.file;
-  const auto estimate = [](const Estimate& e) {
-    return nlohmann::ordered_json{{"mean", e.value}, {"low", e.interval.low}, {"high", e.interval.high}};
-  };
-  json["errors"] = nlohmann::ordered_json::array();
-  for (const ErrorGroup& g : validation.by_device())
-    json["errors"].push_back({{"kind", g.what},
-                              {"device", g.device},
-                              {"level", g.level},
-                              {"points", g.points},
-                              {"n", g.absolute.n},
-                              {"absolute", estimate(g.absolute)},
-                              {"bias", estimate(g.bias)},
-                              {"worst", g.worst},
-                              {"in_range", g.in_range},
-                              {"half_width", g.half_width}});
+  json["errors"] = validation.by_device();
   json["points"] = nlohmann::ordered_json::array();
   for (const Comparison& c : validation.comparisons) {
     nlohmann::ordered_json& point = json["points"].emplace_back();
