@@ -277,41 +277,25 @@ void Predictor::whole_step(Comparison& c) {
                  unit_kind(c.point) == UnitKind::tokens_per_second ? 1e9 * batch : 0);
 }
 
-Comparison Predictor::compare(const MeasuredPoint& point) {
-  Comparison c;
-  c.point = point;
+void Predictor::predict_point(Comparison& c) {
+  const MeasuredPoint& point = c.point;
   const bool transfers = point.kind == "h2d_transfer" || point.kind == "d2h_transfer";
-  if (point.gpus != 1 && !transfers) {
-    skip(c, point.gpus == 0 ? "no GPU is part of it" : "it is of several GPUs");
-    return c;
-  }
+  if (point.gpus != 1 && !transfers) return skip(c, point.gpus == 0 ? "no GPU is part of it" : "it is of several GPUs");
   const bool known = point.kind == "decode_attention_kernel" || point.kind == "gemm_kernel" ||
                      point.kind == "linear_op" || point.kind == "prefill_attention_kernel" ||
                      point.kind == "decode_end_to_end" || point.kind == "serving_end_to_end" ||
                      point.kind == "first_token" || transfers;
-  if (!known) {
-    skip(c, fmt::format("nothing here predicts the kind {}", point.kind));
-    return c;
-  }
+  if (!known) return skip(c, fmt::format("nothing here predicts the kind {}", point.kind));
   const DeviceFacts* device = device_in(devices_, point.hardware);
-  if (device == nullptr && !transfers) {
-    skip(c, "hardware/devices has no such GPU");
-    return c;
-  }
+  if (device == nullptr && !transfers) return skip(c, "hardware/devices has no such GPU");
   if (device != nullptr) c.device = device->name;
   const UnitKind measures = unit_kind(point);
   const bool kernel = point.kind.ends_with("_kernel") || point.kind == "linear_op";
   const bool fits = measures == UnitKind::time ||
                     (transfers ? measures == UnitKind::bytes_per_second
                                : !kernel && point.kind != "first_token" && measures == UnitKind::tokens_per_second);
-  if (!fits) {
-    skip(c, fmt::format("the unit '{}' is none of {}", point.unit, point.kind));
-    return c;
-  }
-  if (!transfers && !is_16_bit(point.precision)) {
-    skip(c, "its weights or KV have other than 16 bits");
-    return c;
-  }
+  if (!fits) return skip(c, fmt::format("the unit '{}' is none of {}", point.unit, point.kind));
+  if (!transfers && !is_16_bit(point.precision)) return skip(c, "its weights or KV have other than 16 bits");
   c.use = Use::compared;
   c.calibrated = std::ranges::find(calibration_, std::pair(point.hardware, point.engine)) != calibration_.end();
   if (point.kind == "decode_attention_kernel") decode_attention(c, *device);
@@ -327,9 +311,15 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     c.use = Use::apart;
     c.why = group.why;
   }
-  const std::optional<double> ns = nanoseconds(c.point);
+}
+
+Comparison Predictor::compare(const MeasuredPoint& point) {
+  Comparison c;
+  c.point = point;
+  predict_point(c);
+  const std::optional<double> ns = nanoseconds(point);
   if (c.use != Use::skipped && ns)
-    for (double* value : {&c.predicted, &c.low, &c.high}) *value *= c.point.value / *ns;  // in the point's unit
+    for (double* value : {&c.predicted, &c.low, &c.high}) *value *= point.value / *ns;  // in the point's unit
   return c;
 }
 
