@@ -98,7 +98,7 @@ class Section {
 };
 
 const MethodSummary* find(const Summary& s, const std::string& spec) {
-  const auto found = std::ranges::find_if(s.methods, [&](const MethodSummary& m) { return m.label == spec; });
+  const auto found = std::ranges::find(s.methods, spec, &MethodSummary::label);
   return found == s.methods.end() ? nullptr : &*found;
 }
 

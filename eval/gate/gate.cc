@@ -38,7 +38,7 @@ std::vector<const MethodEntry*> wanted_methods(const Manifest& baseline, const s
 /// baseline's labels, where it is the only such in the baseline too, since then its options were changed.
 const MethodEntry* partner_of(const MethodEntry& method, const Manifest& baseline, const Manifest& run) {
   const auto find = [](const Manifest& m, const std::string& label) {
-    const auto found = std::ranges::find_if(m.methods, [&](const MethodEntry& e) { return e.label == label; });
+    const auto found = std::ranges::find(m.methods, label, &MethodEntry::label);
     return found == m.methods.end() ? nullptr : &*found;
   };
   if (const MethodEntry* same = find(run, method.label)) return same;

@@ -123,8 +123,7 @@ bool same_steps(const Samples& a, const Samples& b, std::uint32_t length) {
 std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const MethodSummary& after, double margin) {
   std::vector<TimeVerdict> times;
   for (const LengthLatency& now : after.by_length) {
-    const auto earlier =
-        std::ranges::find_if(before.by_length, [&](const LengthLatency& l) { return l.length == now.length; });
+    const auto earlier = std::ranges::find(before.by_length, now.length, &LengthLatency::length);
     if (earlier == before.by_length.end()) continue;
     const auto add = [&](const char* what, const std::optional<double>& before_ms,
                          const std::optional<double>& after_ms) {

@@ -75,8 +75,7 @@ std::string here_operations_text(const HereValidation& v) {
   table.head = {"method", "context", "operation", "measured", "predicted", "error\u00a0%"};
   for (const HereRow& row : v.rows) {
     for (const OperationTime& o : row.measured_operations) {
-      const auto found =
-          std::ranges::find_if(row.predicted_operations, [&](const OperationTime& p) { return p.name == o.name; });
+      const auto found = std::ranges::find(row.predicted_operations, o.name, &OperationTime::name);
       if (found == row.predicted_operations.end() || o.ms < 0.005 * row.measured_ms) continue;
       table.rows.push_back({row.method, length_text(row.context), o.name, fmt::format("{:.3f}", o.ms),
                             fmt::format("{:.3f}", found->ms),

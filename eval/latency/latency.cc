@@ -50,7 +50,7 @@ class Times {
       o.gigabytes /= units;
       o.gigaflops /= units;
     }
-    std::ranges::sort(operations_, [](const OperationTime& a, const OperationTime& b) { return a.ms > b.ms; });
+    std::ranges::sort(operations_, std::ranges::greater(), &OperationTime::ms);
     result.operations = std::move(operations_);
     result.compute_lane_idle_ms = double(window_ - busy_) * 1e-6 / units;
   }

@@ -109,16 +109,15 @@ OutputFolder OutputFolder::lock(const fs::path& path) {
 }
 
 void OutputFolder::make_missing(const fs::path& folder) {
-  if (mkdir(folder.c_str(), 0777) == 0) {
+  const auto made = [&] {
+    if (mkdir(folder.c_str(), 0777) != 0) return false;
     made_.push_back(folder);
-    return;
-  }
+    return true;
+  };
+  if (made()) return;
   if (errno == ENOENT && folder.has_parent_path() && folder.parent_path() != folder) {
     make_missing(folder.parent_path());
-    if (mkdir(folder.c_str(), 0777) == 0) {
-      made_.push_back(folder);
-      return;
-    }
+    if (made()) return;
   }
   std::error_code ignored;
   const int why = errno;

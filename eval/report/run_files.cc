@@ -115,6 +115,16 @@ bool is_part_of_run(const fs::path& file) {
   return sweep.is_object() && sweep.contains("points") && sweep.contains("program");
 }
 
+void refuse_links(const std::filesystem::path& folder) {
+  std::error_code refused;  // whoever reads the files says so
+  for (auto entry = std::filesystem::directory_iterator(folder, refused);
+       !refused && entry != std::filesystem::directory_iterator(); entry.increment(refused)) {
+    if (entry->is_symlink(refused))
+      throw_input_error("'{}' is a link, and no link in a run's folder is followed. Put the file itself there.",
+                        entry->path().string());
+  }
+}
+
 const FileSet& run_files() {
   static const FileSet files = {is_runs_manifest, names_of, is_possible};
   return files;

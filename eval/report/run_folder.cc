@@ -1,9 +1,9 @@
 #include "eval/report/run_folder.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "engine/common/error.h"
-#include "eval/report/links.h"
 #include "eval/report/resume_check.h"
 #include "eval/report/run_files.h"
 
@@ -14,14 +14,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTimings = "timings.jsonl";
 
-SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
-  return parse_sample(line, where);
-}
-WindowLoss parse(std::string_view line, const std::string& where, const WindowLoss*) {
-  return parse_window(line, where);
-}
-SampleTiming parse(std::string_view line, const std::string& where, const SampleTiming*) {
-  return parse_timing(line, where);
+template <class Item>
+Item parse(std::string_view line, const std::string& where) {
+  if constexpr (std::is_same_v<Item, SampleResult>) return parse_sample(line, where);
+  if constexpr (std::is_same_v<Item, WindowLoss>) return parse_window(line, where);
+  if constexpr (std::is_same_v<Item, SampleTiming>) return parse_timing(line, where);
 }
 
 /// A line that is not of this run would silently change a mean, or be left out of it.
@@ -45,7 +42,7 @@ void check_belongs(const Manifest& manifest, const Item& item, const std::string
 
 template <class Item>
 Item parse_own(const Manifest& manifest, std::string_view line, const std::string& where) {
-  Item item = parse(line, where, static_cast<const Item*>(nullptr));
+  Item item = parse<Item>(line, where);
   check_belongs(manifest, item, where);
   return item;
 }

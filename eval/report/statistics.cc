@@ -1,6 +1,7 @@
 #include "eval/report/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -257,23 +258,14 @@ std::optional<double> ratio(double part, double whole) {
 }
 
 const char* to_string(IntervalKind kind) {
-  switch (kind) {
-    case IntervalKind::none:
-      return "none";
-    case IntervalKind::wilson:
-      return "Wilson score";
-    case IntervalKind::shares:
-      return "Wilson score with the spread of the shares";
-    case IntervalKind::bootstrap:
-      return "bootstrap";
-    case IntervalKind::newcombe:
-      return "Newcombe paired score";
-    case IntervalKind::paired_shares:
-      return "Newcombe paired score with the spread of the shares";
-    case IntervalKind::paired_bootstrap:
-      return "paired bootstrap";
-  }
-  return "unknown";
+  constexpr std::array<const char*, 7> kNames = {"none",
+                                                 "Wilson score",
+                                                 "Wilson score with the spread of the shares",
+                                                 "bootstrap",
+                                                 "Newcombe paired score",
+                                                 "Newcombe paired score with the spread of the shares",
+                                                 "paired bootstrap"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 Estimate estimate_mean(std::span<const double> scores, std::span<const double> weights) {

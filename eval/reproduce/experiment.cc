@@ -18,7 +18,7 @@ constexpr double kHuge = 1e12;
 
 template <class Item>
 const Item* find(const std::vector<Item>& items, std::string_view name) {
-  const auto found = std::ranges::find_if(items, [&](const Item& item) { return item.name == name; });
+  const auto found = std::ranges::find(items, name, &Item::name);
   return found == items.end() ? nullptr : &*found;
 }
 

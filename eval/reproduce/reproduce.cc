@@ -127,7 +127,7 @@ std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::
     });
     for (const Task& task : tasks) task.of->trials.push_back({task.share, task.step_ms});
     for (CalibratedValue& c : found) {
-      std::ranges::sort(c.trials, [](const auto& a, const auto& b) { return a.share < b.share; });
+      std::ranges::sort(c.trials, {}, &CalibratedValue::Trial::share);
       c.value =
           std::ranges::min_element(c.trials, [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; })->share;
     }

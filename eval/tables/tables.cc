@@ -21,7 +21,7 @@ std::vector<std::string> all_labels(std::span<const ReportedRun> runs) {
 }
 
 const ReportedMethod* find(const ReportedRun& run, const std::string& label) {
-  const auto found = std::ranges::find_if(run.methods, [&](const ReportedMethod& m) { return m.label == label; });
+  const auto found = std::ranges::find(run.methods, label, &ReportedMethod::label);
   return found == run.methods.end() ? nullptr : &*found;
 }
 
