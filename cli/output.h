@@ -18,7 +18,6 @@
 #include "engine/common/error.h"
 #include "engine/common/printable.h"
 #include "eval/report/line_file.h"
-#include "eval/report/links.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
 

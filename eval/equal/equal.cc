@@ -158,7 +158,7 @@ EqualBytes parse_equal_bytes(std::string_view text, std::string_view option) {
   while (true) {
     const std::size_t comma = rest.find(',');
     const double share = parse_share(rest.substr(0, comma), text, option);
-    if (std::find(asked.shares.begin(), asked.shares.end(), share) != asked.shares.end())
+    if (std::ranges::find(asked.shares, share) != asked.shares.end())
       throw_input_error("{} is '{}': {} is listed twice.", option, text, share);
     asked.shares.push_back(share);
     if (comma == std::string_view::npos) return asked;
@@ -173,7 +173,7 @@ std::string to_text(const EqualBytes& asked) {
 std::vector<std::string> Equal::specs() const {
   std::vector<std::string> specs;
   const auto add = [&](const EqualMethod& method) {
-    if (std::find(specs.begin(), specs.end(), method.spec) == specs.end()) specs.push_back(method.spec);
+    if (std::ranges::find(specs, method.spec) == specs.end()) specs.push_back(method.spec);
   };
   const auto add_first = [&](const EqualMethod& method) {
     if (specs.empty() && method.given == given.front()) add(method);
@@ -191,8 +191,7 @@ std::optional<BudgetOption> budget_option(std::string_view spec, Measure measure
     if (!(measure == Measure::touched ? option.turns_touched : option.turns_device)) continue;
     const std::pair<std::string, std::string> needed(option.where, option.is);
     const bool always = option.where.empty();
-    if (always || std::find(spelled.options.begin(), spelled.options.end(), needed) != spelled.options.end())
-      return option;
+    if (always || std::ranges::find(spelled.options, needed) != spelled.options.end()) return option;
   }
   return std::nullopt;
 }

@@ -1,11 +1,10 @@
 // equal.json: what find_equal() found, so that a run that goes on need not look for it again.
-#include <algorithm>
 #include <array>
 #include <limits>
 
 #include "engine/common/read_file.h"
 #include "eval/equal/equal.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 
 namespace tandem::eval {
 namespace {
@@ -15,64 +14,54 @@ using Json = nlohmann::ordered_json;
 constexpr int kEqualVersion = 1;
 constexpr std::array<const char*, 5> kFits = {"set", "least", "most", "as given", "refused"};  // by Fit
 
-Json json_of(const EqualMethod& m) {
-  return {{"given", m.given},
-          {"method", m.spec},
-          {"option", m.option},
-          {"value", m.value},
-          {"bytes", json_or_null(m.bytes)},
-          {"fit", kFits[static_cast<std::size_t>(m.fit)]}};
-}
+constexpr double kMostBytes = std::numeric_limits<double>::max();
 
-EqualMethod read_method(const Json& json, const std::string& where) {
-  ObjectReader in(json, where);
-  EqualMethod m{in.text("given", false), in.text("method", false), in.text("option"), in.text("value")};
-  m.bytes = in.number_or_null("bytes", 0, std::numeric_limits<double>::max());
-  const std::string fit = in.text("fit");
-  const auto* const found = std::find(kFits.begin(), kFits.end(), fit);
-  if (found == kFits.end()) in.fail("fit", "one of set, least, most, as given, refused");
-  m.fit = static_cast<Fit>(found - kFits.begin());
-  make_method(m.spec);
-  in.finish();
-  return m;
-}
+constexpr auto visit_method = [](auto& f, auto& method) {
+  f.filled("given", method.given);
+  f.filled("method", method.spec);
+  f.field("option", method.option);
+  f.field("value", method.value);
+  f.number("bytes", method.bytes, 0, kMostBytes);
+  f.one_of("fit", method.fit, kFits);
+};
+
+constexpr auto visit_equal = [](auto& f, auto& equal, auto& asked) {
+  int version = kEqualVersion;
+  std::string reference = kReference;
+  f.field("schema_version", version);
+  f.require(version == kEqualVersion, "schema_version", "1");
+  f.field("asked", asked);
+  f.field("given", equal.given);
+  f.field("reference", reference);
+  f.require(reference == kReference, "reference", kReference);
+  f.number("reference_bytes", equal.reference_bytes, 0, kMostBytes);
+  f.list("as_given", equal.as_given, visit_method);
+  f.list("shares", equal.shares, [](auto& in, auto& share) {
+    in.number("share", share.share, 0, 1);
+    in.list("methods", share.methods, visit_method);
+  });
+};
 
 Equal read(const Json& json, const std::string& where) {
   ObjectReader in(json, where);
-  if (in.integer<int>("schema_version") != kEqualVersion) in.fail("schema_version", "1");
   Equal equal;
-  equal.asked = parse_equal_bytes(in.text("asked"), where + ": the field 'asked'");
-  equal.given = in.texts("given");
-  if (in.text("reference") != kReference) in.fail("reference", kReference);
-  equal.reference_bytes = in.number("reference_bytes", 0, std::numeric_limits<double>::max());
-  for (const Json& method : in.array("as_given")) equal.as_given.push_back(read_method(method, where + ", as_given"));
-  for (const Json& part : in.array("shares")) {
-    ObjectReader share(part, where + ", shares");
-    EqualShare& entry = equal.shares.emplace_back();
-    entry.share = share.number("share", 0, 1);
-    for (const Json& method : share.array("methods")) entry.methods.push_back(read_method(method, where + ", methods"));
-    share.finish();
-  }
+  std::string asked;
+  visit_equal(in, equal, asked);
   in.finish();
+  equal.asked = parse_equal_bytes(asked, where + ": the field 'asked'");
+  for (const EqualMethod& method : equal.as_given) make_method(method.spec);
+  for (const EqualShare& share : equal.shares)
+    for (const EqualMethod& method : share.methods) make_method(method.spec);
   return equal;
 }
 
 }  // namespace
 
 std::string equal_json(const Equal& equal) {
-  Json json = {{"schema_version", kEqualVersion},
-               {"asked", to_text(equal.asked)},
-               {"given", equal.given},
-               {"reference", kReference},
-               {"reference_bytes", equal.reference_bytes},
-               {"as_given", Json::array()},
-               {"shares", Json::array()}};
-  for (const EqualMethod& method : equal.as_given) json["as_given"].push_back(json_of(method));
-  for (const EqualShare& share : equal.shares) {
-    Json methods = Json::array();
-    for (const EqualMethod& method : share.methods) methods.push_back(json_of(method));
-    json["shares"].push_back({{"share", share.share}, {"methods", std::move(methods)}});
-  }
+  Json json;
+  ObjectWriter out(json);
+  const std::string asked = to_text(equal.asked);
+  visit_equal(out, equal, asked);
   return json.dump(2) + "\n";
 }
 

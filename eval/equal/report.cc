@@ -37,7 +37,7 @@ class Section {
       std::vector<std::string> told;
       for (const EqualShare& share : equal_.shares) {
         for (const EqualMethod& method : share.methods) {
-          if (method.fit != end || std::find(told.begin(), told.end(), method.spec) != told.end()) continue;
+          if (method.fit != end || std::ranges::find(told, method.spec) != told.end()) continue;
           told.push_back(method.spec);
           add(method, 0.0);
         }
@@ -98,8 +98,7 @@ class Section {
 };
 
 const MethodSummary* find(const Summary& s, const std::string& spec) {
-  const auto found =
-      std::find_if(s.methods.begin(), s.methods.end(), [&](const MethodSummary& m) { return m.label == spec; });
+  const auto found = std::ranges::find(s.methods, spec, &MethodSummary::label);
   return found == s.methods.end() ? nullptr : &*found;
 }
 

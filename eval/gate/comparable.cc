@@ -112,10 +112,9 @@ void check_has_samples_of(const RunFolder& baseline, const RunFolder& run) {
         run.path().string(), baseline.path().string(), what);
   };
   for (const std::string& task : a.tasks)
-    if (std::find(b.tasks.begin(), b.tasks.end(), task) == b.tasks.end()) lacks("the task " + task);
+    if (std::ranges::find(b.tasks, task) == b.tasks.end()) lacks("the task " + task);
   for (const std::uint32_t length : a.lengths)
-    if (std::find(b.lengths.begin(), b.lengths.end(), length) == b.lengths.end())
-      lacks("the length " + std::to_string(length));
+    if (std::ranges::find(b.lengths, length) == b.lengths.end()) lacks("the length " + std::to_string(length));
   for (const std::string& task : a.tasks)
     if (b.samples_of(task) < a.samples_of(task))
       lacks(

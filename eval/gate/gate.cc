@@ -23,11 +23,11 @@ std::vector<const MethodEntry*> wanted_methods(const Manifest& baseline, const s
   for (const MethodEntry& method : baseline.methods) {
     labels.push_back(method.label);
     const auto names_it = [&](const std::string& name) { return name == method.label || name == method.name; };
-    if (names.empty() || std::any_of(names.begin(), names.end(), names_it)) wanted.push_back(&method);
+    if (names.empty() || std::ranges::any_of(names, names_it)) wanted.push_back(&method);
   }
   for (const std::string& name : names) {
     const auto is_it = [&](const MethodEntry* m) { return m->label == name || m->name == name; };
-    if (std::none_of(wanted.begin(), wanted.end(), is_it))
+    if (std::ranges::none_of(wanted, is_it))
       throw_input_error("--methods: the baseline has no method '{}'.{} It has {}.", name, did_you_mean(name, labels),
                         join_names(labels));
   }
@@ -38,8 +38,7 @@ std::vector<const MethodEntry*> wanted_methods(const Manifest& baseline, const s
 /// baseline's labels, where it is the only such in the baseline too, since then its options were changed.
 const MethodEntry* partner_of(const MethodEntry& method, const Manifest& baseline, const Manifest& run) {
   const auto find = [](const Manifest& m, const std::string& label) {
-    const auto found =
-        std::find_if(m.methods.begin(), m.methods.end(), [&](const MethodEntry& e) { return e.label == label; });
+    const auto found = std::ranges::find(m.methods, label, &MethodEntry::label);
     return found == m.methods.end() ? nullptr : &*found;
   };
   if (const MethodEntry* same = find(run, method.label)) return same;
@@ -110,7 +109,7 @@ void note_overlap(Gate& gate) {
         fmt::format("{} samples of a method are in both runs and were compared; the baseline has {}, the run {}.",
                     gate.samples, gate.baseline.all_samples(), gate.run.all_samples()));
   const std::uint32_t batch = batch_of(gate.run);
-  const bool cut = std::any_of(gate.run.tasks.begin(), gate.run.tasks.end(), [&](const std::string& task) {
+  const bool cut = std::ranges::any_of(gate.run.tasks, [&](const std::string& task) {
     const std::uint32_t before = gate.baseline.samples_of(task), now = gate.run.samples_of(task);
     return before > 0 && before != now && std::min(before, now) % batch != 0;
   });
@@ -118,8 +117,8 @@ void note_overlap(Gate& gate) {
     gate.notes.push_back(
         fmt::format("Batches of {} that have other samples in the other run were left out of the times.", batch));
   for (const MethodEntry& method : gate.run.methods) {
-    const bool judged = std::any_of(gate.methods.begin(), gate.methods.end(),
-                                    [&](const MethodVerdict& m) { return m.run_label == method.label; });
+    const bool judged =
+        std::ranges::any_of(gate.methods, [&](const MethodVerdict& m) { return m.run_label == method.label; });
     if (!judged && gate.options.methods.empty())
       gate.notes.push_back(fmt::format("{} is in the run only and was not judged.", method.label));
   }
@@ -207,7 +206,7 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
     for (const MethodEntry* method : wanted) {
       const auto& others = again.manifest().methods;
       const auto is_it = [&](const MethodEntry& e) { return e.label == method->label && same_method(e, *method); };
-      if (std::none_of(others.begin(), others.end(), is_it))
+      if (std::ranges::none_of(others, is_it))
         throw_input_error("--noise: the run in '{}' has no method '{}' with the baseline's options.",
                           folder.path().string(), method->label);
       const Manifest &a = baseline.manifest(), &b = again.manifest();

@@ -38,9 +38,8 @@ std::optional<std::string> text_if_there(const std::filesystem::path& file) {
 }  // namespace
 
 const TargetRow* Prediction::row_of(const std::string& label) const {
-  const auto found = std::find_if(target.rows.begin(), target.rows.end(), [&](const TargetRow& row) {
-    return (row.compared.empty() ? row.method : row.compared) == label;
-  });
+  const auto found = std::ranges::find_if(
+      target.rows, [&](const TargetRow& row) { return (row.compared.empty() ? row.method : row.compared) == label; });
   return found == target.rows.end() ? nullptr : &*found;
 }
 

@@ -13,12 +13,6 @@
 namespace tandem::eval {
 namespace {
 
-std::string points(double share) {
-  return fmt::format("{:+.1f}", 100 * share);
-}
-std::string points(const Estimate& e) {
-  return fmt::format("{} [{}, {}]", points(e.value), points(e.interval.low), points(e.interval.high));
-}
 /// However small a change is, it is not 0.0.
 std::string percent(double share) {
   const bool small = share != 0 && std::abs(share) < 0.0005;
@@ -97,7 +91,7 @@ Table table_of(const Gate& gate, bool markdown) {
     std::vector<std::string> row = {labels[i]};
     const bool there = !m.run_label.empty();
     row.push_back(there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-");
-    row.push_back(there ? points(m.accuracy.change.difference) : "-");
+    row.push_back(there ? interval_text(m.accuracy.change.difference, signed_percent_text) : "-");
     if (timed) row.push_back(tpot_text(m));
     for (const PredictedSteps& steps : gate.predictions) row.push_back(step_text(m, steps.shape));
     row.emplace_back(to_string(m.verdict));
@@ -147,7 +141,8 @@ std::string loss_doubt(const Gate& gate) {
   for (const MethodVerdict& m : gate.methods) {
     if (!looks_worse(m)) continue;
     const std::string most = m.worst_task.empty() ? "" : fmt::format(" (most of it in {})", m.worst_task);
-    methods.push_back(fmt::format("{} with {}{}", points(m.accuracy.change.difference), m.label, most));
+    methods.push_back(
+        fmt::format("{} with {}{}", interval_text(m.accuracy.change.difference, signed_percent_text), m.label, most));
   }
   if (methods.empty()) return "";
   const auto judged = static_cast<double>(gate.methods.size());
@@ -163,13 +158,12 @@ std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubt
     return failures > 0 ? fmt::format("Failed: the run is not as good as the baseline ({} {}).", failures,
                                       failures == 1 ? "failure" : "failures")
                         : "Failed: --strict, and the samples are too few to tell.";
-  if (std::any_of(gate.methods.begin(), gate.methods.end(), looks_worse))
+  if (std::ranges::any_of(gate.methods, looks_worse))
     return "Passed: no loss is significant, but the samples do not show that there is none; --strict would fail.";
   if (doubts > 0)
     return "Passed: nothing shows that the run is worse, but the samples are too few to show that it is not; --strict "
            "would fail.";
-  const bool timed =
-      std::any_of(gate.methods.begin(), gate.methods.end(), [](const MethodVerdict& m) { return !m.times.empty(); });
+  const bool timed = std::ranges::any_of(gate.methods, [](const MethodVerdict& m) { return !m.times.empty(); });
   return fmt::format("Passed: no method loses more than {:.3g} points{}.", 100 * gate.options.accuracy_margin,
                      timed ? ", and none takes longer than its margin" : "");
 }
@@ -207,8 +201,10 @@ nlohmann::ordered_json json_of(const Manifest& m, const std::string& path) {
   return json;
 }
 
-nlohmann::ordered_json json_of(const TimeVerdict& time) {
-  nlohmann::ordered_json json = {{"what", time.what}};
+}  // namespace
+
+static void to_json(nlohmann::ordered_json& json, const TimeVerdict& time) {
+  json["what"] = time.what;
   if (time.length != 0) json["length"] = time.length;
   if (!time.shape.empty()) json["shape"] = time.shape;
   json["verdict"] = to_string(time.verdict);
@@ -223,12 +219,11 @@ nlohmann::ordered_json json_of(const TimeVerdict& time) {
   }
   if (time.interval) json["interval"] = {time.interval->low, time.interval->high};
   json["margin"] = time.margin;
-  return json;
 }
 
-nlohmann::ordered_json json_of(const MethodVerdict& m) {
-  nlohmann::ordered_json json = {{"method", m.label}, {"verdict", to_string(m.verdict)}};
-  if (m.run_label.empty()) return json;
+static void to_json(nlohmann::ordered_json& json, const MethodVerdict& m) {
+  json = {{"method", m.label}, {"verdict", to_string(m.verdict)}};
+  if (m.run_label.empty()) return;
   json["run_method"] = m.run_label;
   const PairedEstimate& change = m.accuracy.change;
   nlohmann::ordered_json accuracy = {{"verdict", to_string(m.accuracy.verdict)},
@@ -239,15 +234,15 @@ nlohmann::ordered_json json_of(const MethodVerdict& m) {
   if (m.by_tokens) accuracy["by_tokens"] = true;
   if (m.accuracy.needed > 0) accuracy["samples_needed"] = m.accuracy.needed;
   json["accuracy"] = std::move(accuracy);
-  json["times"] = nlohmann::ordered_json::array();
-  for (const TimeVerdict& time : m.times) json["times"].push_back(json_of(time));
+  json["times"] = m.times;
   if (m.idle_compared && m.before && m.after)
     json["idle_ms"] = {{"baseline", m.before->idle_ms}, {"run", m.after->idle_ms}};
   if (m.tokens_compared) json["samples_with_other_tokens"] = m.other_tokens;
-  return json;
 }
 
-}  // namespace
+static void to_json(nlohmann::ordered_json& json, const PredictedSteps& steps) {
+  json = {{"shape", steps.shape}, {"by", steps.stored ? "each run" : "this program"}};
+}
 
 std::vector<std::string> failures_of(const Gate& gate) {
   std::vector<std::string> out;
@@ -308,11 +303,8 @@ std::string gate_json(const Gate& gate) {
   json["accuracy_margin"] = gate.options.accuracy_margin;
   json["alpha"] = gate.options.alpha;
   json["strict"] = gate.options.strict;
-  json["predictions"] = nlohmann::ordered_json::array();
-  for (const PredictedSteps& steps : gate.predictions)
-    json["predictions"].push_back({{"shape", steps.shape}, {"by", steps.stored ? "each run" : "this program"}});
-  json["methods"] = nlohmann::ordered_json::array();
-  for (const MethodVerdict& m : gate.methods) json["methods"].push_back(json_of(m));
+  json["predictions"] = gate.predictions;
+  json["methods"] = gate.methods;
   json["failures"] = failures_of(gate);
   json["doubts"] = doubts_of(gate);
   json["notes"] = notes_of(gate);

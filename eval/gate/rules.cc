@@ -1,6 +1,7 @@
 #include "eval/gate/rules.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -36,15 +37,8 @@ PairedMoments fair_moments(const PairedScores& scores) {
 }  // namespace
 
 const char* to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::passed:
-      return "passed";
-    case Verdict::cannot_tell:
-      return "cannot tell";
-    case Verdict::failed:
-      return "failed";
-  }
-  return "unknown";
+  constexpr std::array<const char*, 3> kNames = {"passed", "cannot tell", "failed"};
+  return kNames.at(static_cast<std::size_t>(verdict));
 }
 
 AccuracyVerdict judge_accuracy(const PairedScores& scores, double margin, double alpha) {

@@ -66,8 +66,7 @@ std::vector<double> log_ratios(const Samples& before, const Samples& now, std::u
 }
 
 bool any_time(const Samples& samples, TimeOf time) {
-  return std::any_of(samples.timings.begin(), samples.timings.end(),
-                     [&](const auto& entry) { return time(*entry.second).has_value(); });
+  return std::ranges::any_of(samples.timings, [&](const auto& entry) { return time(*entry.second).has_value(); });
 }
 
 }  // namespace
@@ -114,7 +113,7 @@ MethodSummary shared_latency(const Samples& own, const Samples& other, const Man
 }
 
 bool same_steps(const Samples& a, const Samples& b, std::uint32_t length) {
-  return std::all_of(a.timings.begin(), a.timings.end(), [&](const auto& entry) {
+  return std::ranges::all_of(a.timings, [&](const auto& entry) {
     const auto other = b.timings.find(entry.first);
     return other == b.timings.end() || (length != 0 && std::get<1>(entry.first) != length) ||
            entry.second->steps == other->second->steps;
@@ -124,8 +123,7 @@ bool same_steps(const Samples& a, const Samples& b, std::uint32_t length) {
 std::vector<TimeVerdict> judge_virtual_times(const MethodSummary& before, const MethodSummary& after, double margin) {
   std::vector<TimeVerdict> times;
   for (const LengthLatency& now : after.by_length) {
-    const auto earlier = std::find_if(before.by_length.begin(), before.by_length.end(),
-                                      [&](const LengthLatency& l) { return l.length == now.length; });
+    const auto earlier = std::ranges::find(before.by_length, now.length, &LengthLatency::length);
     if (earlier == before.by_length.end()) continue;
     const auto add = [&](const char* what, const std::optional<double>& before_ms,
                          const std::optional<double>& after_ms) {

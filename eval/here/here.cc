@@ -29,7 +29,7 @@ double relative(double predicted, double measured) {
 HereValidation::Errors of(std::vector<double> errors) {
   for (double& error : errors) error = std::abs(error);
   if (errors.empty()) return {};
-  return {percentile(errors, 0.5), *std::max_element(errors.begin(), errors.end())};
+  return {percentile(errors, 0.5), *std::ranges::max_element(errors)};
 }
 
 double products_share(const HereRow& row) {
@@ -262,7 +262,7 @@ std::vector<HereRow> here_rows(const Latency& measured, const Latency& predicted
 HereValidation validate_here(const HereOptions& asked) {
   HereOptions options = asked;
   const auto is_base = [](const std::string& spec) { return parse_method_spec(spec).name == kHereBase; };
-  const auto base = std::find_if(options.methods.begin(), options.methods.end(), is_base);
+  const auto base = std::ranges::find_if(options.methods, is_base);
   if (base == options.methods.end()) {
     options.methods.insert(options.methods.begin(), kHereBase);
   } else {

@@ -50,7 +50,7 @@ double copy_gbps(Device& device, const HostBuffer& from, const DeviceBuffer& to,
   std::vector<double> times;
   for (const TraceRecord& record : device.drain().records)
     if (record.kind == Kind::copy) times.push_back(static_cast<double>(record.end - record.start));
-  return static_cast<double>(count * piece) / *std::min_element(times.begin(), times.end());
+  return static_cast<double>(count * piece) / *std::ranges::min_element(times);
 }
 
 std::vector<LinkPoint> measure_copies(Device& device) {
@@ -99,14 +99,14 @@ double product_gbps(const Model& model) {
     }
     rates.push_back(bytes / seconds * 1e-9);
   }
-  return *std::max_element(rates.begin(), rates.end());
+  return *std::ranges::max_element(rates);
 }
 
 /// The cases that feed the profile.
 std::vector<KernelCase> cases_of(unsigned threads) {
   std::vector<KernelCase> all = kernel_cases(CaseSize::bench), chosen;
   for (KernelCase& one : all) {
-    if (std::find(one.targets.begin(), one.targets.end(), KernelTarget::cpu) == one.targets.end()) continue;
+    if (std::ranges::find(one.targets, KernelTarget::cpu) == one.targets.end()) continue;
     const bool shared =
         one.kernel == "decode_attention" || one.kernel == "contiguous_attention" || one.kernel == "score_blocks";
     const bool first = one.kernel == "top_k" ||

@@ -13,12 +13,8 @@ std::string ms(double value) {
   return fmt::format("{:.2f}", value);
 }
 
-std::string per_cent(double share) {
-  return fmt::format("{:+.1f}", 100 * share);
-}
-
 std::string rounds_text(const std::vector<double>& values) {
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const auto [low, high] = std::ranges::minmax_element(values);
   return fmt::format("{:.2f}-{:.2f}", *low, *high);
 }
 
@@ -31,7 +27,7 @@ Table steps_table(const HereValidation& v, bool beyond) {
     table.rows.push_back({row.method, length_text(row.context), ms(beyond ? row.measured_beyond_ms : row.measured_ms),
                           rounds_text(beyond ? row.beyond_ms : row.round_ms),
                           ms(beyond ? row.predicted_beyond_ms : row.predicted_ms),
-                          per_cent(beyond ? row.beyond_error() : row.error())});
+                          signed_percent_text(beyond ? row.beyond_error() : row.error())});
   }
   return table;
 }
@@ -49,13 +45,6 @@ std::string order_text(const HereValidation& v) {
     text += fmt::format(" {} before {} at {};", w.slower, w.faster, length_text(w.context));
   text.back() = '.';
   return text;
-}
-
-nlohmann::ordered_json operations_json(const std::vector<OperationTime>& operations) {
-  auto list = nlohmann::ordered_json::array();
-  for (const OperationTime& o : operations)
-    list.push_back({{"name", o.name}, {"ms", o.ms}, {"gigabytes", o.gigabytes}, {"gigaflops", o.gigaflops}});
-  return list;
 }
 
 }  // namespace
@@ -86,14 +75,38 @@ std::string here_operations_text(const HereValidation& v) {
   table.head = {"method", "context", "operation", "measured", "predicted", "error\u00a0%"};
   for (const HereRow& row : v.rows) {
     for (const OperationTime& o : row.measured_operations) {
-      const auto found = std::find_if(row.predicted_operations.begin(), row.predicted_operations.end(),
-                                      [&](const OperationTime& p) { return p.name == o.name; });
+      const auto found = std::ranges::find(row.predicted_operations, o.name, &OperationTime::name);
       if (found == row.predicted_operations.end() || o.ms < 0.005 * row.measured_ms) continue;
       table.rows.push_back({row.method, length_text(row.context), o.name, fmt::format("{:.3f}", o.ms),
-                            fmt::format("{:.3f}", found->ms), o.ms > 0 ? per_cent(found->ms / o.ms - 1) : "-"});
+                            fmt::format("{:.3f}", found->ms),
+                            o.ms > 0 ? signed_percent_text(found->ms / o.ms - 1) : "-"});
     }
   }
   return section("Operations, ms per step", false) + table.text();
+}
+
+static void to_json(nlohmann::ordered_json& json, const WrongOrder& w) {
+  json = {{"context", w.context}, {"faster", w.faster}, {"slower", w.slower}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const HereRow& row) {
+  json = {{"method", row.method},
+          {"context", row.context},
+          {"measured_ms", row.measured_ms},
+          {"predicted_ms", row.predicted_ms},
+          {"error", row.error()},
+          {"round_ms", row.round_ms},
+          {"beyond_measured_ms", row.measured_beyond_ms},
+          {"beyond_predicted_ms", row.predicted_beyond_ms},
+          {"beyond_error", row.beyond_error()},
+          {"beyond_round_ms", row.beyond_ms},
+          {"measured_operations", row.measured_operations},
+          {"predicted_operations", row.predicted_operations}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const KernelTime& k) {
+  json = {{"kernel", k.kernel},   {"shape", k.shape}, {"us", k.median_us},       {"least_us", k.least_us},
+          {"most_us", k.most_us}, {"bytes", k.bytes}, {"disturbed", k.disturbed}};
 }
 
 std::string here_json(const HereValidation& v, const std::string& command, const std::string& program) {
@@ -112,37 +125,9 @@ std::string here_json(const HereValidation& v, const std::string& command, const
   json["worst_error"] = v.errors().worst;
   json["median_beyond_error"] = v.beyond_errors().median;
   json["worst_beyond_error"] = v.beyond_errors().worst;
-  json["wrong_orders"] = nlohmann::ordered_json::array();
-  for (const WrongOrder& w : v.wrong_orders())
-    json["wrong_orders"].push_back({{"context", w.context}, {"faster", w.faster}, {"slower", w.slower}});
-  json["rows"] = nlohmann::ordered_json::array();
-  for (const HereRow& row : v.rows) {
-    json["rows"].push_back({{"method", row.method},
-                            {"context", row.context},
-                            {"measured_ms", row.measured_ms},
-                            {"predicted_ms", row.predicted_ms},
-                            {"error", row.error()},
-                            {"round_ms", row.round_ms},
-                            {"beyond_measured_ms", row.measured_beyond_ms},
-                            {"beyond_predicted_ms", row.predicted_beyond_ms},
-                            {"beyond_error", row.beyond_error()},
-                            {"beyond_round_ms", row.beyond_ms},
-                            {"measured_operations", operations_json(row.measured_operations)},
-                            {"predicted_operations", operations_json(row.predicted_operations)}});
-  }
-  const auto kernels = [](const std::vector<KernelTime>& rows) {
-    auto list = nlohmann::ordered_json::array();
-    for (const KernelTime& k : rows)
-      list.push_back({{"kernel", k.kernel},
-                      {"shape", k.shape},
-                      {"us", k.median_us},
-                      {"least_us", k.least_us},
-                      {"most_us", k.most_us},
-                      {"bytes", k.bytes},
-                      {"disturbed", k.disturbed}});
-    return list;
-  };
-  json["kernels"] = {{"one_thread", kernels(v.figures.one_thread)}, {"two_threads", kernels(v.figures.two_threads)}};
+  json["wrong_orders"] = v.wrong_orders();
+  json["rows"] = v.rows;
+  json["kernels"] = {{"one_thread", v.figures.one_thread}, {"two_threads", v.figures.two_threads}};
   json["profile"] = parse_ordered_json(profile_to_json(v.profile), "profile");
   return json_text(json, 2) + "\n";
 }

@@ -33,7 +33,7 @@ class Times {
       const LaneKind lane = trace.lanes.at(record.lane).kind;
       if (record.start < begin || lane == LaneKind::control) continue;
       const auto of_name = [&](const OperationTime& o) { return o.name == record.name; };
-      auto found = std::find_if(operations_.begin(), operations_.end(), of_name);
+      auto found = std::ranges::find_if(operations_, of_name);
       if (found == operations_.end()) found = operations_.insert(found, {.name = record.name});
       found->ms += double(record.end - record.start) * 1e-6;
       const Cost& cost = record.cost;
@@ -50,8 +50,7 @@ class Times {
       o.gigabytes /= units;
       o.gigaflops /= units;
     }
-    std::sort(operations_.begin(), operations_.end(),
-              [](const OperationTime& a, const OperationTime& b) { return a.ms > b.ms; });
+    std::ranges::sort(operations_, std::ranges::greater(), &OperationTime::ms);
     result.operations = std::move(operations_);
     result.compute_lane_idle_ms = double(window_ - busy_) * 1e-6 / units;
   }
@@ -84,7 +83,7 @@ Latency described(const LatencyOptions& options, const Model& model, const Devic
 }
 
 void summarise(LatencyRow& result, double tokens_per_unit) {
-  const auto [low, high] = std::minmax_element(result.round_ms.begin(), result.round_ms.end());
+  const auto [low, high] = std::ranges::minmax_element(result.round_ms);
   result.min_ms = *low;
   result.max_ms = *high;
   result.median_ms = percentile(result.round_ms, 0.5);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,6 +41,8 @@ struct OperationTime {
   double gigabytes = 0;  // read and written, as the operations declare it; per step or prefill
   double gigaflops = 0;  // computed; per step or prefill
 };
+
+void to_json(nlohmann::ordered_json& json, const OperationTime& time);
 
 /// The rounds of one method, or of the prefill.
 struct LatencyRow {

@@ -128,32 +128,26 @@ std::string memory_text(const Latency& r) {
   return out;
 }
 
-nlohmann::ordered_json row_json(const LatencyRow& row) {
-  nlohmann::ordered_json json;
+nlohmann::ordered_json bytes_or_null(std::size_t bytes) {
+  return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
+}
+
+}  // namespace
+
+void to_json(nlohmann::ordered_json& json, const OperationTime& o) {
+  json = {{"name", o.name}, {"ms", o.ms}, {"gigabytes", o.gigabytes}, {"gigaflops", o.gigaflops}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const LatencyRow& row) {
   if (!row.method.empty()) json["method"] = row.method;
   json["tokens_per_second"] = json_or_null(row.tokens_per_second);
   json["median_ms"] = row.median_ms;
   json["min_ms"] = row.min_ms;
   json["max_ms"] = row.max_ms;
   json["round_ms"] = row.round_ms;
-  json["operations"] = nlohmann::ordered_json::array();
-  for (const OperationTime& o : row.operations) {
-    nlohmann::ordered_json operation;
-    operation["name"] = o.name;
-    operation["ms"] = o.ms;
-    operation["gigabytes"] = o.gigabytes;
-    operation["gigaflops"] = o.gigaflops;
-    json["operations"].push_back(std::move(operation));
-  }
+  json["operations"] = row.operations;
   json["compute_lane_idle_ms"] = row.compute_lane_idle_ms;
-  return json;
 }
-
-nlohmann::ordered_json bytes_or_null(std::size_t bytes) {
-  return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
-}
-
-}  // namespace
 
 std::string latency_text(const Latency& r) {
   return fmt::format("{}\n\n{}\n{}{}\n{}", wrap(head_text(r), terminal_width()), figures_text(r), operations_text(r),
@@ -190,11 +184,9 @@ std::string latency_json(const Latency& r) {
   json["memory"]["host_kv_bytes"] = r.memory.kv_bytes[1];
   json["memory"]["resident_bytes"] = bytes_or_null(r.memory.resident_bytes);
   json["memory"]["peak_bytes"] = bytes_or_null(r.memory.peak_bytes);
-  json["rows"] = nlohmann::ordered_json::array();
-  for (const LatencyRow& row : r.rows) {
-    nlohmann::ordered_json& entry = json["rows"].emplace_back(row_json(row));
-    if (r.rows.size() > 1) entry["speed_up"] = json_or_null(speed_up(r, row));
-  }
+  json["rows"] = r.rows;
+  if (r.rows.size() > 1)
+    for (std::size_t i = 0; i < r.rows.size(); ++i) json["rows"][i]["speed_up"] = json_or_null(speed_up(r, r.rows[i]));
   return json_text(json, 1) + "\n";
 }
 

@@ -141,35 +141,36 @@ std::string several_machines(const Plan& p, bool markdown) {
   return text;
 }
 
-nlohmann::ordered_json json_of(const MachinePlan& m) {
-  nlohmann::ordered_json json = {{"name", m.memory.name},
-                                 {"title", m.memory.title},
-                                 {"holds_weights", m.memory.holds_weights()},
-                                 {"device_kv_bytes", m.memory.device_bytes},
-                                 {"device_blocks", m.device_blocks}};
+}  // namespace
+
+static void to_json(nlohmann::ordered_json& json, const PlanRow& r) {
+  json = {{"context", r.context}, {"requests_on_device", r.on_device}};
+  if (r.on_host != kUnlimited) json["requests_on_host"] = r.on_host;
+}
+
+static void to_json(nlohmann::ordered_json& json, const PlanCell& c) {
+  json = {{"context", c.context},
+          {"batch", c.batch},
+          {"blocks", c.blocks},
+          {"offloaded_blocks", c.offloaded},
+          {"offloaded_bytes", c.offloaded_bytes},
+          {"restore_ms", c.restore_ms},
+          {"host_fits", c.host_fits}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const MachinePlan& m) {
+  json = {{"name", m.memory.name},
+          {"title", m.memory.title},
+          {"holds_weights", m.memory.holds_weights()},
+          {"device_kv_bytes", m.memory.device_bytes},
+          {"device_blocks", m.device_blocks}};
   if (!std::isinf(m.memory.host_bytes)) json["host_kv_bytes"] = m.memory.host_bytes;
   json["link_bytes_per_second"] = m.memory.link_bytes_per_second;
   json["block_ms"] = m.block_ms;
   json["blocks_per_step"] = m.blocks_per_step;
-  json["contexts"] = nlohmann::ordered_json::array();
-  for (const PlanRow& r : m.rows) {
-    nlohmann::ordered_json row = {{"context", r.context}, {"requests_on_device", r.on_device}};
-    if (r.on_host != kUnlimited) row["requests_on_host"] = r.on_host;
-    json["contexts"].push_back(std::move(row));
-  }
-  json["batches"] = nlohmann::ordered_json::array();
-  for (const PlanCell& c : m.cells)
-    json["batches"].push_back({{"context", c.context},
-                               {"batch", c.batch},
-                               {"blocks", c.blocks},
-                               {"offloaded_blocks", c.offloaded},
-                               {"offloaded_bytes", c.offloaded_bytes},
-                               {"restore_ms", c.restore_ms},
-                               {"host_fits", c.host_fits}});
-  return json;
+  json["contexts"] = m.rows;
+  json["batches"] = m.cells;
 }
-
-}  // namespace
 
 std::string plan_text(const Plan& p, bool markdown) {
   const bool one = p.machines.size() == 1;
@@ -179,8 +180,7 @@ std::string plan_text(const Plan& p, bool markdown) {
   if (one) text += markdown ? "\n\n" + markdown_paragraph(machine) : ", " + machine;
   const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
   text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, terminal_width()) + "\n");
-  const bool runs =
-      std::any_of(p.machines.begin(), p.machines.end(), [](const MachinePlan& m) { return m.memory.holds_weights(); });
+  const bool runs = std::ranges::any_of(p.machines, [](const MachinePlan& m) { return m.memory.holds_weights(); });
   if (one && !runs) return text;
   text += one ? one_machine(p, p.machines.front(), markdown) : several_machines(p, markdown);
   return text + (markdown ? "" : "\n") + note(kLeftForHostMemory, markdown);
@@ -199,8 +199,7 @@ std::string plan_json(const Plan& p) {
   json["requests"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < p.request_bytes.size(); ++i)
     json["requests"].push_back({{"context", p.options.contexts[i]}, {"bytes", p.request_bytes[i]}});
-  json["machines"] = nlohmann::ordered_json::array();
-  for (const MachinePlan& m : p.machines) json["machines"].push_back(json_of(m));
+  json["machines"] = p.machines;
   return json_text(json, 1) + "\n";
 }
 

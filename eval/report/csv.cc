@@ -13,7 +13,7 @@ namespace {
 bool begins_a_formula(std::string_view text) {
   constexpr std::array<std::string_view, 8> kSigns = {"=", "+", "-", "@", "\uFF1D", "\uFF0B", "\uFF0D", "\uFF20"};
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  return std::any_of(kSigns.begin(), kSigns.end(), [&](std::string_view sign) { return text.starts_with(sign); });
+  return std::ranges::any_of(kSigns, [&](std::string_view sign) { return text.starts_with(sign); });
 }
 
 }  // namespace

@@ -1,12 +1,18 @@
 // Strict reading of JSON objects: every field is asked for by name and type, what was not asked for is an error.
 #pragma once
 
-#include <cmath>
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "engine/common/error.h"
 
@@ -24,18 +30,13 @@ class ObjectReader {
 
   /// Whether an optional field is given.
   bool has(const char* name) const { return object_.contains(name); }
+  bool is_text(const char* name) const { return has(name) && object_.at(name).is_string(); }
 
   std::string text(const char* name, bool may_be_empty = true) {
     const auto& value = get(name);
     if (!value.is_string()) fail(name, "a string");
     if (!may_be_empty && value.get_ref<const std::string&>().empty()) fail(name, "a string that is not empty");
     return value.get<std::string>();
-  }
-
-  /// Nothing for null.
-  std::optional<std::string> text_or_null(const char* name) {
-    if (get(name).is_null()) return std::nullopt;
-    return text(name);
   }
 
   double number(const char* name, double low, double high) {
@@ -75,13 +76,6 @@ class ObjectReader {
     return value.get<bool>();
   }
 
-  /// A time or another count that must not be negative.
-  std::int64_t duration(const char* name) {
-    const auto result = integer<std::int64_t>(name);
-    if (result < 0) fail(name, "0 or more");
-    return result;
-  }
-
   const nlohmann::ordered_json& array(const char* name) {
     const auto& value = get(name);
     if (!value.is_array()) fail(name, "a list");
@@ -103,6 +97,70 @@ class ObjectReader {
     return result;
   }
 
+  template <class Integer>
+  std::vector<Integer> integers(const char* name) {
+    std::vector<Integer> result;
+    for (const auto& item : array(name)) result.push_back(as_integer<Integer>(item, name));
+    return result;
+  }
+
+  // The calls that ObjectWriter has, too (json_fields.h): they set what they are given.
+  void field(const char* name, std::string& value) { value = text(name); }
+  void field(const char* name, bool& value) { value = boolean(name); }
+  void field(const char* name, std::integral auto& value) { value = integer<std::decay_t<decltype(value)>>(name); }
+  void field(const char* name, std::vector<std::string>& value) { value = texts(name); }
+  template <std::integral Integer>
+  void field(const char* name, std::vector<Integer>& value) {
+    value = integers<Integer>(name);
+  }
+  void field(const char* name, std::optional<std::string>& value) {
+    if (!get(name).is_null()) value = text(name);
+  }
+  void filled(const char* name, std::string& value) { value = text(name, /*may_be_empty=*/false); }
+  void number(const char* name, double& value, double low, double high) { value = number(name, low, high); }
+  void number(const char* name, std::optional<double>& value, double low, double high) {
+    value = number_or_null(name, low, high);
+  }
+  template <class Enum, std::size_t kCount>
+  void one_of(const char* name, Enum& value, const std::array<const char*, kCount>& names) {
+    const auto found = std::ranges::find(names, text(name));
+    if (found == names.end()) fail(name, fmt::format("one of: {}", fmt::join(names, ", ")));
+    value = static_cast<Enum>(found - names.begin());
+  }
+  template <class Value>
+  void optional(const char* name, Value& value) {
+    if (has(name)) field(name, value);
+  }
+  template <class Value>
+  void optional(const char* name, std::optional<Value>& value) {
+    if (has(name)) field(name, value.emplace());
+  }
+  bool present(const char* name, bool /*written*/) const { return has(name); }
+  template <class Visit>
+  void object(const char* name, const Visit& visit) {
+    ObjectReader inside(object(name), where_ + ", " + name);
+    visit(inside);
+    inside.finish();
+  }
+  template <class Item, class Visit>
+  void list(const char* name, std::vector<Item>& items, const Visit& visit) {
+    for (const auto& item : array(name)) add_item(item, where_ + ", " + name, items, visit);
+  }
+  template <class Item, class Visit>
+  void numbered(const char* name, const char* one, std::vector<Item>& items, const Visit& visit) {
+    for (const auto& item : array(name))
+      add_item(item, fmt::format("{}, {} {}", where_, one, items.size() + 1), items, visit);
+  }
+  template <class Value, class Read>
+  void entries(const char* name, std::vector<std::pair<std::string, Value>>& items, const Read& read) {
+    ObjectReader inside(object(name), where_ + ", " + name);
+    for (const auto& item : inside.object_.items())
+      items.emplace_back(item.key(), read(inside, item.key().c_str(), item.value()));
+  }
+  void require(bool good, const char* name, std::string_view expected) const {
+    if (!good) fail(name, expected);
+  }
+
   /// Every field must have been asked for by now.
   void finish() const {
     for (const auto& item : object_.items())
@@ -116,6 +174,14 @@ class ObjectReader {
   const std::string& where() const { return where_; }
 
  private:
+  template <class Item, class Visit>
+  static void add_item(const nlohmann::ordered_json& json, std::string where, std::vector<Item>& items,
+                       const Visit& visit) {
+    ObjectReader inside(json, std::move(where));
+    visit(inside, items.emplace_back());
+    inside.finish();
+  }
+
   const nlohmann::ordered_json& get(const char* name) {
     seen_.insert(name);
     const auto found = object_.find(name);

@@ -14,10 +14,6 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-std::string share_text(double share) {
-  return fmt::format("{:.1f}", 100 * share);
-}
-
 std::string bytes_text(double bytes) {
   const char* units[] = {"B", "KB", "MB", "GB", "TB"};
   int unit = 0;
@@ -67,7 +63,7 @@ Table latency_table(const Summary& s, const Labels& labels) {
                 figure_text(l.tpot_p90_ms, ms_text),
                 figure_text(l.tpot_p99_ms, ms_text),
                 ms_text(l.idle_ms),
-                figure_text(l.idle_share(), share_text)};
+                figure_text(l.idle_share(), percent_text)};
       });
   t.clock = s.manifest.clock;
   return t;
@@ -85,7 +81,7 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
       t.head.push_back(labels[i]);
       columns.push_back(&at.latency);
       for (const auto& [cause, ms] : at.latency.idle_ms_by_cause)
-        if (ms > 0 && std::find(causes.begin(), causes.end(), cause) == causes.end()) causes.push_back(cause);
+        if (ms > 0 && std::ranges::find(causes, cause) == causes.end()) causes.push_back(cause);
     }
   }
   const auto row = [&](const std::string& name, auto&& value) {
@@ -108,8 +104,7 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
 
 template <class Has>
 bool any_has(const Summary& s, const Has& has) {
-  return std::any_of(s.methods.begin(), s.methods.end(),
-                     [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
+  return std::ranges::any_of(s.methods, [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
 }
 
 Table bytes_table(const Summary& s, const Labels& labels) {
@@ -133,7 +128,7 @@ Table attended_table(const Summary& s, const Labels& labels) {
   if (peers) head.emplace_back("peak KV peer");
   return by_length(s, labels, head, [peers](const LatencySummary& l) {
     std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
-                                      figure_text(l.host_share(), share_text), bytes_text(double(l.peak_device_kv)),
+                                      figure_text(l.host_share(), percent_text), bytes_text(double(l.peak_device_kv)),
                                       bytes_text(double(l.peak_host_kv))};
     if (peers) cells.push_back(bytes_text(double(l.peak_peer_kv)));
     return cells;
@@ -221,8 +216,7 @@ std::string length_text(std::uint32_t length) {
 }
 
 std::string latency_report(const Summary& s, bool markdown) {
-  const auto timed =
-      std::find_if(s.methods.begin(), s.methods.end(), [](const MethodSummary& m) { return m.latency.has_value(); });
+  const auto timed = std::ranges::find_if(s.methods, [](const MethodSummary& m) { return m.latency.has_value(); });
   if (timed == s.methods.end()) return "";
   const std::optional<LatencySummary>& times = timed->latency;
   if (!times) return "";

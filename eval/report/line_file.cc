@@ -153,8 +153,7 @@ void arrange_lines(const OutputFolder& folder, const std::string& name, const Li
   std::map<SampleKey, std::size_t> rank;
   for (const SampleKey& key : order) rank.emplace(key, rank.size());
   std::vector<Line> lines = read_lines(folder.path() / name, parse);
-  std::stable_sort(lines.begin(), lines.end(),
-                   [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
+  std::ranges::stable_sort(lines, [&](const Line& a, const Line& b) { return rank.at(a.key) < rank.at(b.key); });
   rewrite_lines(folder, name, lines);
 }
 

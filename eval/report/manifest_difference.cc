@@ -62,7 +62,7 @@ std::vector<std::string> words_of(const std::string& command) {
 
 std::optional<std::string> option_in(const std::string& command, std::string_view option) {
   const std::vector<std::string> words = words_of(command);
-  const auto found = std::find(words.begin(), words.end(), option);
+  const auto found = std::ranges::find(words, option);
   if (found == words.end() || found + 1 == words.end()) return std::nullopt;
   return *(found + 1);
 }

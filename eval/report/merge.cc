@@ -70,7 +70,7 @@ Manifest manifest_of(const std::vector<RunFolder>& runs) {
   const auto older = [](const RunFolder& a, const RunFolder& b) {
     return a.manifest().schema_version < b.manifest().schema_version;
   };
-  Manifest merged = std::min_element(runs.begin(), runs.end(), older)->manifest();
+  Manifest merged = std::ranges::min_element(runs, older)->manifest();
   merged.finished_utc.clear();
   for (const RunFolder& run : runs) {
     merged.started_utc = std::min(merged.started_utc, run.manifest().started_utc);
@@ -128,7 +128,7 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   const auto is_finished = [&](const SampleKey& key) {
     return (perplexity ? windows.has(key) : samples.has(key)) && (manifest.clock.empty() || timings.has(key));
   };
-  return {static_cast<std::uint64_t>(std::count_if(order.begin(), order.end(), is_finished)), order.size(), dropped};
+  return {static_cast<std::uint64_t>(std::ranges::count_if(order, is_finished)), order.size(), dropped};
 }
 
 }  // namespace tandem::eval

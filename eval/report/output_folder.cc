@@ -109,16 +109,15 @@ OutputFolder OutputFolder::lock(const fs::path& path) {
 }
 
 void OutputFolder::make_missing(const fs::path& folder) {
-  if (mkdir(folder.c_str(), 0777) == 0) {
+  const auto made = [&] {
+    if (mkdir(folder.c_str(), 0777) != 0) return false;
     made_.push_back(folder);
-    return;
-  }
+    return true;
+  };
+  if (made()) return;
   if (errno == ENOENT && folder.has_parent_path() && folder.parent_path() != folder) {
     make_missing(folder.parent_path());
-    if (mkdir(folder.c_str(), 0777) == 0) {
-      made_.push_back(folder);
-      return;
-    }
+    if (made()) return;
   }
   std::error_code ignored;
   const int why = errno;
@@ -251,7 +250,7 @@ void OutputFolder::take_place(const std::string& next, const FileSet& set) const
 
 bool OutputFolder::is_free(const FileSet& set) const {
   const std::vector<std::string> all = names();
-  return std::all_of(all.begin(), all.end(), [&](std::string_view name) {
+  return std::ranges::all_of(all, [&](std::string_view name) {
     if (!name.ends_with(kNew)) return false;
     name.remove_suffix(kNew.size());
     return name == kManifest || set.is_possible(name);

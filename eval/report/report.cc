@@ -15,10 +15,6 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-std::string percent(double share) {
-  return fmt::format("{:.1f}", 100 * share);
-}
-
 std::string p_text(const AccuracyCell& cell) {
   if (!cell.has_difference || !cell.difference.has_p) return "-";
   return cell.difference.p < 0.001 ? "<0.001" : fmt::format("{:.3f}", cell.difference.p);
@@ -48,8 +44,8 @@ Table task_table(const Summary& s, const Labels& labels) {
     for (const std::uint32_t length : s.manifest.lengths) {
       std::vector<std::string> row = {task, length_text(length)};
       for (const MethodSummary& m : s.methods) {
-        const auto cell = std::find_if(m.cells.begin(), m.cells.end(),
-                                       [&](const AccuracyCell& c) { return c.task == task && c.length == length; });
+        const auto cell =
+            std::ranges::find_if(m.cells, [&](const AccuracyCell& c) { return c.task == task && c.length == length; });
         row.push_back(cell == m.cells.end() ? "-" : accuracy_text(cell->accuracy));
       }
       t.rows.push_back(std::move(row));
@@ -157,8 +153,7 @@ std::string title_of(const std::string& benchmark) {
 std::string samples_text(const Manifest& m) {
   const bool as_is = m.lengths == std::vector<std::uint32_t>{0};
   std::string text = counted(m.samples, "sample");
-  if (!m.task_samples.empty())
-    text = fmt::format("{} to {}", *std::min_element(m.task_samples.begin(), m.task_samples.end()), text);
+  if (!m.task_samples.empty()) text = fmt::format("{} to {}", *std::ranges::min_element(m.task_samples), text);
   text += as_is ? " per task" : " per task and length";
   return as_is || ruler_reads_files(m.protocol_id) ? text : text + fmt::format(", seed {}", m.seed);
 }
@@ -185,14 +180,20 @@ std::string budget_note(const Summary& s) {
          "attention's: a smaller budget or a longer context shows what it loses.";
 }
 
+std::string percent_text(double share) {
+  return fmt::format("{:.1f}", 100 * share);
+}
+
+std::string signed_percent_text(double share) {
+  return fmt::format("{:+.1f}", 100 * share);
+}
+
 std::string accuracy_text(const Estimate& e) {
-  return fmt::format("{} [{}, {}]", percent(e.value), percent(e.interval.low), percent(e.interval.high));
+  return interval_text(e, percent_text);
 }
 
 std::string difference_text(const AccuracyCell& cell) {
-  if (!cell.has_difference) return "-";
-  const Estimate& d = cell.difference.difference;
-  return fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", 100 * d.value, 100 * d.interval.low, 100 * d.interval.high);
+  return cell.has_difference ? interval_text(cell.difference.difference, signed_percent_text) : "-";
 }
 
 std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by_task) {

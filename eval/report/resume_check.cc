@@ -90,7 +90,7 @@ void check_same_inputs(const std::string& run, const Manifest& there, const Mani
   }
   for (const MethodEntry& method : mine.methods) {
     const auto is_there = [&](const MethodEntry& e) { return e.label == method.label && same_method(e, method); };
-    if (std::any_of(there.methods.begin(), there.methods.end(), is_there)) continue;
+    if (std::ranges::any_of(there.methods, is_there)) continue;
     throw_input_error(
         "Method '{}' is another one than when {} was begun, by its defaults or by a file that it reads, so that the "
         "run cannot be resumed.",

@@ -92,7 +92,7 @@ std::vector<std::string> names_of(const std::string& manifest) {
 }
 
 bool is_possible(std::string_view name) {
-  return is_trace(name) || std::find(std::begin(kOwnFiles), std::end(kOwnFiles), name) != std::end(kOwnFiles);
+  return is_trace(name) || std::ranges::find(kOwnFiles, name) != std::end(kOwnFiles);
 }
 
 }  // namespace
@@ -112,10 +112,20 @@ bool is_part_of_run(const fs::path& file) {
                                          "timings.jsonl",  "errors.jsonl",  "target.json",
                                          "predicted.json", "equal.json",    "sweep.json"};
   const std::string name = file.filename().string();
-  if (std::find(std::begin(kParts), std::end(kParts), name) == std::end(kParts)) return false;
+  if (std::ranges::find(kParts, name) == std::end(kParts)) return false;
   if (name != "sweep.json") return holds_run(file.parent_path());
   const nlohmann::json sweep = json_or_discarded(read_file(file, kMostOfData));
   return sweep.is_object() && sweep.contains("points") && sweep.contains("program");
+}
+
+void refuse_links(const std::filesystem::path& folder) {
+  std::error_code refused;  // whoever reads the files says so
+  for (auto entry = std::filesystem::directory_iterator(folder, refused);
+       !refused && entry != std::filesystem::directory_iterator(); entry.increment(refused)) {
+    if (entry->is_symlink(refused))
+      throw_input_error("'{}' is a link, and no link in a run's folder is followed. Put the file itself there.",
+                        entry->path().string());
+  }
 }
 
 const FileSet& run_files() {

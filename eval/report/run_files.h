@@ -19,6 +19,10 @@ bool holds_run(const std::filesystem::path& folder);
 /// replace.
 bool is_part_of_run(const std::filesystem::path& file);
 
+/// InputError where an entry of the folder is a link: a stranger's could have any file of this machine read, and shown
+/// as the run's. The folder's own name may be one.
+void refuse_links(const std::filesystem::path& folder);
+
 /// The files of a run and its report: those that its manifest leads to, of whatever version, and no others are ever
 /// removed.
 const FileSet& run_files();

@@ -1,9 +1,9 @@
 #include "eval/report/run_folder.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "engine/common/error.h"
-#include "eval/report/links.h"
 #include "eval/report/resume_check.h"
 #include "eval/report/run_files.h"
 
@@ -14,14 +14,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTimings = "timings.jsonl";
 
-SampleResult parse(std::string_view line, const std::string& where, const SampleResult*) {
-  return parse_sample(line, where);
-}
-WindowLoss parse(std::string_view line, const std::string& where, const WindowLoss*) {
-  return parse_window(line, where);
-}
-SampleTiming parse(std::string_view line, const std::string& where, const SampleTiming*) {
-  return parse_timing(line, where);
+template <class Item>
+Item parse(std::string_view line, const std::string& where) {
+  if constexpr (std::is_same_v<Item, SampleResult>) return parse_sample(line, where);
+  if constexpr (std::is_same_v<Item, WindowLoss>) return parse_window(line, where);
+  if constexpr (std::is_same_v<Item, SampleTiming>) return parse_timing(line, where);
 }
 
 /// A line that is not of this run would silently change a mean, or be left out of it.
@@ -30,13 +27,12 @@ void check_belongs(const Manifest& manifest, const Item& item, const std::string
   const auto fail = [&](const char* field, const std::string& value) {
     throw_input_error("{}: the {} '{}' is not in the run's manifest.json.", where, field, value);
   };
-  const bool known = std::any_of(manifest.methods.begin(), manifest.methods.end(),
-                                 [&](const MethodEntry& entry) { return entry.label == item.method; });
+  const bool known =
+      std::ranges::any_of(manifest.methods, [&](const MethodEntry& entry) { return entry.label == item.method; });
   if (!known) fail("method", item.method);
   if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
-  if (std::find(manifest.tasks.begin(), manifest.tasks.end(), item.task) == manifest.tasks.end())
-    fail("task", item.task);
-  if (std::find(manifest.lengths.begin(), manifest.lengths.end(), item.length) == manifest.lengths.end())
+  if (std::ranges::find(manifest.tasks, item.task) == manifest.tasks.end()) fail("task", item.task);
+  if (std::ranges::find(manifest.lengths, item.length) == manifest.lengths.end())
     fail("length", std::to_string(item.length));
   if (item.index >= manifest.samples_of(item.task)) fail("index", std::to_string(item.index));
   if constexpr (requires { item.clock; }) {
@@ -46,7 +42,7 @@ void check_belongs(const Manifest& manifest, const Item& item, const std::string
 
 template <class Item>
 Item parse_own(const Manifest& manifest, std::string_view line, const std::string& where) {
-  Item item = parse(line, where, static_cast<const Item*>(nullptr));
+  Item item = parse<Item>(line, where);
   check_belongs(manifest, item, where);
   return item;
 }
@@ -295,7 +291,7 @@ void RunFolder::take_back() {
   keep_found(kTimings, parser_of<SampleTiming>(manifest_));
   for (std::size_t m = 0; m < manifest_.methods.size(); ++m) {
     const std::string& label = manifest_.methods[m].label;
-    if (std::none_of(found_.begin(), found_.end(), [&](const SampleKey& key) { return key.method == label; }))
+    if (std::ranges::none_of(found_, [&](const SampleKey& key) { return key.method == label; }))
       output_.remove(trace_file(m + 1, label));
   }
 }

@@ -2,41 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 
 namespace tandem::eval {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class Item>
-void write_key(Json& json, const Item& item) {
-  json["benchmark"] = item.benchmark;
-  json["task"] = item.task;
-  json["length"] = item.length;
-  json["index"] = item.index;
-  json["method"] = item.method;
-}
-
-template <class Item>
-void read_key(ObjectReader& in, Item& item) {
-  item.benchmark = in.text("benchmark", false);
-  item.task = in.text("task", false);
-  item.length = in.integer<std::uint32_t>("length");
-  item.index = in.integer<std::uint32_t>("index");
-  item.method = in.text("method", false);
-}
-
-void read_clock(ObjectReader& in, std::string& clock, bool may_be_empty) {
-  clock = in.text("clock", may_be_empty);
-  if (!clock.empty() && !is_clock(clock)) in.fail("clock", "\"simulated for <profile>\" or \"measured on <machine>\"");
-}
 
 /// Empty when the sums of idle accounting hold, else what is wrong.
 std::string broken_sum(const SampleTiming& timing) {
@@ -56,45 +32,216 @@ std::string broken_sum(const SampleTiming& timing) {
 
 constexpr double kMostLogit = 1e39;  // any f32
 
-Json json_of(const Parting::Choice& choice) {
+constexpr double kMostMargin = 1e30;
+constexpr double kMostNats = 1e30;  // no sum of these overflows
+
+// Each of these serves writing and reading.
+
+constexpr auto visit_key = [](auto& f, auto& item) {
+  f.filled("benchmark", item.benchmark);
+  f.filled("task", item.task);
+  f.field("length", item.length);
+  f.field("index", item.index);
+  f.filled("method", item.method);
+};
+
+constexpr auto visit_clock = [](auto& f, auto& clock) {
+  f.field("clock", clock);
+  f.require(clock.empty() || is_clock(clock), "clock", "\"simulated for <profile>\" or \"measured on <machine>\"");
+};
+
+void visit_choice(ObjectWriter& out, const Parting::Choice& choice) {
   for (const double logit : choice.logits) TANDEM_CHECK(std::abs(logit) <= kMostLogit, "logit {}", logit);
-  return {{"tokens", choice.tokens}, {"logits", choice.logits}};
+  out.field("tokens", choice.tokens);
+  out.field("logits", choice.logits);
 }
 
-Json json_of(const Parting& parted) {
-  return {{"step", parted.step}, {"gap", parted.gap()}, {"full", json_of(parted.full)}, {"own", json_of(parted.own)}};
-}
-
-Parting::Choice read_choice(ObjectReader& parted, const char* name) {
-  ObjectReader in(parted.object(name), parted.where() + ", " + name);
-  Parting::Choice choice;
+void visit_choice(ObjectReader& in, Parting::Choice& choice) {
   const Json &tokens = in.array("tokens"), &logits = in.array("logits");
-  if (tokens.size() != 2) in.fail("tokens", "a list of two tokens");
-  if (logits.size() != 2) in.fail("logits", "a list of two numbers");
+  in.require(tokens.size() == 2, "tokens", "a list of two tokens");
+  in.require(logits.size() == 2, "logits", "a list of two numbers");
   for (std::size_t i = 0; i < 2; ++i) {
     choice.tokens[i] = in.as_integer<std::int32_t>(tokens[i], "tokens");
     choice.logits[i] = logits[i].is_number() ? logits[i].get<double>() : 2 * kMostLogit;
-    if (!(std::abs(choice.logits[i]) <= kMostLogit)) in.fail("logits", "a list of two numbers");
+    in.require(std::abs(choice.logits[i]) <= kMostLogit, "logits", "a list of two numbers");
   }
-  in.finish();
-  return choice;
 }
 
-Parting read_parting(ObjectReader& sample) {
-  ObjectReader in(sample.object("parted"), sample.where() + ", parted");
-  Parting parted;
-  parted.step = in.integer<std::uint32_t>("step");
-  parted.full = read_choice(in, "full");
-  parted.own = read_choice(in, "own");
-  const double gap = in.number("gap", -2 * kMostLogit, 2 * kMostLogit);
-  if (gap != parted.gap()) in.fail("gap", "the difference of full's logits");
-  in.finish();
-  return parted;
+constexpr auto visit_parting = [](auto& f, auto& parted) {
+  double gap = parted.gap();
+  f.field("step", parted.step);
+  f.number("gap", gap, -2 * kMostLogit, 2 * kMostLogit);
+  f.object("full", [&](auto& in) { visit_choice(in, parted.full); });
+  f.object("own", [&](auto& in) { visit_choice(in, parted.own); });
+  f.require(gap == parted.gap(), "gap", "the difference of full's logits");
+};
+
+constexpr auto visit_sample = [](auto& f, auto& sample) {
+  visit_key(f, sample);
+  f.field("prompt_tokens", sample.prompt_tokens);
+  f.field("tokens", sample.tokens);
+  f.field("prediction", sample.prediction);
+  f.field("answers", sample.answers);
+  f.number("score", sample.score, 0, 1);
+  f.list("near_ties", sample.near_ties, [](auto& in, auto& tie) {
+    in.field("step", tie.step);
+    in.number("margin", tie.margin, 0, kMostMargin);
+  });
+  f.number("depth", sample.depth, 0, 1);
+  f.optional("document", sample.document);
+  if (f.present("by_rule", !sample.by_rule.empty())) {
+    f.field("rule", sample.rule);
+    f.entries("by_rule", sample.by_rule,
+              [](auto& in, const char* rule, const auto& /*score*/) { return in.number(rule, 0, 1); });
+  }
+  if (f.present("parted", sample.parted.has_value()))
+    f.object("parted", [&](auto& in) {
+      if constexpr (reads<decltype(f)>) sample.parted.emplace();
+      visit_parting(in, *sample.parted);
+    });
+};
+
+void visit_nats(ObjectWriter& out, const std::vector<double>& nats) {
+  out.field("nll_by_position", nats);
 }
 
-constexpr double kMostNats = 1e30;  // no sum of these overflows
+void visit_nats(ObjectReader& in, std::vector<double>& nats) {
+  for (const Json& item : in.array("nll_by_position")) {
+    nats.push_back(item.is_number() ? item.get<double>() : -1);
+    in.require(nats.back() >= 0 && nats.back() <= kMostNats, "nll_by_position", "a list of numbers, 0 or more");
+  }
+}
 
-constexpr const char* kBytes[] = {"hbm", "dram", "h2d", "d2h"};
+constexpr auto visit_window = [](auto& f, auto& window) {
+  visit_key(f, window);
+  f.field("first_token", window.first_token);
+  f.field("scored", window.scored);
+  f.number("nll", window.nll, 0, kMostNats);
+  visit_nats(f, window.nll_by_position);
+  const std::size_t stretches = window.nll_by_position.size();
+  f.require(stretches >= 1 && stretches <= window.scored, "nll_by_position",
+            "a list of one number or more, and no more than tokens are scored");
+};
+
+constexpr auto visit_bytes = [](auto& f, auto& bytes) {
+  f.field("hbm", bytes.hbm);
+  f.field("dram", bytes.dram);
+  f.field("h2d", bytes.h2d);
+  f.field("d2h", bytes.d2h);
+  f.optional("touched", bytes.touched);
+  f.optional("peer_link", bytes.peer_link);
+  f.optional("peer_hbm", bytes.peer_hbm);
+};
+
+// Sums of a line's times must stay inside 64 bits, so single times end at 2^53 ns, which is 104 days.
+constexpr std::int64_t kLongest = std::int64_t{1} << 53;
+constexpr const char* kTimes = "nanoseconds from 0 to 9007199254740992";
+
+constexpr auto visit_timing = [](auto& f, auto& timing) {
+  const auto is_time = [](std::int64_t ns) { return ns >= 0 && ns <= kLongest; };
+  const auto time = [&](const char* name, auto& ns) {
+    f.field(name, ns);
+    f.require(ns >= 0, name, "0 or more");
+    f.require(is_time(ns), name, kTimes);
+  };
+  visit_key(f, timing);
+  visit_clock(f, timing.clock);
+  f.require(!timing.clock.empty(), "clock", "a string that is not empty");
+  time("prefill_ns", timing.prefill_ns);
+  time("setup_ns", timing.setup_ns);
+  time("first_step_ns", timing.first_step_ns);
+  f.field("step_ns", timing.step_ns);
+  f.require(std::ranges::all_of(timing.step_ns, is_time), "step_ns", kTimes);
+  time("window_ns", timing.window_ns);
+  time("busy_ns", timing.busy_ns);
+  time("idle_ns", timing.idle_ns);
+  f.entries("idle_by_cause", timing.idle_by_cause, [&](auto& /*in*/, const char* /*cause*/, const auto& ns) {
+    const auto value = f.template as_integer<std::int64_t>(ns, "idle_by_cause");
+    f.require(is_time(value), "idle_by_cause", kTimes);
+    return value;
+  });
+  f.require(timing.idle_by_cause.size() <= 100, "idle_by_cause", "an object of at most 100 causes");
+  if (f.present("layer0_idle_ns", true)) time("layer0_idle_ns", timing.layer0_idle_ns);
+  f.object("bytes", [&](auto& in) { visit_bytes(in, timing.bytes); });
+  f.field("flops", timing.flops);
+  f.optional("peer_flops", timing.peer_flops);
+  f.field("steps", timing.steps);
+  f.field("device_kv_bytes", timing.device_kv_bytes);
+  f.field("host_kv_bytes", timing.host_kv_bytes);
+  f.optional("peer_kv_bytes", timing.peer_kv_bytes);
+  f.field("tokens_attended_device", timing.tokens_attended_device);
+  f.field("tokens_attended_host", timing.tokens_attended_host);
+};
+
+constexpr auto visit_program = [](auto& f, auto& program) {
+  f.field("tandem_version", program.tandem_version);
+  f.field("git_commit", program.git_commit);
+};
+
+constexpr auto visit_method = [](auto& f, auto& method) {
+  f.filled("label", method.label);
+  f.filled("name", method.name);
+  f.entries("options", method.options, [&](auto& /*in*/, const char* /*name*/, const auto& value) {
+    f.require(value.is_string(), "options", "an object of strings");
+    return value.template get<std::string>();
+  });
+  if (f.present("content", !method.content.empty())) f.filled("content", method.content);
+};
+
+constexpr auto visit_manifest = [](auto& f, auto& manifest) {
+  const int version = manifest.schema_version;
+  f.field("schema_version", manifest.schema_version);
+  f.field("command", manifest.command);
+  visit_program(f, manifest);
+  if (f.present("later_programs", !manifest.later_programs.empty()))
+    f.list("later_programs", manifest.later_programs, visit_program);
+  f.field("model", manifest.model);
+  f.field("weights_hash", manifest.weights_hash);
+  if (version >= 10) f.field("config_hash", manifest.config_hash);
+  f.field("tokenizer_hash", manifest.tokenizer_hash);
+  f.list("methods", manifest.methods, visit_method);
+  f.require(!manifest.methods.empty(), "methods", "a list of one or more methods");
+  f.field("benchmark", manifest.benchmark);
+  f.field("tasks", manifest.tasks);
+  f.field("lengths", manifest.lengths);
+  f.field("samples", manifest.samples);
+  if (f.present("task_samples", !manifest.task_samples.empty())) {
+    f.field("task_samples", manifest.task_samples);
+    const bool fewer = std::ranges::all_of(manifest.task_samples, [&](auto n) { return n <= manifest.samples; });
+    f.require(fewer, "task_samples", "numbers of at most 'samples'");
+    f.require(manifest.task_samples.size() == manifest.tasks.size(), "task_samples", "a number for each task");
+  }
+  f.field("seed", manifest.seed);
+  f.field("protocol_id", manifest.protocol_id);
+  if (version >= 8) {
+    f.field("precision", manifest.precision);
+    f.field("prefill_chunk", manifest.prefill_chunk);
+  }
+  f.field("hardware_profile", manifest.hardware_profile);
+  if (version >= 5) f.field("hardware_hash", manifest.hardware_hash);
+  visit_clock(f, manifest.clock);
+  f.object("machine", [&](auto& in) {
+    in.field("cpu_model", manifest.machine.cpu_model);
+    in.field("device", manifest.machine.device);
+    in.field("cores", manifest.machine.cores);
+    in.field("memory_bytes", manifest.machine.memory_bytes);
+  });
+  if (version >= 2) f.field("isa", manifest.isa);
+  if (version >= 14) f.field("openblas", manifest.openblas);
+  f.field("threads", manifest.threads);
+  f.field("started_utc", manifest.started_utc);
+  f.field("finished_utc", manifest.finished_utc);
+};
+
+template <class Item, class Visit>
+Item read_item(std::string_view text, const std::string& where, const Visit& visit) {
+  const Json json = parse_object(text, where);
+  ObjectReader in(json, where);
+  Item item;
+  visit(in, item);
+  in.finish();
+  return item;
+}
 
 }  // namespace
 
@@ -124,18 +271,14 @@ void write_programs(Json& json, const Manifest& manifest) {
 }
 
 std::vector<Program> read_programs(ObjectReader& in) {
-  std::vector<Program> all = {{in.text("tandem_version"), in.text("git_commit")}};
-  if (!in.has("later_programs")) return all;
-  for (const Json& item : in.array("later_programs")) {
-    ObjectReader program(item, in.where() + ", later_programs");
-    all.push_back({program.text("tandem_version"), program.text("git_commit")});
-    program.finish();
-  }
+  std::vector<Program> all(1);
+  visit_program(in, all.front());
+  if (in.has("later_programs")) in.list("later_programs", all, visit_program);
   return all;
 }
 
 std::vector<Program> with_program(std::vector<Program> there, const Program& one) {
-  if (std::find(there.begin(), there.end(), one) == there.end()) there.push_back(one);
+  if (std::ranges::find(there, one) == there.end()) there.push_back(one);
   return there;
 }
 
@@ -152,13 +295,13 @@ void Manifest::set_programs(const std::vector<Program>& all) {
 }
 
 void Manifest::set_samples(std::vector<std::uint32_t> of_tasks) {
-  samples = *std::max_element(of_tasks.begin(), of_tasks.end());
-  const bool alike = std::all_of(of_tasks.begin(), of_tasks.end(), [&](std::uint32_t n) { return n == samples; });
+  samples = *std::ranges::max_element(of_tasks);
+  const bool alike = std::ranges::all_of(of_tasks, [&](std::uint32_t n) { return n == samples; });
   task_samples = alike ? std::vector<std::uint32_t>() : std::move(of_tasks);
 }
 
 std::uint32_t Manifest::samples_of(std::string_view task) const {
-  const auto found = std::find(tasks.begin(), tasks.end(), task);
+  const auto found = std::ranges::find(tasks, task);
   if (found == tasks.end()) return 0;
   return task_samples.empty() ? samples : task_samples[static_cast<std::size_t>(found - tasks.begin())];
 }
@@ -172,215 +315,38 @@ std::uint64_t Manifest::all_samples() const {
 std::string to_line(const SampleResult& sample) {
   TANDEM_CHECK(sample.score >= 0 && sample.score <= 1, "score {}", sample.score);
   TANDEM_CHECK(!sample.depth || (*sample.depth >= 0 && *sample.depth <= 1), "depth {}", sample.depth.value_or(0));
-  Json json;
-  write_key(json, sample);
-  json["prompt_tokens"] = sample.prompt_tokens;
-  json["tokens"] = sample.tokens;
-  json["prediction"] = sample.prediction;
-  json["answers"] = sample.answers;
-  json["score"] = sample.score;
-  json["near_ties"] = Json::array();
-  for (const NearTieMark& tie : sample.near_ties) {
-    TANDEM_CHECK(tie.margin >= 0 && tie.margin <= 1e30, "margin {}", tie.margin);
-    json["near_ties"].push_back({{"step", tie.step}, {"margin", tie.margin}});
-  }
-  json["depth"] = sample.depth ? Json(*sample.depth) : Json();
-  if (sample.document) json["document"] = *sample.document;
-  if (!sample.by_rule.empty()) {
-    json["rule"] = sample.rule ? Json(*sample.rule) : Json();
-    json["by_rule"] = Json::object();
-    for (const auto& [rule, score] : sample.by_rule) {
-      TANDEM_CHECK(score >= 0 && score <= 1, "score {} by {}", score, rule);
-      json["by_rule"][rule] = score;
-    }
-  }
-  if (sample.parted) json["parted"] = json_of(*sample.parted);
-  return json_text(json);
+  for (const NearTieMark& tie : sample.near_ties)
+    TANDEM_CHECK(tie.margin >= 0 && tie.margin <= kMostMargin, "margin {}", tie.margin);
+  for (const auto& [rule, score] : sample.by_rule)
+    TANDEM_CHECK(score >= 0 && score <= 1, "score {} by {}", score, rule);
+  return json_text(written(sample, visit_sample));
 }
 
 std::string to_line(const WindowLoss& window) {
   TANDEM_CHECK(window.nll >= 0 && window.nll <= kMostNats, "loss {}", window.nll);
-  Json json;
-  write_key(json, window);
-  json["first_token"] = window.first_token;
-  json["scored"] = window.scored;
-  json["nll"] = window.nll;
-  json["nll_by_position"] = window.nll_by_position;
-  return json_text(json);
+  return json_text(written(window, visit_window));
 }
 
 std::string to_line(const SampleTiming& timing) {
   TANDEM_CHECK(is_clock(timing.clock), "clock '{}'", timing.clock);
   TANDEM_CHECK(broken_sum(timing).empty(), "{}", broken_sum(timing));
-  Json json;
-  write_key(json, timing);
-  json["clock"] = timing.clock;
-  json["prefill_ns"] = timing.prefill_ns;
-  json["setup_ns"] = timing.setup_ns;
-  json["first_step_ns"] = timing.first_step_ns;
-  json["step_ns"] = timing.step_ns;
-  json["window_ns"] = timing.window_ns;
-  json["busy_ns"] = timing.busy_ns;
-  json["idle_ns"] = timing.idle_ns;
-  json["idle_by_cause"] = Json::object();
-  for (const auto& [cause, ns] : timing.idle_by_cause) {
-    TANDEM_CHECK(!json["idle_by_cause"].contains(cause), "idle cause '{}' is listed twice", cause);
-    json["idle_by_cause"][cause] = ns;
-  }
-  json["layer0_idle_ns"] = timing.layer0_idle_ns;
-  json["bytes"] = {
-      {"hbm", timing.bytes.hbm}, {"dram", timing.bytes.dram}, {"h2d", timing.bytes.h2d}, {"d2h", timing.bytes.d2h}};
-  if (timing.bytes.touched > 0) json["bytes"]["touched"] = timing.bytes.touched;
-  if (timing.bytes.peer_link > 0) json["bytes"]["peer_link"] = timing.bytes.peer_link;
-  if (timing.bytes.peer_hbm > 0) json["bytes"]["peer_hbm"] = timing.bytes.peer_hbm;
-  json["flops"] = timing.flops;
-  if (timing.peer_flops > 0) json["peer_flops"] = timing.peer_flops;
-  json["steps"] = timing.steps;
-  json["device_kv_bytes"] = timing.device_kv_bytes;
-  json["host_kv_bytes"] = timing.host_kv_bytes;
-  if (timing.peer_kv_bytes > 0) json["peer_kv_bytes"] = timing.peer_kv_bytes;
-  json["tokens_attended_device"] = timing.tokens_attended_device;
-  json["tokens_attended_host"] = timing.tokens_attended_host;
-  return json_text(json);
+  return json_text(written(timing, visit_timing));
 }
 
 std::string to_json_text(const Manifest& manifest) {
-  Json json;
-  json["schema_version"] = manifest.schema_version;
-  json["command"] = manifest.command;
-  write_programs(json, manifest);
-  json["model"] = manifest.model;
-  json["weights_hash"] = manifest.weights_hash;
-  if (manifest.schema_version >= 10) json["config_hash"] = manifest.config_hash;
-  json["tokenizer_hash"] = manifest.tokenizer_hash;
-  json["methods"] = Json::array();
-  for (const MethodEntry& method : manifest.methods) {
-    Json options = Json::object();
-    for (const auto& [name, value] : method.options) options[name] = value;
-    json["methods"].push_back({{"label", method.label}, {"name", method.name}, {"options", options}});
-    if (!method.content.empty()) json["methods"].back()["content"] = method.content;
-  }
-  json["benchmark"] = manifest.benchmark;
-  json["tasks"] = manifest.tasks;
-  json["lengths"] = manifest.lengths;
-  json["samples"] = manifest.samples;
-  if (!manifest.task_samples.empty()) json["task_samples"] = manifest.task_samples;
-  json["seed"] = manifest.seed;
-  json["protocol_id"] = manifest.protocol_id;
-  if (manifest.schema_version >= 8) {
-    json["precision"] = manifest.precision;
-    json["prefill_chunk"] = manifest.prefill_chunk;
-  }
-  json["hardware_profile"] = manifest.hardware_profile;
-  if (manifest.schema_version >= 5) json["hardware_hash"] = manifest.hardware_hash;
-  json["clock"] = manifest.clock;
-  json["machine"] = {{"cpu_model", manifest.machine.cpu_model},
-                     {"device", manifest.machine.device},
-                     {"cores", manifest.machine.cores},
-                     {"memory_bytes", manifest.machine.memory_bytes}};
-  if (manifest.schema_version >= 2) json["isa"] = manifest.isa;
-  if (manifest.schema_version >= 14) json["openblas"] = manifest.openblas;
-  json["threads"] = manifest.threads;
-  json["started_utc"] = manifest.started_utc;
-  json["finished_utc"] = manifest.finished_utc;
-  return json_text(json, 1) + "\n";
+  return json_text(written(manifest, visit_manifest), 1) + "\n";
 }
 
 SampleResult parse_sample(std::string_view line, const std::string& where) {
-  const Json json = parse_object(line, where);
-  ObjectReader in(json, where);
-  SampleResult sample;
-  read_key(in, sample);
-  sample.prompt_tokens = in.integer<std::uint32_t>("prompt_tokens");
-  for (const Json& token : in.array("tokens")) sample.tokens.push_back(in.as_integer<std::int32_t>(token, "tokens"));
-  sample.prediction = in.text("prediction");
-  sample.answers = in.texts("answers");
-  sample.score = in.number("score", 0, 1);
-  for (const Json& item : in.array("near_ties")) {
-    ObjectReader tie(item, where + ", near_ties");
-    NearTieMark mark;
-    mark.step = tie.integer<std::uint32_t>("step");
-    mark.margin = tie.number("margin", 0, 1e30);
-    tie.finish();
-    sample.near_ties.push_back(mark);
-  }
-  sample.depth = in.number_or_null("depth", 0, 1);
-  if (in.has("document")) sample.document = in.integer<std::uint32_t>("document");
-  if (in.has("by_rule")) {
-    sample.rule = in.text_or_null("rule");
-    const Json& scores = in.object("by_rule");
-    ObjectReader by_rule(scores, where + ", by_rule");
-    for (const auto& [rule, score] : scores.items())
-      sample.by_rule.emplace_back(rule, by_rule.number(rule.c_str(), 0, 1));
-    by_rule.finish();
-  }
-  if (in.has("parted")) sample.parted = read_parting(in);
-  in.finish();
-  return sample;
+  return read_item<SampleResult>(line, where, visit_sample);
 }
 
 WindowLoss parse_window(std::string_view line, const std::string& where) {
-  const Json json = parse_object(line, where);
-  ObjectReader in(json, where);
-  WindowLoss window;
-  read_key(in, window);
-  window.first_token = in.integer<std::uint64_t>("first_token");
-  window.scored = in.integer<std::uint32_t>("scored");
-  window.nll = in.number("nll", 0, kMostNats);
-  for (const Json& item : in.array("nll_by_position")) {
-    const double nats = item.is_number() ? item.get<double>() : -1;
-    if (!(nats >= 0 && nats <= kMostNats)) in.fail("nll_by_position", "a list of numbers, 0 or more");
-    window.nll_by_position.push_back(nats);
-  }
-  const std::size_t stretches = window.nll_by_position.size();
-  if (stretches < 1 || stretches > window.scored)
-    in.fail("nll_by_position", "a list of one number or more, and no more than tokens are scored");
-  in.finish();
-  return window;
+  return read_item<WindowLoss>(line, where, visit_window);
 }
 
 SampleTiming parse_timing(std::string_view line, const std::string& where) {
-  const Json json = parse_object(line, where);
-  ObjectReader in(json, where);
-  SampleTiming timing;
-  read_key(in, timing);
-  read_clock(in, timing.clock, false);
-  // Sums of a line's times must stay inside 64 bits, so single times end at 2^53 ns, which is 104 days.
-  constexpr std::int64_t kLongest = std::int64_t{1} << 53;
-  const auto time = [&](std::int64_t ns, const char* name) {
-    if (ns < 0 || ns > kLongest) in.fail(name, fmt::format("nanoseconds from 0 to {}", kLongest));
-    return ns;
-  };
-  timing.prefill_ns = time(in.duration("prefill_ns"), "prefill_ns");
-  timing.setup_ns = time(in.duration("setup_ns"), "setup_ns");
-  timing.first_step_ns = time(in.duration("first_step_ns"), "first_step_ns");
-  for (const Json& ns : in.array("step_ns"))
-    timing.step_ns.push_back(time(in.as_integer<std::int64_t>(ns, "step_ns"), "step_ns"));
-  timing.window_ns = time(in.duration("window_ns"), "window_ns");
-  timing.busy_ns = time(in.duration("busy_ns"), "busy_ns");
-  timing.idle_ns = time(in.duration("idle_ns"), "idle_ns");
-  const Json& causes = in.object("idle_by_cause");
-  if (causes.size() > 100) in.fail("idle_by_cause", "an object of at most 100 causes");
-  for (const auto& item : causes.items())
-    timing.idle_by_cause.emplace_back(
-        item.key(), time(in.as_integer<std::int64_t>(item.value(), "idle_by_cause"), "idle_by_cause"));
-  if (json.contains("layer0_idle_ns")) timing.layer0_idle_ns = time(in.duration("layer0_idle_ns"), "layer0_idle_ns");
-  ObjectReader bytes(in.object("bytes"), where + ", bytes");
-  std::uint64_t* const counts[] = {&timing.bytes.hbm, &timing.bytes.dram, &timing.bytes.h2d, &timing.bytes.d2h};
-  for (int i = 0; i < 4; ++i) *counts[i] = bytes.integer<std::uint64_t>(kBytes[i]);
-  if (bytes.has("touched")) timing.bytes.touched = bytes.integer<std::uint64_t>("touched");
-  if (bytes.has("peer_link")) timing.bytes.peer_link = bytes.integer<std::uint64_t>("peer_link");
-  if (bytes.has("peer_hbm")) timing.bytes.peer_hbm = bytes.integer<std::uint64_t>("peer_hbm");
-  bytes.finish();
-  timing.flops = in.integer<std::uint64_t>("flops");
-  if (in.has("peer_flops")) timing.peer_flops = in.integer<std::uint64_t>("peer_flops");
-  timing.steps = in.integer<std::uint32_t>("steps");
-  timing.device_kv_bytes = in.integer<std::uint64_t>("device_kv_bytes");
-  timing.host_kv_bytes = in.integer<std::uint64_t>("host_kv_bytes");
-  if (in.has("peer_kv_bytes")) timing.peer_kv_bytes = in.integer<std::uint64_t>("peer_kv_bytes");
-  timing.tokens_attended_device = in.integer<std::uint64_t>("tokens_attended_device");
-  timing.tokens_attended_host = in.integer<std::uint64_t>("tokens_attended_host");
-  in.finish();
+  auto timing = read_item<SampleTiming>(line, where, visit_timing);
   if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
   return timing;
 }
@@ -394,60 +360,12 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     throw UnknownSchema(fmt::format(
         "{}: the schema version is {}, but this program reads versions 1 to {}. Use the program that made the run.",
         where, manifest.schema_version, kSchemaVersion));
-  manifest.command = in.text("command");
-  manifest.set_programs(read_programs(in));
-  manifest.model = in.text("model");
-  manifest.weights_hash = in.text("weights_hash");
-  if (manifest.schema_version >= 10) manifest.config_hash = in.text("config_hash");
-  manifest.tokenizer_hash = in.text("tokenizer_hash");
-  std::set<std::string> labels;
-  for (const Json& item : in.array("methods")) {
-    ObjectReader method(item, where + ", methods");
-    MethodEntry entry{method.text("label", false), method.text("name", false), {}, {}};
-    for (const auto& option : method.object("options").items()) {
-      if (!option.value().is_string()) method.fail("options", "an object of strings");
-      entry.options.emplace_back(option.key(), option.value().get<std::string>());
-    }
-    if (method.has("content")) entry.content = method.text("content", false);
-    method.finish();
-    if (!labels.insert(entry.label).second)
-      throw_input_error("{}: two methods have the label '{}'.", where, entry.label);
-    manifest.methods.push_back(std::move(entry));
-  }
-  if (manifest.methods.empty()) in.fail("methods", "a list of one or more methods");
-  manifest.benchmark = in.text("benchmark");
-  manifest.tasks = in.texts("tasks");
-  for (const Json& length : in.array("lengths"))
-    manifest.lengths.push_back(in.as_integer<std::uint32_t>(length, "lengths"));
-  manifest.samples = in.integer<std::uint32_t>("samples");
-  if (in.has("task_samples")) {
-    for (const Json& samples : in.array("task_samples")) {
-      manifest.task_samples.push_back(in.as_integer<std::uint32_t>(samples, "task_samples"));
-      if (manifest.task_samples.back() > manifest.samples) in.fail("task_samples", "numbers of at most 'samples'");
-    }
-    if (manifest.task_samples.size() != manifest.tasks.size()) in.fail("task_samples", "a number for each task");
-  }
-  manifest.seed = in.integer<std::uint64_t>("seed");
-  manifest.protocol_id = in.text("protocol_id");
-  if (manifest.schema_version >= 8) {
-    manifest.precision = in.text("precision");
-    manifest.prefill_chunk = in.integer<std::uint32_t>("prefill_chunk");
-  }
-  manifest.hardware_profile = in.text("hardware_profile");
-  if (manifest.schema_version >= 5) manifest.hardware_hash = in.text("hardware_hash");
-  read_clock(in, manifest.clock, true);
-  ObjectReader machine(in.object("machine"), where + ", machine");
-  manifest.machine.cpu_model = machine.text("cpu_model");
-  manifest.machine.device = machine.text("device");
-  manifest.machine.cores = machine.integer<std::uint32_t>("cores");
-  manifest.machine.memory_bytes = machine.integer<std::uint64_t>("memory_bytes");
-  machine.finish();
-  if (manifest.schema_version >= 2) manifest.isa = in.text("isa");
-  if (manifest.schema_version >= 14) manifest.openblas = in.text("openblas");
-  manifest.threads = in.integer<std::uint32_t>("threads");
-  manifest.started_utc = in.text("started_utc");
-  manifest.finished_utc = in.text("finished_utc");
+  visit_manifest(in, manifest);
   in.finish();
+  std::set<std::string> labels;
+  for (const MethodEntry& method : manifest.methods)
+    if (!labels.insert(method.label).second)
+      throw_input_error("{}: two methods have the label '{}'.", where, method.label);
   return manifest;
 }
 

@@ -1,6 +1,7 @@
 #include "eval/report/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -27,22 +28,16 @@ double upper_tail(std::uint64_t k, std::uint64_t n, double p) {
   return sum;
 }
 
-/// The p at which P(X >= k) is `tail`; the tail grows with p.
-double solve_tail(std::uint64_t k, std::uint64_t n, double tail) {
-  return bisect(
-      0, 1, [&](double p) { return upper_tail(k, n, p); }, tail);
-}
-
 bool all_binary(std::span<const double> scores) {
-  return std::all_of(scores.begin(), scores.end(), [](double s) { return s == 0 || s == 1; });
+  return std::ranges::all_of(scores, [](double s) { return s == 0 || s == 1; });
 }
 
 std::uint64_t ones(std::span<const double> scores) {
-  return static_cast<std::uint64_t>(std::count(scores.begin(), scores.end(), 1.0));
+  return static_cast<std::uint64_t>(std::ranges::count(scores, 1.0));
 }
 
 bool all_alike(std::span<const double> values) {
-  return std::all_of(values.begin(), values.end(), [&](double x) { return x == values.front(); });
+  return std::ranges::all_of(values, [&](double x) { return x == values.front(); });
 }
 
 /// Weights that may be left out: then all are 1.
@@ -121,14 +116,6 @@ Interval share_interval(std::span<const double> scores, std::span<const double> 
     all += w[i] * w[i];
   }
   return share_interval_of(m, squares / all, n, z);
-}
-
-Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n) {
-  TANDEM_CHECK(n > 0 && successes <= n, "{} of {}", successes, n);
-  Interval interval{0, 1};
-  if (successes > 0) interval.low = solve_tail(successes, n, 0.025);
-  if (successes < n) interval.high = solve_tail(successes + 1, n, 0.975);
-  return interval;
 }
 
 double student_quantile95(std::uint64_t freedom) {
@@ -271,23 +258,14 @@ std::optional<double> ratio(double part, double whole) {
 }
 
 const char* to_string(IntervalKind kind) {
-  switch (kind) {
-    case IntervalKind::none:
-      return "none";
-    case IntervalKind::wilson:
-      return "Wilson score";
-    case IntervalKind::shares:
-      return "Wilson score with the spread of the shares";
-    case IntervalKind::bootstrap:
-      return "bootstrap";
-    case IntervalKind::newcombe:
-      return "Newcombe paired score";
-    case IntervalKind::paired_shares:
-      return "Newcombe paired score with the spread of the shares";
-    case IntervalKind::paired_bootstrap:
-      return "paired bootstrap";
-  }
-  return "unknown";
+  constexpr std::array<const char*, 7> kNames = {"none",
+                                                 "Wilson score",
+                                                 "Wilson score with the spread of the shares",
+                                                 "bootstrap",
+                                                 "Newcombe paired score",
+                                                 "Newcombe paired score with the spread of the shares",
+                                                 "paired bootstrap"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 Estimate estimate_mean(std::span<const double> scores, std::span<const double> weights) {

@@ -33,9 +33,6 @@ Interval wilson_interval(std::uint64_t successes, std::uint64_t n);
 /// Needs a score. `z`: another level than 95 %, by its normal quantile.
 Interval share_interval(std::span<const double> scores, std::span<const double> weights = {}, double z = kNormal95);
 
-/// 95 % exact interval (Clopper, Pearson 1934): covers at least 95 % whatever the proportion, and is wider for that.
-Interval clopper_pearson_interval(std::uint64_t successes, std::uint64_t n);
-
 /// Student's t at 0.975 for so many degrees of freedom, at least one.
 double student_quantile95(std::uint64_t freedom);
 

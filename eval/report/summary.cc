@@ -125,24 +125,35 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
   return json;
 }
 
-nlohmann::ordered_json json_of(const AccuracyCell& cell) {
-  nlohmann::ordered_json json;
+}  // namespace
+
+static void to_json(nlohmann::ordered_json& json, const AccuracyCell& cell) {
   if (!cell.task.empty()) json["task"] = cell.task;
   if (cell.length != 0) json["length"] = cell.length;
   json.update(estimate_json(cell.accuracy, "accuracy"));
   if (cell.units != cell.accuracy.n) json["units"] = cell.units;
-  if (cell.has_difference) {
-    const Estimate& d = cell.difference.difference;
-    json["difference"] = estimate_json(d, "value");
-    if (cell.difference.has_p) {
-      json["difference"]["mcnemar_mid_p"] = cell.difference.p;
-      json["difference"]["detectable"] = cell.difference.detectable;
-    }
-  }
-  return json;
+  if (!cell.has_difference) return;
+  json["difference"] = estimate_json(cell.difference.difference, "value");
+  if (!cell.difference.has_p) return;
+  json["difference"]["mcnemar_mid_p"] = cell.difference.p;
+  json["difference"]["detectable"] = cell.difference.detectable;
 }
 
-}  // namespace
+static void to_json(nlohmann::ordered_json& json, const LengthLatency& at) {
+  json["length"] = at.length;
+  json.update(json_of(at.latency));
+}
+
+static void to_json(nlohmann::ordered_json& json, const MethodSummary& method) {
+  json["method"] = method.label;
+  json["overall"] = method.overall;
+  json["lengths"] = method.lengths;
+  json["cells"] = method.cells;
+  write_latency(json, method);
+  json["near_ties"] = method.near_ties;
+  json["near_tie_samples"] = method.near_tie_samples;
+  if (!method.parted.empty()) json["parted_samples"] = method.parted.size();
+}
 
 Repeated repeated_in(const Manifest& manifest, const std::vector<SampleResult>& samples) {
   const std::vector<std::string> tasks = ruler_repeating_tasks(manifest.protocol_id, manifest.tasks);
@@ -213,9 +224,8 @@ std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, cons
 
 bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
                std::uint64_t samples) {
-  return manifest.clock.empty() ||
-         static_cast<std::uint64_t>(std::count_if(
-             timings.begin(), timings.end(), [&](const SampleTiming& t) { return t.method == method; })) == samples;
+  return manifest.clock.empty() || static_cast<std::uint64_t>(std::ranges::count_if(
+                                       timings, [&](const SampleTiming& t) { return t.method == method; })) == samples;
 }
 
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
@@ -250,8 +260,7 @@ Summary summarise(const RunFolder& folder) {
   const Scores& baseline = scores[m.methods.front().label];
   const Repeated repeated = repeated_in(m, samples);
   for (const std::string& task : m.tasks)
-    if (std::any_of(repeated.documents.begin(), repeated.documents.end(),
-                    [&](const auto& entry) { return std::get<0>(entry.first) == task; }))
+    if (std::ranges::any_of(repeated.documents, [&](const auto& entry) { return std::get<0>(entry.first) == task; }))
       summary.about_documents.push_back(task);
   const std::uint64_t wanted = m.all_samples();
   summary.complete = true;
@@ -334,12 +343,7 @@ void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
 
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
   json["latency"] = method.latency ? json_of(*method.latency) : nlohmann::ordered_json(nullptr);
-  json["latency_by_length"] = nlohmann::ordered_json::array();
-  for (const LengthLatency& at : method.by_length) {
-    nlohmann::ordered_json entry = {{"length", at.length}};
-    entry.update(json_of(at.latency));
-    json["latency_by_length"].push_back(std::move(entry));
-  }
+  json["latency_by_length"] = method.by_length;
   if (!method.attends_everything_at.empty()) json["attends_everything_at"] = method.attends_everything_at;
 }
 
@@ -348,21 +352,7 @@ std::string to_json_text(const Summary& summary) {
   json["schema_version"] = kSchemaVersion;
   write_origin(json, summary.manifest);
   json["complete"] = summary.complete;
-  json["methods"] = nlohmann::ordered_json::array();
-  for (const MethodSummary& method : summary.methods) {
-    nlohmann::ordered_json out;
-    out["method"] = method.label;
-    out["overall"] = json_of(method.overall);
-    out["lengths"] = nlohmann::ordered_json::array();
-    for (const AccuracyCell& cell : method.lengths) out["lengths"].push_back(json_of(cell));
-    out["cells"] = nlohmann::ordered_json::array();
-    for (const AccuracyCell& cell : method.cells) out["cells"].push_back(json_of(cell));
-    write_latency(out, method);
-    out["near_ties"] = method.near_ties;
-    out["near_tie_samples"] = method.near_tie_samples;
-    if (!method.parted.empty()) out["parted_samples"] = method.parted.size();
-    json["methods"].push_back(std::move(out));
-  }
+  json["methods"] = summary.methods;
   return json_text(json, 2) + "\n";
 }
 

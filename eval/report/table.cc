@@ -78,8 +78,7 @@ std::vector<Column> leading_columns(const Table& table, std::size_t most) {
   for (std::size_t c = 0; c < table.leading; ++c) columns.push_back(make_column(table, c, most));
   std::vector<std::size_t> order(columns.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return columns[a].width < columns[b].width; });
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return columns[a].width < columns[b].width; });
   std::size_t room = most - kGap.size() * (columns.size() - 1);
   for (std::size_t i = 0; i < order.size(); ++i) {
     Column& column = columns[order[i]];
@@ -142,7 +141,7 @@ std::size_t terminal_width() {
 }
 
 std::size_t text_columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string counted(std::uint64_t number, std::string_view singular) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,10 +56,19 @@ std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at)
 /// Whether a method attends everything at some length: the table then has a column of budget_text().
 template <class Methods>
 bool any_attends_everything(const Methods& methods) {
-  return std::any_of(methods.begin(), methods.end(), [](const auto& m) { return !m.attends_everything_at.empty(); });
+  return std::ranges::any_of(methods, [](const auto& m) { return !m.attends_everything_at.empty(); });
 }
 /// A sentence for below a table that has that column; empty where none attends everything.
 std::string budget_note(const Summary& summary);
+
+/// "80.8" and "+80.8" of 0.808: in per cent, or in points.
+std::string percent_text(double share);
+std::string signed_percent_text(double share);
+/// "80.8 [72.9, 86.9]": a figure with its interval, each by `text`.
+template <class Text>
+std::string interval_text(const Estimate& e, const Text& text) {
+  return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
+}
 
 /// "80.8 [72.9, 86.9]", in per cent; "-19.2 [-27.0, -11.2]", in points, "-" for the baseline.
 std::string accuracy_text(const Estimate& accuracy);

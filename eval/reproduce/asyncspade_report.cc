@@ -12,7 +12,8 @@
 namespace tandem::eval {
 namespace {
 
-std::string ms(double value) {
+/// Milliseconds or gigabytes.
+std::string hundredths(double value) {
   return fmt::format("{:.2f}", value);
 }
 
@@ -20,44 +21,40 @@ std::string percent(double share) {
   return fmt::format("{:+.0f} %", 100 * share);
 }
 
-std::vector<std::string> named(const SpadePack& p) {
-  return {p.model, fmt::format("{} x {}K", p.batch, p.context / 1024), p.gpu, std::to_string(p.layers)};
+/// Appends a row: the pack's cells, and these with the heads of their columns.
+void add_row(Table& table, const SpadePack& p, const std::vector<std::pair<std::string, std::string>>& cells) {
+  table.leading = 4;
+  table.head = {"model", "batch x context", "GPU", "pack"};
+  std::vector<std::string>& row = table.rows.emplace_back();
+  row = {p.model, fmt::format("{} x {}K", p.batch, p.context / 1024), p.gpu, std::to_string(p.layers)};
+  for (const auto& [head, cell] : cells) {
+    table.head.push_back(head);
+    row.push_back(cell);
+  }
 }
 
-void append(std::vector<std::string>& row, std::vector<std::string> cells) {
-  row.insert(row.end(), std::make_move_iterator(cells.begin()), std::make_move_iterator(cells.end()));
+std::string whole(double value) {
+  return fmt::format("{:.0f}", value);
 }
 
 std::string idle_share(const SpadeRun& run) {
-  return fmt::format("{:.0f}", 100 * run.idle_ms / run.step_ms);
+  return whole(100 * run.idle_ms / run.step_ms);
 }
 
 /// Bytes of a pack and the rates that the times come to: why a time is what it is.
 std::string rates_text(const std::vector<SpadeRow>& rows, bool markdown) {
   Table table;
-  table.leading = 4;
-  table.head = {"model",
-                "batch x context",
-                "GPU",
-                "pack",
-                "inference GB",
-                "inference GB/s, published",
-                "inference GB/s, simulated",
-                "cache GB",
-                "of it keys",
-                "cache GB/s, published",
-                "cache GB/s, simulated",
-                "datasheet GB/s"};
   for (const SpadeRow& r : rows) {
     const double inference = r.bytes.inference() * 1e-6, management = r.bytes.management() * 1e-6;
-    std::vector<std::string> cells = named(r.pack);
-    append(cells,
-           {fmt::format("{:.2f}", inference * 1e-3), fmt::format("{:.0f}", inference / r.pack.inference_ms),
-            fmt::format("{:.0f}", inference / r.ours.times.inference_ms), fmt::format("{:.2f}", management * 1e-3),
-            fmt::format("{:.0f} %", 100 * r.bytes.keys / r.bytes.management()),
-            fmt::format("{:.0f}", management / r.pack.management_ms),
-            fmt::format("{:.0f}", management / r.ours.times.management_ms), fmt::format("{:.0f}", r.hbm_gbps)});
-    table.rows.push_back(std::move(cells));
+    add_row(table, r.pack,
+            {{"inference GB", hundredths(inference * 1e-3)},
+             {"inference GB/s, published", whole(inference / r.pack.inference_ms)},
+             {"inference GB/s, simulated", whole(inference / r.ours.times.inference_ms)},
+             {"cache GB", hundredths(management * 1e-3)},
+             {"of it keys", fmt::format("{:.0f} %", 100 * r.bytes.keys / r.bytes.management())},
+             {"cache GB/s, published", whole(management / r.pack.management_ms)},
+             {"cache GB/s, simulated", whole(management / r.ours.times.management_ms)},
+             {"datasheet GB/s", whole(r.hbm_gbps)}});
   }
   return section("Bytes of a pack, and how fast they are read", markdown) + text_of(table, markdown) +
          note(
@@ -72,26 +69,6 @@ std::string rates_text(const std::vector<SpadeRow>& rows, bool markdown) {
 
 std::string spade_table2_text(const std::vector<SpadeRow>& rows, bool markdown) {
   Table table;
-  table.leading = 4;
-  table.head = {"model",
-                "batch x context",
-                "GPU",
-                "pack",
-                "inference, published",
-                "cache, published",
-                "inference, simulated",
-                "with framework",
-                "its error",
-                "cache, simulated",
-                "its error",
-                "transfer, simulated",
-                "inference, roofline",
-                "cache, roofline",
-                "below ours",
-                "below with framework",
-                "below published",
-                "idle %, simulated",
-                "idle %, with framework"};
   std::size_t below_ours = 0, below_framework = 0, below_published = 0, below_roofline = 0, predicted = 0, near = 0;
   double furthest = 0;
   std::map<std::string, double> framework;
@@ -110,27 +87,32 @@ std::string spade_table2_text(const std::vector<SpadeRow>& rows, bool markdown) 
       furthest = std::abs(error) > std::abs(furthest) ? error : furthest;
     }
     framework[r.pack.gpu] = r.framework_ms;
-    std::vector<std::string> cells = named(r.pack);
-    append(cells, {ms(r.pack.inference_ms), ms(r.pack.management_ms), ms(bare.inference_ms), ms(with.inference_ms),
-                   r.fitted ? "fitted" : percent(error), ms(bare.management_ms),
-                   percent(bare.management_ms / r.pack.management_ms - 1), ms(bare.transfer_ms),
-                   ms(r.roofline.inference_ms), ms(r.roofline.management_ms), ours ? "yes" : "NO",
-                   framed ? "yes" : "NO", published ? "yes" : "NO", idle_share(r.ours), idle_share(r.with_framework)});
-    table.rows.push_back(std::move(cells));
+    add_row(table, r.pack,
+            {{"inference, published", hundredths(r.pack.inference_ms)},
+             {"cache, published", hundredths(r.pack.management_ms)},
+             {"inference, simulated", hundredths(bare.inference_ms)},
+             {"with framework", hundredths(with.inference_ms)},
+             {"its error", r.fitted ? "fitted" : percent(error)},
+             {"cache, simulated", hundredths(bare.management_ms)},
+             {"its error", percent(bare.management_ms / r.pack.management_ms - 1)},
+             {"transfer, simulated", hundredths(bare.transfer_ms)},
+             {"inference, roofline", hundredths(r.roofline.inference_ms)},
+             {"cache, roofline", hundredths(r.roofline.management_ms)},
+             {"below ours", ours ? "yes" : "NO"},
+             {"below with framework", framed ? "yes" : "NO"},
+             {"below published", published ? "yes" : "NO"},
+             {"idle %, simulated", idle_share(r.ours)},
+             {"idle %, with framework", idle_share(r.with_framework)}});
   }
   std::string overheads;
   for (const auto& [gpu, value] : framework)
     overheads += fmt::format("{}{:.3f} ms on {}", overheads.empty() ? "" : ", ", value, gpu);
   Table links;
-  links.head = {"model", "batch x context", "GPU", "pack", "published", "simulated", "link"};
-  links.leading = 4;
-  for (const SpadeRow& r : rows) {
-    std::vector<std::string> cells = named(r.pack);
-    append(cells, {fmt::format("{:.1f}", r.pack.bandwidth),
-                   fmt::format("{:.1f}", r.bytes.selected * 1e-6 / r.ours.times.inference_ms),
-                   fmt::format("{:.0f}", r.bytes.selected * 1e-6 / r.roofline.transfer_ms)});
-    links.rows.push_back(std::move(cells));
-  }
+  for (const SpadeRow& r : rows)
+    add_row(links, r.pack,
+            {{"published", fmt::format("{:.1f}", r.pack.bandwidth)},
+             {"simulated", fmt::format("{:.1f}", r.bytes.selected * 1e-6 / r.ours.times.inference_ms)},
+             {"link", whole(r.bytes.selected * 1e-6 / r.roofline.transfer_ms)}});
   return section("AsyncSpade, Table 2: ms per pack of layers, simulated for asyncspade-a100 and -h100", markdown) +
          text_of(table, markdown) +
          note(fmt::format(
@@ -171,14 +153,14 @@ std::string spade_fig10_text(const std::vector<SpadeBar>& bars, bool markdown) {
   const SpadeBar* own = nullptr;
   double rank = 0;
   for (const SpadeBar& bar : bars) {
-    own = &*std::find_if(bars.begin(), bars.end(), [&](const SpadeBar& b) {
+    own = &*std::ranges::find_if(bars, [&](const SpadeBar& b) {
       return b.model == bar.model && b.gpu == bar.gpu && b.method.starts_with("asyncspade");
     });
     const bool is_own = own == &bar;
     if (is_own) rank = std::max(rank, own->rank_ms / own->roofline_ms);
     table.rows.push_back(
-        {bar.model, bar.gpu, bar.method, ms(bar.tpot_ms), ms(bar.idle_ms),
-         is_own ? "-" : percent(own->tpot_ms / bar.tpot_ms - 1), ms(bar.roofline_ms),
+        {bar.model, bar.gpu, bar.method, hundredths(bar.tpot_ms), hundredths(bar.idle_ms),
+         is_own ? "-" : percent(own->tpot_ms / bar.tpot_ms - 1), hundredths(bar.roofline_ms),
          is_own ? "-" : percent(own->roofline_ms / bar.roofline_ms - 1),
          bar.method == "full"           ? "-50 % at least"
          : bar.method.starts_with("qu") ? "-20 % at least"

@@ -18,55 +18,33 @@ constexpr double kHuge = 1e12;
 
 template <class Item>
 const Item* find(const std::vector<Item>& items, std::string_view name) {
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.name == name; });
+  const auto found = std::ranges::find(items, name, &Item::name);
   return found == items.end() ? nullptr : &*found;
 }
 
-/// `list` of `name`, each read by `read(ObjectReader&)`.
-template <class Item, class Read>
-std::vector<Item> items_of(ObjectReader& reader, const char* name, const Read& read) {
-  std::vector<Item> items;
-  const auto& list = reader.array(name);
-  items.reserve(list.size());
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    ObjectReader item(list[i], fmt::format("{}, {} {}", reader.where(), name, i + 1));
-    items.push_back(read(item));
-    item.finish();
-  }
-  return items;
-}
-
-FreeParameter read_free(ObjectReader& reader) {
-  FreeParameter p;
+void read_free(ObjectReader& reader, FreeParameter& p) {
   p.name = reader.text("name", false);
   p.meaning = reader.text("meaning", false);
   p.low = reader.number("low", 1e-9, kHuge);
   p.high = reader.number("high", 1e-9, kHuge);
   if (p.high <= p.low) reader.fail("high", "above 'low'");
-  const std::string kind = reader.text("kind");
   constexpr std::array<const char*, 6> kKinds = {"real",    "whole",          "pages",
                                                  "salient", "cpu efficiency", "layer overhead"};
-  const auto* const found = std::find(kKinds.begin(), kKinds.end(), kind);
-  if (found == kKinds.end()) reader.fail("kind", fmt::format("one of: {}", fmt::join(kKinds, ", ")));
-  p.kind = static_cast<FreeKind>(found - kKinds.begin());
+  reader.one_of("kind", p.kind, kKinds);
   if (p.kind == FreeKind::salient) p.window = reader.integer<std::uint32_t>("window");
   p.cell = reader.text("cell", false);
-  return p;
 }
 
-Calibration read_calibration(ObjectReader& reader) {
-  Calibration c;
+void read_calibration(ObjectReader& reader, Calibration& c) {
   c.name = reader.text("name", false);
   c.run = reader.text("run", false);
   c.low = reader.number("low", 1e-9, 1);
   c.high = reader.number("high", 1e-9, 1);
   if (c.high <= c.low) reader.fail("high", "above 'low'");
   c.seed = reader.integer<std::uint32_t>("seed");
-  return c;
 }
 
-ExperimentRun read_run(ObjectReader& reader) {
-  ExperimentRun run;
+void read_run(ObjectReader& reader, ExperimentRun& run) {
   run.name = reader.text("name", false);
   run.method = reader.text("method", false);
   if (reader.has("model")) run.model = reader.text("model", false);
@@ -90,18 +68,12 @@ ExperimentRun read_run(ObjectReader& reader) {
   if (rule != "exactly" && rule != "as many as fit") reader.fail("rule", "'exactly' or 'as many as fit'");
   run.as_many_as_fit = rule != "exactly";
   if (run.as_many_as_fit && run.mixed.seeds > 0) reader.fail("rule", "'exactly' where lengths are mixed");
-  return run;
 }
 
-Cell read_cell(ObjectReader& reader) {
-  Cell cell;
+void read_cell(ObjectReader& reader, Cell& cell) {
   cell.name = reader.text("name", false);
   cell.figure = reader.text("figure", false);
-  const std::string quantity = reader.text("quantity");
-  const auto* const found = std::find(kQuantityNames.begin(), kQuantityNames.end(), quantity);
-  if (found == kQuantityNames.end())
-    reader.fail("quantity", fmt::format("one of: {}", fmt::join(kQuantityNames, ", ")));
-  cell.quantity = static_cast<Quantity>(found - kQuantityNames.begin());
+  reader.one_of("quantity", cell.quantity, kQuantityNames);
   cell.run = reader.text("run", false);
   if (cell.quantity == Quantity::speed_up) cell.over = reader.text("over", false);
   cell.published = reader.number("published", 0, kHuge);
@@ -110,11 +82,9 @@ Cell read_cell(ObjectReader& reader) {
   if (reader.has("null_model")) cell.null_model = reader.number("null_model", 1e-9, kHuge);
   if (reader.has("source")) cell.source = reader.boolean("source");
   if (reader.has("derived")) cell.derived = reader.boolean("derived");
-  return cell;
 }
 
-Order read_order(ObjectReader& reader) {
-  Order order;
+void read_order(ObjectReader& reader, Order& order) {
   order.figure = reader.text("figure", false);
   order.says = reader.text("says", false);
   order.by_idle = reader.has("most_idle_first");
@@ -123,7 +93,6 @@ Order read_order(ObjectReader& reader) {
   if (order.runs.size() < 2) reader.fail(field, "a list of two runs or more");
   if (reader.has("ours")) order.ours = reader.boolean("ours");
   if (reader.has("source")) order.source = reader.boolean("source");
-  return order;
 }
 
 void check_calibrations(const Experiment& e, const std::string& file) {
@@ -195,13 +164,13 @@ const ExperimentRun& Experiment::run(std::string_view wanted) const {
 }
 
 bool Experiment::fitted(const Cell& cell) const {
-  return std::any_of(free.begin(), free.end(), [&](const FreeParameter& p) { return p.cell == cell.name; });
+  return std::ranges::any_of(free, [&](const FreeParameter& p) { return p.cell == cell.name; });
 }
 
 std::vector<std::string> Experiment::figures() const {
   std::vector<std::string> names;
   const auto add = [&](const std::string& figure) {
-    if (std::find(names.begin(), names.end(), figure) == names.end()) names.push_back(figure);
+    if (std::ranges::find(names, figure) == names.end()) names.push_back(figure);
   };
   for (const Cell& cell : cells) add(cell.figure);
   for (const Order& order : orders) add(order.figure);
@@ -227,11 +196,11 @@ Experiment parse_experiment(const std::string& text, const std::string& file) {
   e.model = reader.text("model", false);
   e.workload = reader.text("workload", false);
   e.notes = reader.texts("notes");
-  e.free = items_of<FreeParameter>(reader, "free", read_free);
-  if (reader.has("calibrations")) e.calibrations = items_of<Calibration>(reader, "calibrations", read_calibration);
-  e.runs = items_of<ExperimentRun>(reader, "runs", read_run);
-  e.cells = items_of<Cell>(reader, "cells", read_cell);
-  e.orders = items_of<Order>(reader, "orders", read_order);
+  reader.numbered("free", "free", e.free, read_free);
+  if (reader.has("calibrations")) reader.numbered("calibrations", "calibrations", e.calibrations, read_calibration);
+  reader.numbered("runs", "runs", e.runs, read_run);
+  reader.numbered("cells", "cells", e.cells, read_cell);
+  reader.numbered("orders", "orders", e.orders, read_order);
   reader.finish();
   check(e, file);
   check_calibrations(e, file);
@@ -242,13 +211,13 @@ std::vector<std::string> experiment_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(data_path("hardware/experiments")))
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
 Experiment load_experiment(const std::string& name) {
   const auto names = experiment_names();
-  if (std::find(names.begin(), names.end(), name) == names.end())
+  if (std::ranges::find(names, name) == names.end())
     throw_input_error("There is no experiment '{}'. There are {}.", name, fmt::join(names, ", "));
   const std::filesystem::path file = data_path("hardware/experiments") / (name + ".json");
   return parse_experiment(read_file(file), file.string());

@@ -58,7 +58,7 @@ RunOutcome Laboratory::run(const ExperimentRun& run, const Values& values, bool 
     if (run.mixed.seeds > 0) {
       place.contexts = mixed_lengths(run.mixed, outcome.batch, seed);
       place.checked = seed == 0;  // the others' schedules are alike
-      place.context = *std::max_element(place.contexts.begin(), place.contexts.end());
+      place.context = *std::ranges::max_element(place.contexts);
     }
     place.recorded = for_ranges && seed == 0;
     results.push_back(simulate(place, outcome.batch));
@@ -76,7 +76,7 @@ double Laboratory::step_of(const ExperimentRun& run, const Values& values, std::
   const Model& shape = shapes_.at(model_of(run));
   const RunOutcome named{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}, {}};
   const std::vector<std::uint32_t> contexts = mixed_lengths(run.mixed, run.batch, seed);
-  const std::uint32_t longest = *std::max_element(contexts.begin(), contexts.end());
+  const std::uint32_t longest = *std::ranges::max_element(contexts);
   const TargetRow row = simulate({named, shape, hardware, longest, run.steps, contexts, false}, run.batch).row;
   if (!row.refused.empty())
     throw_input_error("{}: '{}' is calibrated with {}, which is refused: {}.", experiment_.name, run.name, named.method,

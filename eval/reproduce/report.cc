@@ -177,7 +177,7 @@ std::string tasks_text(const Reproduction& r, const std::string& clock, bool mar
                             : section("Tasks that CPU and device share, per step", markdown) + text_of(table, markdown);
 }
 
-nlohmann::ordered_json list_of(const std::vector<std::optional<double>>& figures) {
+nlohmann::ordered_json or_nulls(const std::vector<std::optional<double>>& figures) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const std::optional<double>& figure : figures) list.push_back(json_or_null(figure));
   return list;
@@ -201,7 +201,7 @@ std::vector<std::string> models_of(const Reproduction& r) {
   for (const RunOutcome& run : r.runs) {
     const std::string& own = r.experiment.run(run.name).model;
     const std::string& model = own.empty() ? r.experiment.model : own;
-    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
+    if (std::ranges::find(models, model) == models.end()) models.push_back(model);
   }
   return models;
 }
@@ -273,6 +273,53 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   return text + section("What was assumed", markdown) + lines_of_notes(notes, markdown);
 }
 
+static void to_json(nlohmann::ordered_json& json, const FittedValue& f) {
+  json = {{"name", f.name}, {"value", f.value}, {"reached", f.reached}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const CalibratedValue::Trial& t) {
+  json = {{"share", t.share}, {"step_ms", t.step_ms}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const CalibratedValue& c) {
+  json = {{"name", c.calibration.name}, {"run", c.calibration.run}, {"seed", c.calibration.seed}, {"value", c.value}};
+  if (!c.trials.empty()) json["tried"] = c.trials;
+}
+
+static void to_json(nlohmann::ordered_json& item, const CellOutcome& c) {
+  item = {{"name", c.cell.name},
+          {"figure", c.cell.figure},
+          {"quantity", kQuantityNames[static_cast<std::size_t>(c.cell.quantity)]},
+          {"published", c.cell.published}};
+  item["ours"] = json_or_null(c.ours);
+  if (c.range) {
+    item["low"] = c.range->low;
+    item["high"] = c.range->high;
+    item["widest_range"] = c.widest;
+  }
+  item["fitted"] = c.fitted;
+  if (c.cell.source) item["source_of_the_workload"] = true;
+  item["aim"] = c.cell.aim;
+  item["within_aim"] = c.within_aim();
+  if (c.cell.derived) item["derived"] = true;
+  if (c.cell.null_model > 0) item["null_model"] = c.cell.null_model;
+  if (c.cell.at_most > 0) item["at_most"] = c.cell.at_most;
+}
+
+static void to_json(nlohmann::ordered_json& item, const OrderOutcome& o) {
+  item = {{"figure", o.order.figure},
+          {"says", o.order.says},
+          {"runs", o.order.runs},
+          {o.order.by_idle ? "idle_ratio" : "tokens_per_second", or_nulls(o.values)},
+          {"holds", o.holds}};
+  if (o.order.ours) item["ours"] = true;
+  if (o.order.source) item["decided_by_source"] = true;
+  if (!o.idle_ms.empty()) item["idle_ms"] = or_nulls(o.idle_ms);
+  for (const OrderOutcome::Ratio& ratio : o.over_last)
+    item["step_over_last"].push_back(
+        {{"mean", ratio.mean}, {"low", ratio.interval.low}, {"high", ratio.interval.high}});
+}
+
 std::string reproduction_json(const Reproduction& r) {
   const Experiment& e = r.experiment;
   nlohmann::ordered_json json;
@@ -284,17 +331,8 @@ std::string reproduction_json(const Reproduction& r) {
   json["clock"] = r.clock;
   json["model"] = r.experiment.model;
   json["workload"] = r.experiment.workload;
-  json["fitted"] = nlohmann::ordered_json::array();
-  for (const FittedValue& f : r.fitted)
-    json["fitted"].push_back({{"name", f.name}, {"value", f.value}, {"reached", f.reached}});
-  if (!r.calibrated.empty()) json["calibrated"] = nlohmann::ordered_json::array();
-  for (const CalibratedValue& c : r.calibrated) {
-    nlohmann::ordered_json item{
-        {"name", c.calibration.name}, {"run", c.calibration.run}, {"seed", c.calibration.seed}, {"value", c.value}};
-    for (const CalibratedValue::Trial& t : c.trials)
-      item["tried"].push_back({{"share", t.share}, {"step_ms", t.step_ms}});
-    json["calibrated"].push_back(std::move(item));
-  }
+  json["fitted"] = r.fitted;
+  if (!r.calibrated.empty()) json["calibrated"] = r.calibrated;
   json["runs"] = nlohmann::ordered_json::array();
   for (const RunOutcome& run : r.runs) {
     nlohmann::ordered_json item{
@@ -318,42 +356,8 @@ std::string reproduction_json(const Reproduction& r) {
     }
     json["runs"].push_back(std::move(item));
   }
-  json["cells"] = nlohmann::ordered_json::array();
-  for (const CellOutcome& c : r.cells) {
-    nlohmann::ordered_json item{{"name", c.cell.name},
-                                {"figure", c.cell.figure},
-                                {"quantity", kQuantityNames[static_cast<std::size_t>(c.cell.quantity)]},
-                                {"published", c.cell.published}};
-    item["ours"] = json_or_null(c.ours);
-    if (c.range) {
-      item["low"] = c.range->low;
-      item["high"] = c.range->high;
-      item["widest_range"] = c.widest;
-    }
-    item["fitted"] = c.fitted;
-    if (c.cell.source) item["source_of_the_workload"] = true;
-    item["aim"] = c.cell.aim;
-    item["within_aim"] = c.within_aim();
-    if (c.cell.derived) item["derived"] = true;
-    if (c.cell.null_model > 0) item["null_model"] = c.cell.null_model;
-    if (c.cell.at_most > 0) item["at_most"] = c.cell.at_most;
-    json["cells"].push_back(std::move(item));
-  }
-  json["orders"] = nlohmann::ordered_json::array();
-  for (const OrderOutcome& o : r.orders) {
-    nlohmann::ordered_json item{{"figure", o.order.figure},
-                                {"says", o.order.says},
-                                {"runs", o.order.runs},
-                                {o.order.by_idle ? "idle_ratio" : "tokens_per_second", list_of(o.values)},
-                                {"holds", o.holds}};
-    if (o.order.ours) item["ours"] = true;
-    if (o.order.source) item["decided_by_source"] = true;
-    if (!o.idle_ms.empty()) item["idle_ms"] = list_of(o.idle_ms);
-    for (const OrderOutcome::Ratio& ratio : o.over_last)
-      item["step_over_last"].push_back(
-          {{"mean", ratio.mean}, {"low", ratio.interval.low}, {"high", ratio.interval.high}});
-    json["orders"].push_back(std::move(item));
-  }
+  json["cells"] = r.cells;
+  json["orders"] = r.orders;
   return json_text(json, 1) + "\n";
 }
 

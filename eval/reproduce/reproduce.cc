@@ -98,7 +98,7 @@ std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::
                                        Laboratory& laboratory, ThreadPool& pool) {
   std::vector<CalibratedValue> found;
   for (const Calibration& c : e.calibrations) {
-    if (std::any_of(needed.begin(), needed.end(), [&](const std::string& name) {
+    if (std::ranges::any_of(needed, [&](const std::string& name) {
           return e.run(name).method.find('{' + c.name + '}') != std::string::npos;
         }))
       found.push_back({c, 0, {}});
@@ -114,9 +114,8 @@ std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::
       const double middle = c.trials.empty() ? (c.calibration.low + c.calibration.high) / 2 : c.value;
       for (int i = -static_cast<int>(kParts / 2); i <= static_cast<int>(kParts / 2); ++i) {
         const double share = middle + i * step;
-        const bool tried = std::any_of(c.trials.begin(), c.trials.end(), [&](const CalibratedValue::Trial& t) {
-          return std::abs(t.share - share) < step / 2;
-        });
+        const bool tried = std::ranges::any_of(
+            c.trials, [&](const CalibratedValue::Trial& t) { return std::abs(t.share - share) < step / 2; });
         if (!tried && share > 0 && share < 1) tasks.push_back({&c, share, 0});
       }
     }
@@ -128,10 +127,9 @@ std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::
     });
     for (const Task& task : tasks) task.of->trials.push_back({task.share, task.step_ms});
     for (CalibratedValue& c : found) {
-      std::sort(c.trials.begin(), c.trials.end(), [](const auto& a, const auto& b) { return a.share < b.share; });
-      c.value = std::min_element(c.trials.begin(), c.trials.end(), [](const auto& a, const auto& b) {
-                  return a.step_ms < b.step_ms;
-                })->share;
+      std::ranges::sort(c.trials, {}, &CalibratedValue::Trial::share);
+      c.value =
+          std::ranges::min_element(c.trials, [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; })->share;
     }
   }
   return found;
@@ -220,7 +218,7 @@ bool CellOutcome::within_aim() const {
 
 Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& options) {
   const auto figures = experiment.figures();
-  if (!options.figure.empty() && std::find(figures.begin(), figures.end(), options.figure) == figures.end())
+  if (!options.figure.empty() && std::ranges::find(figures, options.figure) == figures.end())
     throw_input_error("The experiment '{}' has no figure '{}'.", experiment.name, options.figure);
   const auto wanted = [&](const std::string& figure) { return options.figure.empty() || figure == options.figure; };
   std::set<std::string> needed;
@@ -239,7 +237,7 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   result.experiment = experiment;
   result.clock = laboratory.clock();
   const std::vector<FreeParameter>& free = experiment.free;
-  if (std::any_of(free.begin(), free.end(), [](const FreeParameter& p) { return p.of_machine(); }))
+  if (std::ranges::any_of(free, [](const FreeParameter& p) { return p.of_machine(); }))
     result.clock += ", with what was fitted of it";  // not the machine that other commands simulate by this name
   ThreadPool pool(options.threads);
   result.fitted.resize(experiment.free.size());

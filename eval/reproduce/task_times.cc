@@ -42,8 +42,8 @@ class Rates {
 TaskTimes task_times(const Trace& trace, const HardwareProfile& hardware) {
   const Rates rates(hardware);
   const auto later = [](const StepMark& s) { return s.step != 0 && s.step != Device::kSetupStep; };
-  const auto first = std::find_if(trace.steps.begin(), trace.steps.end(), later);
-  const auto steps = std::count_if(trace.steps.begin(), trace.steps.end(), later);
+  const auto first = std::ranges::find_if(trace.steps, later);
+  const auto steps = std::ranges::count_if(trace.steps, later);
   TaskTimes out;
   if (steps == 0) return out;
   double predict = 0;

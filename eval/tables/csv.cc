@@ -16,8 +16,7 @@ constexpr std::size_t kTimes = 24;
 const LatencySummary* latency_of(const ReportedMethod& m, const ReportedCell& cell) {
   if (!cell.task.empty()) return nullptr;  // times are of all tasks together
   if (cell.length == 0) return m.latency ? &*m.latency : nullptr;
-  const auto found = std::find_if(m.by_length.begin(), m.by_length.end(),
-                                  [&](const LengthLatency& l) { return l.length == cell.length; });
+  const auto found = std::ranges::find(m.by_length, cell.length, &LengthLatency::length);
   return found == m.by_length.end() ? nullptr : &found->latency;
 }
 

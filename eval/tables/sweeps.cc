@@ -5,7 +5,7 @@
 #include "engine/common/error.h"
 #include "eval/report/csv.h"
 #include "eval/report/line_file.h"
-#include "eval/report/links.h"
+#include "eval/report/run_files.h"
 #include "eval/tables/latex.h"
 
 namespace tandem::eval {

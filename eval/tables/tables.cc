@@ -16,33 +16,30 @@ std::vector<std::string> all_labels(std::span<const ReportedRun> runs) {
   std::vector<std::string> labels;
   for (const ReportedRun& run : runs)
     for (const ReportedMethod& m : run.methods)
-      if (std::find(labels.begin(), labels.end(), m.label) == labels.end()) labels.push_back(m.label);
+      if (std::ranges::find(labels, m.label) == labels.end()) labels.push_back(m.label);
   return labels;
 }
 
 const ReportedMethod* find(const ReportedRun& run, const std::string& label) {
-  const auto found =
-      std::find_if(run.methods.begin(), run.methods.end(), [&](const ReportedMethod& m) { return m.label == label; });
+  const auto found = std::ranges::find(run.methods, label, &ReportedMethod::label);
   return found == run.methods.end() ? nullptr : &*found;
 }
 
 std::string with_interval(const Estimate& e, const auto& text) {
   if (e.kind == IntervalKind::none) return text(e.value);
-  return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
+  return interval_text(e, text);
 }
 
 std::string quality(const ReportedRun& run, const ReportedCell& cell) {
   if (cell.value.n == 0) return "-";
-  return with_interval(cell.value, [&](double v) {
-    return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : fmt::format("{:.1f}", 100 * v);
-  });
+  return with_interval(cell.value,
+                       [&](double v) { return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : percent_text(v); });
 }
 
 std::string difference(const ReportedRun& run, const ReportedCell& cell) {
   if (!cell.difference) return "-";
-  return with_interval(*cell.difference, [&](double v) {
-    return run.perplexity ? fmt::format("{:+.4f}", v) : fmt::format("{:+.1f}", 100 * v);
-  });
+  return with_interval(*cell.difference,
+                       [&](double v) { return run.perplexity ? fmt::format("{:+.4f}", v) : signed_percent_text(v); });
 }
 
 std::string head(std::span<const ReportedRun> runs, const ReportedRun& run, const std::string& what) {
@@ -84,8 +81,8 @@ Table quality_table(std::span<const ReportedRun> runs) {
 }
 
 bool has_peer(const ReportedRun& run) {
-  return std::any_of(run.methods.begin(), run.methods.end(),
-                     [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
+  return std::ranges::any_of(run.methods,
+                             [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
 bool is_timed(const ReportedRun& run) {
@@ -108,10 +105,9 @@ std::optional<double> idle_share(const ReportedMethod& m) {
 std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m, const LatencySummary& l) {
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
-  const auto percent = [](double share) { return fmt::format("{:.1f}", 100 * share); };
   std::vector<std::string> cells = {ms(l.ttft_ms), figure_text(l.tpot_ms, ms)};
   if (!of_several_lengths(run)) cells.push_back(figure_text(l.tpot_p99_ms, ms));
-  cells.insert(cells.end(), {ms(l.idle_ms), figure_text(idle_share(m), percent), megabytes(l.peak_device_kv),
+  cells.insert(cells.end(), {ms(l.idle_ms), figure_text(idle_share(m), percent_text), megabytes(l.peak_device_kv),
                              megabytes(l.peak_host_kv)});
   if (has_peer(run)) cells.push_back(megabytes(l.peak_peer_kv));
   return cells;
@@ -133,13 +129,11 @@ Table time_table(std::span<const ReportedRun> runs) {
     if (is_timed(run)) timed.push_back(&run);
   Table t;
   t.head = {"method"};
-  const bool one_clock = std::all_of(timed.begin(), timed.end(), [&](const ReportedRun* r) {
-    return r->manifest.clock == timed.front()->manifest.clock;
-  });
+  const bool one_clock = std::ranges::all_of(
+      timed, [&](const ReportedRun* r) { return r->manifest.clock == timed.front()->manifest.clock; });
   if (one_clock && !timed.empty()) t.clock = timed.front()->manifest.clock;
-  const bool one_batch = std::all_of(timed.begin(), timed.end(), [&](const ReportedRun* r) {
-    return batch_of(r->manifest) == batch_of(timed.front()->manifest);
-  });
+  const bool one_batch = std::ranges::all_of(
+      timed, [&](const ReportedRun* r) { return batch_of(r->manifest) == batch_of(timed.front()->manifest); });
   for (const ReportedRun* run : timed) {
     std::string clock = one_clock ? "" : ", " + run->manifest.clock;
     if (!one_batch) clock += fmt::format(", batch {}", batch_of(run->manifest));
@@ -204,47 +198,31 @@ std::string show(const Table& table, TableFormat format, const std::string& titl
 }  // namespace
 
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
-  const bool markdown = format == TableFormat::markdown;
   std::string text;
-  for (const ReportedRun& run : runs) {
-    if (format == TableFormat::latex)
-      text += latex_comment(describe(run));
-    else
-      text += note(describe(run), markdown);
-  }
-  for (const std::string& sentence : other_models_of_a_name(runs))
-    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
-  const bool losses = std::any_of(runs.begin(), runs.end(), [](const ReportedRun& r) { return r.perplexity; });
+  const auto say = [&](const std::string& sentence) {
+    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, format == TableFormat::markdown);
+  };
+  for (const ReportedRun& run : runs) say(describe(run));
+  for (const std::string& sentence : other_models_of_a_name(runs)) say(sentence);
+  const bool losses = std::ranges::any_of(runs, [](const ReportedRun& r) { return r.perplexity; });
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
-  if (std::any_of(runs.begin(), runs.end(),
-                  [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
-    const std::string sentence =
-        "Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
+  if (std::ranges::any_of(runs, [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
+    say("Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
         "weight, whatever a method generated there. Times by length, with percentiles, are in report.md and in "
-        "--format csv.";
-    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
+        "--format csv.");
   }
   for (const ReportedRun& run : runs) {
     if (!run.target) continue;
     text += show(target_table(*run.target), format,
                  runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
-    for (const std::string& sentence : target_notes(*run.target))
-      text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
+    for (const std::string& sentence : target_notes(*run.target)) say(sentence);
   }
-  for (const ReportedRun& run : runs) {
-    if (run.target_problem.empty()) continue;
-    const std::string sentence =
-        fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem);
-    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, markdown);
-  }
-  for (const std::string& sentence : unlike(runs)) {
-    if (format == TableFormat::latex)
-      text += latex_comment("Not comparable: " + sentence);
-    else
-      text += note("Not comparable: " + sentence, markdown);
-  }
+  for (const ReportedRun& run : runs)
+    if (!run.target_problem.empty())
+      say(fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem));
+  for (const std::string& sentence : unlike(runs)) say("Not comparable: " + sentence);
   return text;
 }
 

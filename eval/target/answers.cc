@@ -1,6 +1,7 @@
 #include "eval/target/answers.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/ranges.h>
 #include <set>
 
@@ -85,19 +86,9 @@ std::string labels_of(const std::vector<MethodEntry>& methods) {
 }  // namespace
 
 const char* to_string(Standing standing) {
-  switch (standing) {
-    case Standing::within:
-      return "within";
-    case Standing::beyond:
-      return "beyond";
-    case Standing::cannot_tell:
-      return "cannot tell";
-    case Standing::not_measured:
-      return "not measured";
-    case Standing::elsewhere:
-      return "measured elsewhere";
-  }
-  return "unknown";
+  constexpr std::array<const char*, 5> kNames = {"within", "beyond", "cannot tell", "not measured",
+                                                 "measured elsewhere"};
+  return kNames.at(static_cast<std::size_t>(standing));
 }
 
 const AnswersAt* Answers::find(const std::string& method, std::uint32_t context) const {

@@ -31,7 +31,7 @@ double share_above(const HeadCapture& capture, const ModelShape& shape, std::uin
     for (std::uint32_t t = 0; t < before; ++t) mean[t] += weights[t] / capture.queries();
   }
   const double even = 1.0 / (capture.position(0) + capture.queries());
-  const auto above = std::count_if(mean.begin(), mean.end(), [even](double w) { return w > even; });
+  const auto above = std::ranges::count_if(mean, [even](double w) { return w > even; });
   return double(above) / before;
 }
 

@@ -19,6 +19,34 @@ std::string other_specs(const Target& t) {
   return text;
 }
 
+constexpr std::string_view kClock = "simulated for ";
+
+void visit_title(ObjectWriter& out, const std::string& title) {
+  out.field("clock", std::string(kClock) + title);
+}
+
+void visit_title(ObjectReader& in, std::string& title) {
+  const std::string clock = in.text("clock");
+  in.require(clock.starts_with(kClock), "clock", "\"simulated for \" and a machine");
+  title = clock.substr(kClock.size());
+}
+
+/// Without the workload.
+constexpr auto visit_target = [](auto& f, auto& t) {
+  visit_title(f, t.hardware_title);
+  f.field("model", t.model);
+  f.field("hardware_profile", t.hardware);
+  f.field("layers", t.layers);
+  f.field("batch", t.batch);
+  f.field("context", t.context);
+  f.field("steps", t.steps);
+  f.field("prefill_chunk", t.prefill_chunk);
+  f.require(t.layers > 0, "layers", "1 or more");
+  f.require(t.batch > 0, "batch", "1 or more");
+  f.require(t.context > 0, "context", "1 or more");
+  f.numbered("methods", "method", t.rows, [](auto& in, auto& row) { visit_row(in, row); });
+};
+
 }  // namespace
 
 Table target_table(const Target& t) {
@@ -78,49 +106,16 @@ std::string target_text(const Target& t, bool markdown) {
 }
 
 std::string target_json(const Target& t) {
-  nlohmann::ordered_json json;
-  json["clock"] = "simulated for " + t.hardware_title;
-  json["model"] = t.model;
-  json["hardware_profile"] = t.hardware;
-  json["layers"] = t.layers;
-  json["batch"] = t.batch;
-  json["context"] = t.context;
-  json["steps"] = t.steps;
-  json["prefill_chunk"] = t.prefill_chunk;
-  json["methods"] = nlohmann::ordered_json::array();
-  for (const TargetRow& r : t.rows) {
-    nlohmann::ordered_json row;
-    add_row(r, row);
-    json["methods"].push_back(std::move(row));
-  }
+  auto json = written(t, visit_target);
   json["workload"] = parse_ordered_json(workload_to_json(t.workload), "the workload");
   return json_text(json, 1) + "\n";
 }
 
 Target parse_target(const std::string& text, const std::string& file) {
-  constexpr std::string_view kClock = "simulated for ";
   const auto json = parse_ordered_json(text, file);
   ObjectReader in(json, file);
   Target t;
-  const std::string clock = in.text("clock");
-  if (!clock.starts_with(kClock)) in.fail("clock", "\"simulated for \" and a machine");
-  t.hardware_title = clock.substr(kClock.size());
-  t.model = in.text("model");
-  t.hardware = in.text("hardware_profile");
-  t.layers = in.integer<std::uint32_t>("layers");
-  t.batch = in.integer<std::uint32_t>("batch");
-  t.context = in.integer<std::uint32_t>("context");
-  t.steps = in.integer<std::uint32_t>("steps");
-  t.prefill_chunk = in.integer<std::uint32_t>("prefill_chunk");
-  if (t.layers == 0) in.fail("layers", "1 or more");
-  if (t.batch == 0) in.fail("batch", "1 or more");
-  if (t.context == 0) in.fail("context", "1 or more");
-  std::size_t number = 0;
-  for (const auto& one : in.array("methods")) {
-    ObjectReader row(one, fmt::format("{}, method {}", file, ++number));
-    t.rows.push_back(read_row(row));
-    row.finish();
-  }
+  visit_target(in, t);
   t.workload = parse_workload(json_text(in.object("workload")), file + ", workload");
   in.finish();
   return t;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "eval/report/method_entry.h"
 #include "eval/report/table.h"
@@ -17,22 +17,56 @@ std::string gigabytes(std::size_t bytes) {
   return bytes == 0 ? "0" : fmt::format("{:.2f}", double(bytes) * 1e-9);
 }
 
-// One list of the plain fields serves writing and reading.
-template <class Row, class Visit>
-void visit_times(Row& row, Visit visit) {
-  visit("prefill_ms", row.prefill_ms);
-  visit("setup_ms", row.setup_ms);
-  visit("first_step_ms", row.first_step_ms);
-  visit("step_ms", row.step_ms);
-  visit("busy_ms", row.busy_ms);
-  visit("idle_ms", row.idle_ms);
-  visit("layer0_idle_ms", row.layer0_idle_ms);
-}
+using Times = std::pair<const char*, double TargetRow::*>;
+constexpr Times kTimes[] = {{"prefill_ms", &TargetRow::prefill_ms},
+                            {"setup_ms", &TargetRow::setup_ms},
+                            {"first_step_ms", &TargetRow::first_step_ms},
+                            {"step_ms", &TargetRow::step_ms},
+                            {"busy_ms", &TargetRow::busy_ms},
+                            {"idle_ms", &TargetRow::idle_ms},
+                            {"layer0_idle_ms", &TargetRow::layer0_idle_ms}};
+
+constexpr auto visit = [](auto& f, auto& r) {
+  f.field("method", r.method);
+  f.optional("compared_as", r.compared);
+  if (f.present("refused", !r.refused.empty())) {
+    f.filled("refused", r.refused);
+    f.optional("too_large", r.too_large);
+    f.optional("too_slow", r.too_slow);
+    return;
+  }
+  for (const auto& [name, time] : kTimes) f.number(name, r.*time, 0, kMostMs);
+  f.require(r.step_ms > 0, "step_ms", "above 0");
+  if (f.present("idle_ms_by_cause", largest_cause(r).has_value())) {
+    f.object("idle_ms_by_cause", [&](auto& causes) {
+      for (std::size_t c = 0; c < r.idle_ms_by_cause.size(); ++c) {
+        const char* name = to_string(static_cast<Cause>(c));
+        auto& ms = r.idle_ms_by_cause[c];
+        if (causes.present(name, ms > 0)) causes.number(name, ms, 0, kMostMs);
+      }
+    });
+  }
+  f.number("attended_device", r.attended_device, 0, kMostMs);
+  f.number("attended_host", r.attended_host, 0, kMostMs);
+  if (f.present("touched_bytes", true)) f.number("touched_bytes", r.touched_bytes, 0, kMostBytes);  // since schema 9
+  f.field("device_kv_bytes", r.device_kv_bytes);
+  f.field("host_kv_bytes", r.host_kv_bytes);
+  f.optional("peer_kv_bytes", r.peer_kv_bytes);
+  if (f.present("step_high_ms", r.step_high_ms > 0)) {  // since schema 10
+    f.number("step_low_ms", r.step_low_ms, 0, r.step_ms);
+    f.number("step_high_ms", r.step_high_ms, r.step_ms, kMostMs);
+    f.field("widest_range", r.widest_range);
+  }
+  if (f.present("drawn_sequences", r.drawn_sequences > 0)) {
+    f.field("drawn_sequences", r.drawn_sequences);
+    f.number("sampling_error", r.sampling_error, 0, 1);
+  }
+};
 
 }  // namespace
 
 std::optional<Cause> largest_cause(const TargetRow& row) {
-  const auto largest = std::max_element(row.idle_ms_by_cause.begin(), row.idle_ms_by_cause.end());
+  const auto largest = std::ranges::max_element(row.idle_ms_by_cause);
   if (*largest == 0) return std::nullopt;
   return static_cast<Cause>(largest - row.idle_ms_by_cause.begin());
 }
@@ -115,72 +149,12 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
   return cells;
 }
 
-void add_row(const TargetRow& r, nlohmann::ordered_json& json) {
-  json["method"] = r.method;
-  if (!r.compared.empty()) json["compared_as"] = r.compared;
-  if (!r.refused.empty()) {
-    json["refused"] = r.refused;
-    if (r.too_large) json["too_large"] = true;
-    if (r.too_slow) json["too_slow"] = true;
-    return;
-  }
-  visit_times(r, [&](const char* name, double ms) { json[name] = ms; });
-  for (std::size_t c = 0; c < r.idle_ms_by_cause.size(); ++c) {
-    if (r.idle_ms_by_cause[c] > 0) json["idle_ms_by_cause"][to_string(static_cast<Cause>(c))] = r.idle_ms_by_cause[c];
-  }
-  json["attended_device"] = r.attended_device;
-  json["attended_host"] = r.attended_host;
-  json["touched_bytes"] = r.touched_bytes;
-  json["device_kv_bytes"] = r.device_kv_bytes;
-  json["host_kv_bytes"] = r.host_kv_bytes;
-  if (r.peer_kv_bytes > 0) json["peer_kv_bytes"] = r.peer_kv_bytes;
-  if (r.step_high_ms > 0) {
-    json["step_low_ms"] = r.step_low_ms;
-    json["step_high_ms"] = r.step_high_ms;
-    json["widest_range"] = r.widest_range;
-  }
-  if (r.drawn_sequences > 0) {
-    json["drawn_sequences"] = r.drawn_sequences;
-    json["sampling_error"] = r.sampling_error;
-  }
+void visit_row(ObjectWriter& out, const TargetRow& row) {
+  visit(out, row);
 }
 
-TargetRow read_row(ObjectReader& reader) {
-  TargetRow r;
-  r.method = reader.text("method");
-  if (reader.has("compared_as")) r.compared = reader.text("compared_as");
-  if (reader.has("refused")) {
-    r.refused = reader.text("refused", /*may_be_empty=*/false);
-    if (reader.has("too_large")) r.too_large = reader.boolean("too_large");
-    if (reader.has("too_slow")) r.too_slow = reader.boolean("too_slow");
-    return r;
-  }
-  visit_times(r, [&](const char* name, double& ms) { ms = reader.number(name, 0, kMostMs); });
-  if (!(r.step_ms > 0)) reader.fail("step_ms", "above 0");
-  if (reader.has("idle_ms_by_cause")) {
-    ObjectReader causes(reader.object("idle_ms_by_cause"), reader.where() + ", idle_ms_by_cause");
-    for (std::size_t c = 0; c < r.idle_ms_by_cause.size(); ++c) {
-      const char* name = to_string(static_cast<Cause>(c));
-      if (causes.has(name)) r.idle_ms_by_cause[c] = causes.number(name, 0, kMostMs);
-    }
-    causes.finish();
-  }
-  r.attended_device = reader.number("attended_device", 0, kMostMs);
-  r.attended_host = reader.number("attended_host", 0, kMostMs);
-  if (reader.has("touched_bytes")) r.touched_bytes = reader.number("touched_bytes", 0, kMostBytes);  // since schema 9
-  r.device_kv_bytes = reader.integer<std::size_t>("device_kv_bytes");
-  r.host_kv_bytes = reader.integer<std::size_t>("host_kv_bytes");
-  if (reader.has("peer_kv_bytes")) r.peer_kv_bytes = reader.integer<std::size_t>("peer_kv_bytes");
-  if (reader.has("step_high_ms")) {  // since schema 10
-    r.step_low_ms = reader.number("step_low_ms", 0, r.step_ms);
-    r.step_high_ms = reader.number("step_high_ms", r.step_ms, kMostMs);
-    r.widest_range = reader.text("widest_range");
-  }
-  if (reader.has("drawn_sequences")) {
-    r.drawn_sequences = reader.integer<std::uint32_t>("drawn_sequences");
-    r.sampling_error = reader.number("sampling_error", 0, 1);
-  }
-  return r;
+void visit_row(ObjectReader& in, TargetRow& row) {
+  visit(in, row);
 }
 
 }  // namespace tandem::eval

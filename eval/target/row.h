@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/target/target.h"
 
 namespace tandem::eval {
@@ -48,9 +47,8 @@ inline constexpr const char* kHowRangesAre =
 /// What stands in the place of a figure; empty: the row has figures.
 std::string why_absent(const TargetRow& row);
 
-/// Adds the row's fields to a JSON object.
-void add_row(const TargetRow& row, nlohmann::ordered_json& json);
-/// Reads what add_row() wrote.
-TargetRow read_row(ObjectReader& reader);
+/// The row's fields, written to a JSON object and read from it.
+void visit_row(ObjectWriter& out, const TargetRow& row);
+void visit_row(ObjectReader& in, TargetRow& row);
 
 }  // namespace tandem::eval

@@ -47,21 +47,30 @@ TargetOptions target_of(const SweepOptions& options, const SweepPoint& point, st
   return target;
 }
 
-TargetRow simulate_point(const Model& shape, const Workload& workload, const SweepOptions& options,
-                         const HardwareProfile& hardware, const SweepPoint& point, std::uint32_t sequences) {
-  return simulate_target(shape, hardware, workload, target_of(options, point, sequences)).rows.at(0);
-}
+/// What a point is simulated with.
+struct Setting {
+  const Model& shape;
+  const Workload& workload;
+  const SweepOptions& options;
+  HardwareProfile hardware;  // at the sweep's level
+
+  TargetRow simulate(const TargetOptions& target) const {
+    return simulate_target(shape, hardware, workload, target).rows.at(0);
+  }
+  TargetRow simulate(const SweepPoint& point, std::uint32_t sequences) const {
+    return simulate(target_of(options, point, sequences));
+  }
+};
 
 /// As many sequences as fit beside each other, in `point`; returns what one takes alone, which is what each takes,
 /// within a page or two that several share: so the number is tried, and one fewer where it is too many.
-TargetRow fill_memory(const Model& shape, const Workload& workload, const SweepOptions& options,
-                      const HardwareProfile& hardware, SweepPoint& point) {
-  const TargetRow one = simulate_point(shape, workload, options, hardware, point, 1);
+TargetRow fill_memory(const Setting& with, SweepPoint& point) {
+  const TargetRow one = with.simulate(point, 1);
   point.row = one;
   if (!one.refused.empty()) return one;
-  point.sequences = sequences_that_fit(shape, hardware, one, options.most_sequences);
+  point.sequences = sequences_that_fit(with.shape, with.hardware, one, with.options.most_sequences);
   while (point.sequences > 1) {
-    point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
+    point.row = with.simulate(point, point.sequences);
     if (!point.row.too_large) return one;
     --point.sequences;
   }
@@ -72,16 +81,16 @@ TargetRow fill_memory(const Model& shape, const Workload& workload, const SweepO
 
 /// The most sequences whose step takes no longer than is asked for, where those of `point`, which fit, take longer. A
 /// step of more sequences is taken to be no shorter. `one`: what one sequence takes.
-void keep_pace(const Model& shape, const Workload& workload, const SweepOptions& options,
-               const HardwareProfile& hardware, const TargetRow& one, SweepPoint& point) {
-  const auto keeps = [&](const TargetRow& row) { return row.refused.empty() && row.step_ms <= options.tpot_ms; };
+void keep_pace(const Setting& with, const TargetRow& one, SweepPoint& point) {
+  const double most_ms = with.options.tpot_ms;
+  const auto keeps = [&](const TargetRow& row) { return row.refused.empty() && row.step_ms <= most_ms; };
   if (!point.row.refused.empty() || keeps(point.row)) return;
   if (!keeps(one)) {
     TargetRow refused;
     refused.method = point.method;
     refused.too_slow = true;
-    refused.refused = fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms", one.step_ms,
-                                  options.tpot_ms);
+    refused.refused =
+        fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms", one.step_ms, most_ms);
     point.row = std::move(refused);
     point.sequences = 0;
     return;
@@ -90,11 +99,11 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
   std::uint32_t high = std::exchange(point.sequences, 1);
   TargetRow slower = std::exchange(point.row, one);
   for (int tries = 1; high - point.sequences > 1; ++tries) {
-    const double part = (options.tpot_ms - point.row.step_ms) / (slower.step_ms - point.row.step_ms),
+    const double part = (most_ms - point.row.step_ms) / (slower.step_ms - point.row.step_ms),
                  share = tries % 3 == 0 || !slower.refused.empty() ? 0.5 : part;
     const auto next = static_cast<std::uint32_t>(point.sequences + share * (high - point.sequences));
     const std::uint32_t tried = std::clamp(next, point.sequences + 1, high - 1);
-    TargetRow row = simulate_point(shape, workload, options, hardware, point, tried);
+    TargetRow row = with.simulate(point, tried);
     if (keeps(row)) {
       point.sequences = tried;
       point.row = std::move(row);
@@ -106,13 +115,12 @@ void keep_pace(const Model& shape, const Workload& workload, const SweepOptions&
 }
 
 /// The range of a point whose batch had to be found: of a few steps, at the batch that it came to.
-void add_range(const Model& shape, const Workload& workload, const SweepOptions& options,
-               const HardwareProfile& hardware, SweepPoint& point) {
+void add_range(const Setting& with, SweepPoint& point) {
   if (!point.row.refused.empty()) return;
-  TargetOptions few = target_of(options, point, point.sequences);
-  few.steps = std::min(options.steps, kRangeSteps);
+  TargetOptions few = target_of(with.options, point, point.sequences);
+  few.steps = std::min(with.options.steps, kRangeSteps);
   few.ranges = true;
-  const TargetRow row = simulate_target(shape, hardware, workload, few).rows.at(0);
+  const TargetRow row = with.simulate(few);
   if (row.step_high_ms == 0) return;
   point.row.step_low_ms = point.row.step_ms * row.step_low_ms / row.step_ms;
   point.row.step_high_ms = point.row.step_ms * row.step_high_ms / row.step_ms;
@@ -123,15 +131,15 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
                   const HardwareProfile& machine, SweepPoint& point) {
   point.lossless = is_lossless(point.method, shape);
   point.sequences = point.batch;  // 0 where not even one fits
-  HardwareProfile hardware;
+  Setting with{shape, workload, options, {}};
   try {
-    hardware = at_level(machine, options.level, point.method);
+    with.hardware = at_level(machine, options.level, point.method);
   } catch (const InputError& e) {
     point.row.method = point.method;
     point.row.refused = e.what();
     return;
   }
-  if (std::string problem = what_of_weights_is_too_large(shape, hardware); !problem.empty()) {
+  if (std::string problem = what_of_weights_is_too_large(shape, with.hardware); !problem.empty()) {
     point.row.method = point.method;
     point.row.too_large = true;
     point.row.refused = std::move(problem);
@@ -139,17 +147,17 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
   }
   if (is_lightest(options, point)) {
     // Conflicts between sequences show with two of them, even where the lightest point has one.
-    const std::uint32_t most = *std::max_element(options.batches.begin(), options.batches.end()),
+    const std::uint32_t most = *std::ranges::max_element(options.batches),
                         sequences =
                             std::ranges::count(options.batches, kAsManyAsFit) > 0 ? options.most_sequences : most;
-    check_schedule(shape, hardware, workload, target_of(options, point, sequences), point.method);
+    check_schedule(shape, with.hardware, workload, target_of(options, point, sequences), point.method);
   }
   if (point.batch == kAsManyAsFit) {
-    const TargetRow one = fill_memory(shape, workload, options, hardware, point);
-    if (options.tpot_ms > 0) keep_pace(shape, workload, options, hardware, one, point);
-    add_range(shape, workload, options, hardware, point);
+    const TargetRow one = fill_memory(with, point);
+    if (options.tpot_ms > 0) keep_pace(with, one, point);
+    add_range(with, point);
   } else {
-    point.row = simulate_point(shape, workload, options, hardware, point, point.sequences);
+    point.row = with.simulate(point, point.sequences);
   }
 }
 
@@ -162,7 +170,7 @@ void check_sweep(const SweepOptions& options) {
 
 const SweepPoint* Sweep::find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
                               const std::string& method) const {
-  const auto found = std::find_if(points.begin(), points.end(), [&](const SweepPoint& p) {
+  const auto found = std::ranges::find_if(points, [&](const SweepPoint& p) {
     return p.hardware == hardware && p.batch == batch && p.context == context && p.method == method;
   });
   return found == points.end() ? nullptr : &*found;
@@ -190,7 +198,7 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
                      const std::function<void(const Sweep&)>& keep) {
   check_sweep(options);
   Sweep sweep = empty_sweep(shape, options, workload);
-  const std::uint32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  const std::uint32_t longest = *std::ranges::max_element(options.contexts);
   shape.config.max_positions = std::max(shape.config.max_positions, longest + options.steps);
 
   struct Task {
@@ -217,7 +225,7 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
     if (!tasks[i].done) open.push_back(i);
   // The longest first, so that no thread ends with one alone.
   const auto weight = [&](std::size_t i) { return weight_of(options, tasks[i].point.batch, tasks[i].point.context); };
-  std::stable_sort(open.begin(), open.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+  std::ranges::stable_sort(open, [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
   const auto finished = [&] {
     sweep.points.clear();
     for (const Task& task : tasks)

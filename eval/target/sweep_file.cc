@@ -8,7 +8,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/csv.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/target/row.h"
 #include "eval/target/sweep.h"
 
@@ -57,40 +57,51 @@ void check_settings(const Json& there, const Sweep& settings, const std::string&
 }
 
 bool is_among(const std::vector<HardwareProfile>& profiles, const std::string& name) {
-  return std::any_of(profiles.begin(), profiles.end(), [&](const HardwareProfile& h) { return h.name == name; });
+  return std::ranges::any_of(profiles, [&](const HardwareProfile& h) { return h.name == name; });
 }
 
 bool asked_for(const SweepOptions& o, const SweepPoint& p) {
-  const auto has = [](const auto& list, const auto& value) {
-    return std::find(list.begin(), list.end(), value) != list.end();
-  };
+  const auto has = [](const auto& list, const auto& value) { return std::ranges::find(list, value) != list.end(); };
   return has(o.methods, p.method) && has(o.contexts, p.context) && has(o.batches, p.batch) &&
          is_among(o.hardware, p.hardware);
 }
 
+void visit_batch(ObjectWriter& out, std::uint32_t batch) {
+  if (batch == kAsManyAsFit) return out.field("batch", "max");
+  out.field("batch", batch);
+}
+
+void visit_batch(ObjectReader& in, std::uint32_t& batch) {
+  constexpr const char* kExpected = "1 or more, or \"max\"";
+  if (in.is_text("batch")) {
+    in.require(in.text("batch") == "max", "batch", kExpected);
+    batch = kAsManyAsFit;
+  } else {
+    in.field("batch", batch);
+    in.require(batch > 0, "batch", kExpected);
+  }
+}
+
+constexpr auto visit_point = [](auto& f, auto& p) {
+  f.field("hardware", p.hardware);
+  visit_batch(f, p.batch);
+  f.field("context", p.context);
+  f.field("sequences", p.sequences);
+  f.field("lossless", p.lossless);
+  visit_row(f, p.row);
+  const bool most = p.batch == kAsManyAsFit;
+  const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
+  f.require(!p.row.refused.empty() || counted, "sequences", most ? "1 or more" : "the batch");
+};
+
 std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file) {
   std::vector<SweepPoint> points;
   std::set<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>> places;
-  std::size_t number = 0;
-  for (const Json& one : sweep.array("points")) {
-    ObjectReader fields(one, fmt::format("{}, point {}", file, ++number));
-    SweepPoint p;
-    p.hardware = fields.text("hardware");
-    const bool most = one.contains("batch") && one.at("batch").is_string();
-    if (most && fields.text("batch") != "max") fields.fail("batch", "1 or more, or \"max\"");
-    p.batch = most ? kAsManyAsFit : fields.integer<std::uint32_t>("batch");
-    if (!most && p.batch == 0) fields.fail("batch", "1 or more, or \"max\"");
-    p.context = fields.integer<std::uint32_t>("context");
-    p.sequences = fields.integer<std::uint32_t>("sequences");
-    p.lossless = fields.boolean("lossless");
-    p.row = read_row(fields);
+  sweep.numbered("points", "point", points, visit_point);
+  for (SweepPoint& p : points) {
     p.method = p.row.method;
-    fields.finish();
-    const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
-    if (p.row.refused.empty() && !counted) fields.fail("sequences", most ? "1 or more" : "the batch");
     if (!places.insert({p.hardware, p.method, p.context, p.batch}).second)
-      throw_input_error("{}, point {}: the same point is there twice.", file, number);
-    points.push_back(std::move(p));
+      throw_input_error("{}, point {}: the same point is there twice.", file, places.size() + 1);
   }
   return points;
 }
@@ -119,19 +130,7 @@ std::string sweep_json(const Sweep& s, const std::string& command, const std::st
   json["hardware"] = Json::object();
   for (const HardwareProfile& h : s.options.hardware) json["hardware"][h.name] = profile_json(h);
   json["points"] = Json::array();
-  for (const SweepPoint& p : s.points) {
-    Json point;
-    point["hardware"] = p.hardware;
-    if (p.batch == kAsManyAsFit)
-      point["batch"] = "max";
-    else
-      point["batch"] = p.batch;
-    point["context"] = p.context;
-    point["sequences"] = p.sequences;
-    point["lossless"] = p.lossless;
-    add_row(p.row, point);
-    json["points"].push_back(std::move(point));
-  }
+  for (const SweepPoint& p : s.points) json["points"].push_back(written(p, visit_point));
   return json_text(json, 1) + "\n";
 }
 
@@ -191,7 +190,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
     s.options.hardware.push_back(parse_profile(json_text(profile), name, fmt::format("{}, hardware, {}", file, name)));
   s.points = read_points(reader, file);
   const auto add = [](auto& list, const auto& value) {
-    if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+    if (std::ranges::find(list, value) == list.end()) list.push_back(value);
   };
   for (const SweepPoint& p : s.points) {
     if (!is_among(s.options.hardware, p.hardware))
@@ -206,9 +205,9 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   reader.finish();
   if (out.complete && !s.complete()) reader.fail("complete", "false, since points are missing");
   if (!out.complete) {  // the heaviest points come first, so that not every place has its lists in order
-    std::sort(s.options.contexts.begin(), s.options.contexts.end());
-    std::sort(s.options.batches.begin(), s.options.batches.end(),
-              [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
+    std::ranges::sort(s.options.contexts);
+    std::ranges::sort(s.options.batches,
+                      [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
   }
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
   if (s.options.answers)
@@ -224,7 +223,7 @@ std::string sweep_csv(const Sweep& s) {
       "idle_ms,idle_share,idle_ms_per_layer";
   for (std::size_t c = 0; c < kCauseCount; ++c) {
     std::string cause = to_string(static_cast<Cause>(c));
-    std::replace(cause.begin(), cause.end(), ' ', '_');
+    std::ranges::replace(cause, ' ', '_');
     text += fmt::format(",idle_ms_{}", cause);
   }
   text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes";

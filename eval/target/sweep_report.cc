@@ -145,9 +145,8 @@ std::vector<const SweepPoint*> ranked(const Sweep& s, const Place& place) {
     const SweepPoint* point = s.find(place.hardware, place.batch, place.context, method);
     if (absent(point).empty()) points.push_back(point);
   }
-  std::stable_sort(points.begin(), points.end(), [](const SweepPoint* a, const SweepPoint* b) {
-    return a->tokens_per_second() > b->tokens_per_second();
-  });
+  std::ranges::stable_sort(
+      points, [](const SweepPoint* a, const SweepPoint* b) { return a->tokens_per_second() > b->tokens_per_second(); });
   return points;
 }
 
@@ -159,8 +158,7 @@ std::string named(const SweepPoint& p, const Sweep& s) {
 void add_by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points,
                     std::vector<std::string>& row) {
   const auto standing = [&](const SweepPoint* p) { return s.options.answers->standing(p->method, context); };
-  const auto good =
-      std::find_if(points.begin(), points.end(), [&](const SweepPoint* p) { return standing(p) == Standing::within; });
+  const auto good = std::ranges::find_if(points, [&](const SweepPoint* p) { return standing(p) == Standing::within; });
   const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {
     const bool faster = good == points.end() || p->tokens_per_second() > (*good)->tokens_per_second();
     return faster && standing(p) != Standing::beyond;
@@ -191,9 +189,8 @@ SweepTable fastest(const Sweep& s) {
         for (std::size_t i = 0; i < (s.options.answers ? 1 : kShown); ++i)
           row.push_back(i < points.size() ? named(*points[i], s) : "-");
         if (s.options.answers) add_by_answers(s, context, points, row);
-        const auto whole = std::find_if(points.begin(), points.end(), [](const SweepPoint* p) { return p->lossless; });
-        const bool asked =
-            std::any_of(s.points.begin(), s.points.end(), [](const SweepPoint& p) { return p.lossless; });
+        const auto whole = std::ranges::find_if(points, [](const SweepPoint* p) { return p->lossless; });
+        const bool asked = std::ranges::any_of(s.points, [](const SweepPoint& p) { return p.lossless; });
         row.push_back(whole != points.end() ? named(**whole, s) : asked ? "none" : "none asked for");
       }
     }
@@ -207,7 +204,7 @@ void add_refusals(const Sweep& s, std::vector<std::string>& notes) {
     std::vector<std::string> told;
     for (const SweepPoint& p : s.points) {
       if (p.method != method || p.row.refused.empty() || p.row.too_large || p.row.too_slow) continue;
-      if (std::find(told.begin(), told.end(), p.row.refused) != told.end()) continue;
+      if (std::ranges::find(told, p.row.refused) != told.end()) continue;
       told.push_back(p.row.refused);
       notes.push_back(fmt::format("{}: {}", method, p.row.refused));
     }
@@ -260,8 +257,8 @@ std::string within_pace(const SweepOptions& o) {
 
 std::string ended_by_most(const Sweep& s) {
   const std::uint32_t most = s.options.most_sequences;
-  const bool ended = std::any_of(s.points.begin(), s.points.end(),
-                                 [&](const SweepPoint& p) { return p.batch == kAsManyAsFit && p.sequences >= most; });
+  const bool ended = std::ranges::any_of(
+      s.points, [&](const SweepPoint& p) { return p.batch == kAsManyAsFit && p.sequences >= most; });
   return ended ? fmt::format("at most {}: a + stands where that ended it and more may fit (--most)", most)
                : fmt::format("at most {}", most);
 }
@@ -276,7 +273,7 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
       "costs of this shape, weights and KV in bf16; no tensor is computed. Which blocks and tokens heads choose is "
       "drawn from the workload {} ({}).",
       o.steps - 1, s.workload.name, s.workload.source));
-  if (std::find(o.batches.begin(), o.batches.end(), kAsManyAsFit) != o.batches.end())
+  if (std::ranges::find(o.batches, kAsManyAsFit) != o.batches.end())
     notes.push_back(
         fmt::format("As many as fit: the number in brackets decode together, {}; device memory without the weights and "
                     "5 %, and host memory without 5 %, are what they may fill.{}{}",

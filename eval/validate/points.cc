@@ -219,38 +219,22 @@ std::optional<MatrixShape> matrix_shape(const MeasuredPoint& point) {
 }
 
 std::string preset_of(std::string_view model) {
-  struct Name {
-    const char *part, *preset;
-  };
-  // Models of one shape have one preset. The first part that occurs counts.
-  static constexpr Name kNames[] = {{"fp8", ""},
-                                    {"awq", ""},
-                                    {"gptq", ""},
-                                    {"int4", ""},
-                                    {"llama-2-7b", "llama-2-7b"},
-                                    {"llama-7b", "llama-2-7b"},
-                                    {"llama-2-70b", "llama-2-70b"},
-                                    {"mistral 7b", "mistral-7b"},
-                                    {"mistral-7b", "mistral-7b"},
-                                    {"llama-3.2-1b", "llama-3.2-1b"},
-                                    {"qwen2.5-0.5b", "qwen2.5-0.5b"},
-                                    {"qwen3-0.6b", "qwen3-0.6b"},
-                                    {"llama-3-70b", "llama-3.1-70b"},
-                                    {"llama-3.1-70b", "llama-3.1-70b"},
-                                    {"llama-3-8b", "llama-3.1-8b"},
-                                    {"llama-3.1-8b", "llama-3.1-8b"},
-                                    {"llama3 8b", "llama-3.1-8b"},
-                                    {"qwen2.5-7b", "qwen2.5-7b"},
-                                    {"qwen2.5-14b", "qwen2.5-14b"},
-                                    {"qwen2.5-32b", "qwen2.5-32b"},
-                                    {"qwen3-1.7b", "qwen3-1.7b"},
-                                    {"qwen3-4b", "qwen3-4b"},
-                                    {"qwen3-8b", "qwen3-8b"},
-                                    {"qwen3-14b", "qwen3-14b"},
-                                    {"qwen3-32b", "qwen3-32b"}};
   const std::string name = lower(model);
-  for (const Name& known : kNames)
-    if (name.find(known.part) != std::string::npos) return known.preset;
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  for (const char* quantised : {"fp8", "awq", "gptq", "int4"})
+    if (has(quantised)) return "";
+  for (const char* preset : {"llama-2-7b", "llama-2-70b", "mistral-7b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b",
+                             "llama-3.1-70b", "llama-3.1-8b", "qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen3-1.7b",
+                             "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"})
+    if (has(preset)) return preset;
+  // Models of one shape have one preset.
+  static constexpr std::pair<const char*, const char*> kOtherNames[] = {{"llama-7b", "llama-2-7b"},
+                                                                        {"mistral 7b", "mistral-7b"},
+                                                                        {"llama-3-70b", "llama-3.1-70b"},
+                                                                        {"llama-3-8b", "llama-3.1-8b"},
+                                                                        {"llama3 8b", "llama-3.1-8b"}};
+  for (const auto& [part, preset] : kOtherNames)
+    if (has(part)) return preset;
   return "";
 }
 

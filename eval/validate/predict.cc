@@ -177,8 +177,8 @@ void Predictor::transfer(Comparison& c, const DeviceFacts* device) {
                                     {"PCIe 4", "pcie4-x16"},
                                     {"PCIe 5", "pcie5-x16"},
                                     {"NVLink-C2C", "nvlink-c2c"}};
-  const auto* link = std::find_if(std::begin(kLinks), std::end(kLinks),
-                                  [&](const Link& l) { return c.point.hardware.find(l.text) != std::string::npos; });
+  const auto* link =
+      std::ranges::find_if(kLinks, [&](const Link& l) { return c.point.hardware.find(l.text) != std::string::npos; });
   if (link == std::end(kLinks)) return skip(c, "its link's generation is not given");
   if (c.point.submission == "raw") return skip(c, "it is of a link's hardware alone, without its driver");
   if (c.point.hardware.find("x8") != std::string::npos) return skip(c, "its link has 8 lanes");
@@ -263,8 +263,8 @@ void Predictor::whole_step(Comparison& c) {
   const auto batch = static_cast<std::uint32_t>(std::max(1LL, std::llround(*c.point.batch))),
              tokens = static_cast<std::uint32_t>(std::max(2LL, std::llround(*context)));
   if (batch > 1024 || tokens > 1 << 20) return skip(c, "its batch or context is out of range");
-  const auto engine = std::find_if(engines_.begin(), engines_.end(),
-                                   [&](const PublishedEngine& e) { return c.point.engine.starts_with(e.engine); });
+  const auto engine =
+      std::ranges::find_if(engines_, [&](const PublishedEngine& e) { return c.point.engine.starts_with(e.engine); });
   c.published_engine = engine != engines_.end();
   const Step& predicted =
       step(c.device, preset, batch, tokens, engine == engines_.end() ? LayerTime{} : engine->layer, first);
@@ -277,44 +277,27 @@ void Predictor::whole_step(Comparison& c) {
                  unit_kind(c.point) == UnitKind::tokens_per_second ? 1e9 * batch : 0);
 }
 
-Comparison Predictor::compare(const MeasuredPoint& point) {
-  Comparison c;
-  c.point = point;
+void Predictor::predict_point(Comparison& c) {
+  const MeasuredPoint& point = c.point;
   const bool transfers = point.kind == "h2d_transfer" || point.kind == "d2h_transfer";
-  if (point.gpus != 1 && !transfers) {
-    skip(c, point.gpus == 0 ? "no GPU is part of it" : "it is of several GPUs");
-    return c;
-  }
+  if (point.gpus != 1 && !transfers) return skip(c, point.gpus == 0 ? "no GPU is part of it" : "it is of several GPUs");
   const bool known = point.kind == "decode_attention_kernel" || point.kind == "gemm_kernel" ||
                      point.kind == "linear_op" || point.kind == "prefill_attention_kernel" ||
                      point.kind == "decode_end_to_end" || point.kind == "serving_end_to_end" ||
                      point.kind == "first_token" || transfers;
-  if (!known) {
-    skip(c, fmt::format("nothing here predicts the kind {}", point.kind));
-    return c;
-  }
+  if (!known) return skip(c, fmt::format("nothing here predicts the kind {}", point.kind));
   const DeviceFacts* device = device_in(devices_, point.hardware);
-  if (device == nullptr && !transfers) {
-    skip(c, "hardware/devices has no such GPU");
-    return c;
-  }
+  if (device == nullptr && !transfers) return skip(c, "hardware/devices has no such GPU");
   if (device != nullptr) c.device = device->name;
   const UnitKind measures = unit_kind(point);
   const bool kernel = point.kind.ends_with("_kernel") || point.kind == "linear_op";
   const bool fits = measures == UnitKind::time ||
                     (transfers ? measures == UnitKind::bytes_per_second
                                : !kernel && point.kind != "first_token" && measures == UnitKind::tokens_per_second);
-  if (!fits) {
-    skip(c, fmt::format("the unit '{}' is none of {}", point.unit, point.kind));
-    return c;
-  }
-  if (!transfers && !is_16_bit(point.precision)) {
-    skip(c, "its weights or KV have other than 16 bits");
-    return c;
-  }
+  if (!fits) return skip(c, fmt::format("the unit '{}' is none of {}", point.unit, point.kind));
+  if (!transfers && !is_16_bit(point.precision)) return skip(c, "its weights or KV have other than 16 bits");
   c.use = Use::compared;
-  c.calibrated = std::find(calibration_.begin(), calibration_.end(), std::pair(point.hardware, point.engine)) !=
-                 calibration_.end();
+  c.calibrated = std::ranges::find(calibration_, std::pair(point.hardware, point.engine)) != calibration_.end();
   if (point.kind == "decode_attention_kernel") decode_attention(c, *device);
   if (point.kind == "gemm_kernel" || point.kind == "linear_op") product(c);
   if (point.kind == "prefill_attention_kernel") prefill_attention(c);
@@ -328,9 +311,15 @@ Comparison Predictor::compare(const MeasuredPoint& point) {
     c.use = Use::apart;
     c.why = group.why;
   }
-  const std::optional<double> ns = nanoseconds(c.point);
+}
+
+Comparison Predictor::compare(const MeasuredPoint& point) {
+  Comparison c;
+  c.point = point;
+  predict_point(c);
+  const std::optional<double> ns = nanoseconds(point);
   if (c.use != Use::skipped && ns)
-    for (double* value : {&c.predicted, &c.low, &c.high}) *value *= c.point.value / *ns;  // in the point's unit
+    for (double* value : {&c.predicted, &c.low, &c.high}) *value *= point.value / *ns;  // in the point's unit
   return c;
 }
 

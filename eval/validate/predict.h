@@ -54,6 +54,7 @@ class Predictor {
   Comparison compare(const MeasuredPoint& point);
 
  private:
+  void predict_point(Comparison& c);  // in ns, or in bytes or tokens of a ns
   struct Step {
     double ms = 0;
     TimeRange range;

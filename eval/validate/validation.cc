@@ -49,7 +49,7 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
   std::map<std::size_t, const char*> levels;
   for (const Comparison& c : comparisons) {
     if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
-    const auto found = std::find(kinds.begin(), kinds.end(), c.what);
+    const auto found = std::ranges::find(kinds, c.what);
     const auto kind = static_cast<std::size_t>(found - kinds.begin());
     if (found == kinds.end()) kinds.push_back(c.what);
     levels[kind] = c.level();
@@ -65,25 +65,11 @@ std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bo
       half_widths.push_back(c->half_width());
       in_range.push_back(c->in_range() ? 1 : 0);
     }
-    const double worst =
-        *std::max_element(own.begin(), own.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+    const double worst = *std::ranges::max_element(own, [](double a, double b) { return std::abs(a) < std::abs(b); });
     groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst, mean(in_range),
                       median(half_widths)});
   }
   return groups;
-}
-
-std::string percent(double share) {
-  return fmt::format("{:.1f}", 100 * share);
-}
-
-std::string signed_percent(double share) {
-  return fmt::format("{:+.1f}", 100 * share);
-}
-
-std::string with_interval(const Estimate& e, bool sign) {
-  const auto text = [&](double v) { return sign ? signed_percent(v) : percent(v); };
-  return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
 }
 
 /// Errors of validation points, or with `all` those of every group, and a column that names the group's points.
@@ -93,9 +79,9 @@ Table kinds_table(const std::vector<ErrorGroup>& groups, bool all) {
   if (all) table.head.insert(table.head.begin() + 2, "points");
   for (const ErrorGroup& g : groups) {
     if (!all && g.points != kValidation) continue;
-    table.rows.push_back({g.what, g.level, fmt::format("{}", g.absolute.n), with_interval(g.absolute, false),
-                          with_interval(g.bias, true), signed_percent(g.worst), fmt::format("{:.0f}", 100 * g.in_range),
-                          fmt::format("{:.0f}", 100 * g.half_width)});
+    table.rows.push_back({g.what, g.level, fmt::format("{}", g.absolute.n), interval_text(g.absolute, percent_text),
+                          interval_text(g.bias, signed_percent_text), signed_percent_text(g.worst),
+                          fmt::format("{:.0f}", 100 * g.in_range), fmt::format("{:.0f}", 100 * g.half_width)});
     if (all) table.rows.back().insert(table.rows.back().begin() + 2, g.points);
   }
   return table;
@@ -106,8 +92,8 @@ Table devices_table(const std::vector<ErrorGroup>& groups) {
   table.head = {"kind", "device", "points", "n", "mean |error|, %", "bias, %", "worst, %"};
   table.leading = 3;
   for (const ErrorGroup& g : groups)
-    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n), percent(g.absolute.value),
-                          signed_percent(g.bias.value), signed_percent(g.worst)});
+    table.rows.push_back({g.what, g.device, g.points, fmt::format("{}", g.absolute.n), percent_text(g.absolute.value),
+                          signed_percent_text(g.bias.value), signed_percent_text(g.worst)});
   return table;
 }
 
@@ -118,7 +104,7 @@ Table points_table(const std::vector<Comparison>& comparisons) {
     if (c.use == Use::skipped) continue;
     table.rows.push_back({c.point.id, use_text(c), fmt::format("{:.4g}", c.point.value),
                           fmt::format("{:.4g}", c.predicted), range_text(c.low, c.high), c.point.unit,
-                          signed_percent(c.error())});
+                          signed_percent_text(c.error())});
   }
   return table;
 }
@@ -212,8 +198,8 @@ Validation validate(const std::vector<MeasuredPoint>& points, std::string file,
 
 std::string validation_text(const Validation& validation, bool markdown, bool every_point) {
   const std::vector<ErrorGroup> groups = validation.by_kind();
-  const bool all = every_point || std::none_of(groups.begin(), groups.end(),
-                                               [](const ErrorGroup& g) { return g.points == kValidation; });
+  const bool all =
+      every_point || std::ranges::none_of(groups, [](const ErrorGroup& g) { return g.points == kValidation; });
   std::string text =
       section(all ? "Errors by kind" : "Errors by kind, of points that have not fitted the cost model", markdown) +
       text_of(kinds_table(groups, all), markdown) + "\n";
@@ -232,27 +218,24 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
   return text;
 }
 
+static void to_json(nlohmann::ordered_json& json, const ErrorGroup& g) {
+  const auto estimate = [](const Estimate& e) {
+    return nlohmann::ordered_json{{"mean", e.value}, {"low", e.interval.low}, {"high", e.interval.high}};
+  };
+  json = {{"kind", g.what},           {"device", g.device},
+          {"level", g.level},         {"points", g.points},
+          {"n", g.absolute.n},        {"absolute", estimate(g.absolute)},
+          {"bias", estimate(g.bias)}, {"worst", g.worst},
+          {"in_range", g.in_range},   {"half_width", g.half_width}};
+}
+
 std::string validation_json(const Validation& validation, const std::string& command, const std::string& program) {
   nlohmann::ordered_json json;
   json["tool"] = "tandem validate";
   json["program"] = program;
   json["command"] = command;
   json["file"] = validation.file;
-  const auto estimate = [](const Estimate& e) {
-    return nlohmann::ordered_json{{"mean", e.value}, {"low", e.interval.low}, {"high", e.interval.high}};
-  };
-  json["errors"] = nlohmann::ordered_json::array();
-  for (const ErrorGroup& g : validation.by_device())
-    json["errors"].push_back({{"kind", g.what},
-                              {"device", g.device},
-                              {"level", g.level},
-                              {"points", g.points},
-                              {"n", g.absolute.n},
-                              {"absolute", estimate(g.absolute)},
-                              {"bias", estimate(g.bias)},
-                              {"worst", g.worst},
-                              {"in_range", g.in_range},
-                              {"half_width", g.half_width}});
+  json["errors"] = validation.by_device();
   json["points"] = nlohmann::ordered_json::array();
   for (const Comparison& c : validation.comparisons) {
     nlohmann::ordered_json& point = json["points"].emplace_back();

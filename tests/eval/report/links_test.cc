@@ -1,10 +1,9 @@
 // A stranger's run folder shows nothing but what lies in it.
-#include "eval/report/links.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/report/run_files.h"
 #include "tests/eval/report/example_run.h"
 
 namespace tandem::eval {

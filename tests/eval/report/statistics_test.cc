@@ -16,23 +16,18 @@ double binomial_product(std::uint64_t n, std::uint64_t k, double p) {  // produc
 }
 
 TEST(Statistics, ProportionsAgainstScipyAndNewcombe) {
-  // scipy 1.17.1, binomtest(k, n).proportion_ci("wilson" and "exact"). The first four are also the examples of Newcombe
-  // 1998 (Statistics in Medicine 17:857), table I: 0.2553-0.3662, 0.0624-0.1605, 0-0.1611, 0.0061-0.1718.
+  // scipy 1.17.1, binomtest(k, n).proportion_ci("wilson"). The first four are also the examples of Newcombe 1998
+  // (Statistics in Medicine 17:857), table I: 0.2553-0.3662, 0.0624-0.1605, 0-0.1611, 0.0061-0.1718.
   struct Case {
     std::uint64_t k, n;
-    double wilson_low, wilson_high, exact_low, exact_high;
+    double low, high;
   };
   for (const Case& c :
-       {Case{81, 263, 0.2552885198782742, 0.36620957698280004, 0.25273674558504267, 0.36762192260134746},
-        Case{15, 148, 0.06238639953073629, 0.16048724172330803, 0.05784401008344801, 0.16165049034947895},
-        Case{0, 20, 0.0, 0.16112515805281935, 0.0, 0.16843347098308548},
-        Case{1, 29, 0.006113214292762667, 0.17175521879320282, 0.0008726468835971072, 0.17764429548841465},
-        Case{29, 29, 0.8830302015002592, 1.0, 0.8805551309302788, 1.0},
-        Case{7, 10, 0.39677814746114526, 0.892208732593699, 0.3475471499399921, 0.9332604888222655}}) {
-    EXPECT_NEAR(wilson_interval(c.k, c.n).low, c.wilson_low, 1e-13);
-    EXPECT_NEAR(wilson_interval(c.k, c.n).high, c.wilson_high, 1e-13);
-    EXPECT_NEAR(clopper_pearson_interval(c.k, c.n).low, c.exact_low, 1e-11);
-    EXPECT_NEAR(clopper_pearson_interval(c.k, c.n).high, c.exact_high, 1e-11);
+       {Case{81, 263, 0.2552885198782742, 0.36620957698280004}, Case{15, 148, 0.06238639953073629, 0.16048724172330803},
+        Case{0, 20, 0.0, 0.16112515805281935}, Case{1, 29, 0.006113214292762667, 0.17175521879320282},
+        Case{29, 29, 0.8830302015002592, 1.0}, Case{7, 10, 0.39677814746114526, 0.892208732593699}}) {
+    EXPECT_NEAR(wilson_interval(c.k, c.n).low, c.low, 1e-13);
+    EXPECT_NEAR(wilson_interval(c.k, c.n).high, c.high, 1e-13);
   }
 }
 
@@ -52,22 +47,20 @@ TEST(Statistics, WilsonSolvesItsDefinition) {
   }
 }
 
-TEST(Statistics, ExactIntervalCoversAtLeastAndWilsonAbout95Percent) {
+TEST(Statistics, WilsonCoversAbout95Percent) {
   const std::uint64_t n = 40;
-  double wilson_sum = 0;
+  double sum = 0;
   int steps = 0;
   for (double p = 0.025; p < 1; p += 0.025, ++steps) {
-    double exact = 0, wilson = 0;
+    double wilson = 0;
     for (std::uint64_t k = 0; k <= n; ++k) {
-      const Interval e = clopper_pearson_interval(k, n), w = wilson_interval(k, n);
-      if (e.low <= p && p <= e.high) exact += binomial_product(n, k, p);
+      const Interval w = wilson_interval(k, n);
       if (w.low <= p && p <= w.high) wilson += binomial_product(n, k, p);
     }
-    EXPECT_GE(exact, 0.95) << p;
     EXPECT_GE(wilson, 0.90) << p;
-    wilson_sum += wilson;
+    sum += wilson;
   }
-  EXPECT_NEAR(wilson_sum / steps, 0.95, 0.01);
+  EXPECT_NEAR(sum / steps, 0.95, 0.01);
 }
 
 TEST(Statistics, NewcombePairedAgainstAnotherProgram) {
