@@ -21,15 +21,6 @@ namespace {
 
 constexpr int kNoPackage = 4;
 
-/// Its arguments, of strings that outlive it.
-std::vector<char*> argument_pointers(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  pointers.reserve(words.size() + 1);
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 /// How a new process begins. Not fork(): a large KV cache in pinned memory would be copied, or its pages taken from
 /// under the GPU.
 class Beginning {
@@ -58,7 +49,11 @@ class Beginning {
 
   /// 0, or why there is no such process.
   int spawn(pid_t& child, std::vector<std::string>& words) const {
-    return posix_spawnp(&child, words[0].c_str(), &files_, &attributes_, argument_pointers(words).data(), environ);
+    std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    return posix_spawnp(&child, words[0].c_str(), &files_, &attributes_, arguments.data(), environ);
   }
 
  private:

@@ -11,8 +11,8 @@
 #include "engine/device/cuda_memory.h"
 #include "engine/device/cuda_trace.h"
 #include "engine/device/emu_device.h"
-#include "engine/device/lane_device.h"
 #include "engine/device/launch_context.h"
+#include "engine/device/real_time_device.h"
 
 namespace tandem {
 namespace {
@@ -35,7 +35,7 @@ class CudaExecution final : public RealTimeDevice {
  public:
   explicit CudaExecution(const CudaOptions& options)
       // The host is part of it: the control thread launches every kernel, and most methods attend or choose there.
-      : RealTimeDevice(make_lanes(options.host_worker_threads),
+      : RealTimeDevice(options.host_worker_threads,
                        fmt::format("measured on {}, host {}, {} threads", cuda_device().name, cpu_model_name(),
                                    options.host_worker_threads)),
         launched_(options.launched),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -81,15 +82,15 @@ struct TaskBag {
   std::function<std::vector<Op>(std::uint32_t task, std::uint32_t puller)> ops;
 };
 
+/// One lane of each kind, and further host workers (worker_lanes). The compute lane is the inference lane.
 class Device {
  public:
   virtual ~Device() = default;
-  Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   /// "measured on <machine>" or "simulated for <profile>": the column head of every number from this device.
-  virtual std::string clock_name() const = 0;
+  const std::string& clock_name() const { return clock_name_; }
   virtual std::string gpu_name() const { return ""; }  // "NVIDIA H200"; empty where no GPU is at work
   virtual bool simulated() const = 0;
   /// Operations of device lanes are launched on a GPU (Op::launch): their bodies do not run.
@@ -101,7 +102,7 @@ class Device {
   /// Bytes of its memory. On `sim` those of a device like this one; elsewhere the rank itself says when it has no more.
   virtual std::uint64_t peer_memory() const { return std::numeric_limits<std::uint64_t>::max(); }
 
-  virtual const std::vector<LaneInfo>& lanes() const = 0;
+  const std::vector<LaneInfo>& lanes() const { return lanes_; }
   LaneId lane(LaneKind kind) const;  // the first lane of a kind; every device has one of each kind
   /// The lanes of the host's workers that share the first one's threads, itself among them: kMaxWorkers. Whoever has
   /// several at work gives each operation its part of the threads (Cost::threads).
@@ -129,9 +130,9 @@ class Device {
 
   /// Operations of device lanes between begin and end share one launch in simulated time, as in a CUDA graph; `cuda`
   /// launches each by itself. Segments do not nest. Host work may be submitted in between.
-  virtual void begin_segment(const char* name) = 0;
-  virtual void end_segment() = 0;
-  virtual bool in_segment() const = 0;  // between the two
+  virtual void begin_segment(const char* name);
+  virtual void end_segment();
+  bool in_segment() const { return segment_ != nullptr; }  // between the two
 
   /// Blocks the control thread until the event is done. Errors thrown by bodies are rethrown here. An interrupted or
   /// failed device stays usable for drain().
@@ -163,8 +164,41 @@ class Device {
   static constexpr std::uint32_t kSetupStep = 0xFFFFFFFFu;
 
  protected:
+  struct LaneHistory {
+    std::uint64_t submitted = 0, drained = 0;  // event values: given out, and done at the last drain
+    std::vector<std::int64_t> records;         // trace records of the operations since the last drain
+    std::exception_ptr error;                  // of operation `failed_at`; later operations do not run their bodies
+    std::uint64_t failed_at = 0;
+  };
+
+  Device(std::uint32_t host_threads, std::string clock_name);
   virtual void host_access(const Access& access) = 0;
   virtual std::shared_ptr<Allocation> allocate(Memory memory, std::size_t bytes, std::string name) = 0;
+
+  /// LogicError for a lane that the device does not have.
+  void check_lane(LaneId lane_id, const char* name) const;
+  /// LogicError for an event that the device has not given out. `name`: of what waits for it.
+  void check_event(Event event, const char* name) const;
+  /// Trace record of an event; -1 where it was done at the last drain.
+  std::int64_t record_of(Event event) const;
+  /// The lane's last record; -1 where there is none since the last drain.
+  std::int64_t last_of(LaneId lane_id) const;
+  /// Error of the event's operation or of one before it on the lane; nullptr where there is none.
+  std::exception_ptr error_of(Event event) const;
+  void rethrow_error_of(Event event);  // throws that error, which is reported then
+  /// The lane's operations from `value` on fail with this error, unless an earlier one has.
+  void fail(LaneId lane_id, std::uint64_t value, const std::exception_ptr& error);
+  void rethrow_unreported();  // throws an error that no wait has reported
+  void all_drained();         // counts everything submitted as done, and forgets records and errors
+
+  const std::vector<LaneInfo> lanes_;
+  const std::string clock_name_;
+  const LaneId control_;
+  std::vector<LaneHistory> history_;  // by lane
+  const char* segment_ = nullptr;     // name of the open one
+  std::int64_t last_control_ = -1;    // the control thread's last record
+  Nanos window_begin_ = 0;            // of the open step
+  std::exception_ptr unreported_;     // a body's, that no wait has thrown yet
 };
 
 /// Opens a segment for a scope.

@@ -11,8 +11,8 @@
 #include "engine/common/cpus.h"
 #include "engine/common/error.h"
 #include "engine/device/bag_share.h"
-#include "engine/device/lane_device.h"
 #include "engine/device/memory.h"
+#include "engine/device/real_time_device.h"
 
 namespace tandem {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 class EmuDevice final : public RealTimeDevice {
  public:
   explicit EmuDevice(EmuOptions options)
-      : RealTimeDevice(make_lanes(options.host_worker_threads),
+      : RealTimeDevice(options.host_worker_threads,
                        fmt::format("measured on {}, {} threads", cpu_model_name(), options.host_worker_threads)),
         pool_(0, "the emulated device"),
         state_(lanes_.size()) {

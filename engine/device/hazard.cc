@@ -20,6 +20,10 @@ std::string show(const Range& range) {
   return fmt::format("{}..{}", range.begin, range.end);
 }
 
+std::string buffer_name(const ScheduleNames* names, BufferId buffer) {
+  return names != nullptr && names->buffer ? names->buffer(buffer) : fmt::format("buffer {}", buffer);
+}
+
 std::string show_layer(std::uint32_t layer) {
   return layer == Op::kNoLayer ? std::string("no layer") : fmt::format("layer {}", layer);
 }
@@ -92,7 +96,7 @@ void HazardChecker::check(const ScheduleOp& op, const VectorClock& clock, const 
   for (; at != found->second.end() && at->first < pages.end; ++at)
     for (const Entry& entry : at->second.entries)
       if ((access.write || entry.write) && clock[entry.lane] < entry.value && overlap(access.extent.heads, entry.heads))
-        report(op, access, access.extent, entry);
+        report(op, access, entry);
 }
 
 void HazardChecker::cut(Stretches& stretches, std::uint32_t at) {
@@ -148,15 +152,16 @@ void HazardChecker::keep(const ScheduleOp& op, const VectorClock& before, std::u
   join(stretches, pages);
 }
 
-void HazardChecker::report(const ScheduleOp& op, const Access& access, const Extent& extent, const Entry& entry) const {
+void HazardChecker::report(const ScheduleOp& op, const Access& access, const Entry& entry) const {
+  const Extent& extent = access.extent;
   const char* what = !entry.write ? "write after read" : access.write ? "write after write" : "read after write";
   throw HazardError(fmt::format(
       "Hazard ({}) on '{}', sequence {}, layer {}: '{}' ({}, operation {} of lane {}) {} heads {} pages {}, and '{}' "
       "({}, "
       "lane {}) {} heads {} pages {}, but no event orders them. They meet in heads {} pages {}.",
-      what, buffer_name(extent.buffer), extent.sequence, extent.layer, entry.name, show_layer(entry.layer), entry.value,
-      lane_name(entry.lane), entry.write ? "writes" : "reads", show(entry.heads), show(entry.pages), op.name,
-      show_layer(op.layer), lane_name(op.lane), access.write ? "writes" : "reads", show(extent.heads),
+      what, buffer_name(names_, extent.buffer), extent.sequence, extent.layer, entry.name, show_layer(entry.layer),
+      entry.value, lane_name(entry.lane), entry.write ? "writes" : "reads", show(entry.heads), show(entry.pages),
+      op.name, show_layer(op.layer), lane_name(op.lane), access.write ? "writes" : "reads", show(extent.heads),
       show(extent.pages), show(common(entry.heads, extent.heads)), show(common(entry.pages, extent.pages))));
 }
 
@@ -181,10 +186,6 @@ std::size_t HazardChecker::kept() const {
 
 std::string HazardChecker::lane_name(LaneId lane) const {
   return names_ != nullptr && lane < names_->lanes.size() ? names_->lanes[lane] : fmt::format("{}", lane);
-}
-
-std::string HazardChecker::buffer_name(BufferId buffer) const {
-  return names_ != nullptr && names_->buffer ? names_->buffer(buffer) : fmt::format("buffer {}", buffer);
 }
 
 namespace {
@@ -221,8 +222,7 @@ void check_settled_inside(const char* op_name, const std::vector<Access>& declar
     const Extent& extent = access.extent;
     TANDEM_CHECK(covered(declared, access),
                  "'{}' settled a {} of '{}', sequence {}, layer {}, heads {}, pages {} that it had not declared",
-                 op_name, access.write ? "write" : "read",
-                 names.buffer ? names.buffer(extent.buffer) : fmt::format("buffer {}", extent.buffer), extent.sequence,
+                 op_name, access.write ? "write" : "read", buffer_name(&names, extent.buffer), extent.sequence,
                  extent.layer, show(extent.heads), show(extent.pages));
   }
 }

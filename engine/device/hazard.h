@@ -117,10 +117,9 @@ class HazardChecker {
   void keep(const ScheduleOp& op, const VectorClock& before, std::uint64_t value, const Access& access);
   static void cut(Stretches& stretches, std::uint32_t at);
   static void join(Stretches& stretches, const Range& pages);
-  [[noreturn]] void report(const ScheduleOp& op, const Access& access, const Extent& extent, const Entry& entry) const;
+  [[noreturn]] void report(const ScheduleOp& op, const Access& access, const Entry& entry) const;
   void forget();
   std::string lane_name(LaneId lane) const;
-  std::string buffer_name(BufferId buffer) const;
 
   const ScheduleNames* names_;
   VectorClock control_;

@@ -47,24 +47,22 @@ void Scheduler::finish(Lane& lane) {
 
 void Scheduler::update_rates() {
   for (Lane& lane : lanes_) lane.rate = kUnit;
-  slow_down(0, kHostResources);
-  slow_down(kHostResources, kResourceCount);
-}
-
-void Scheduler::slow_down(std::size_t begin, std::size_t end) {
-  std::array<std::uint64_t, kResourceCount> sum{};
-  for (const Lane& lane : lanes_) {
-    if (lane.state != State::flowing) continue;
-    const auto& share = lane.queue.front().second.phases.share;
-    for (std::size_t r = begin; r < end; ++r) sum[r] += share[r] * lane.rate / kUnit;
-  }
-  for (Lane& lane : lanes_) {
-    if (lane.state != State::flowing) continue;
-    const auto& share = lane.queue.front().second.phases.share;
-    std::uint64_t most = kUnit;
-    for (std::size_t r = begin; r < end; ++r)
-      if (share[r] != 0) most = std::max(most, sum[r]);
-    lane.rate = lane.rate * kUnit / most;
+  for (const auto& [begin, end] :
+       {std::pair<std::size_t, std::size_t>{0, kHostResources}, {kHostResources, kResourceCount}}) {
+    std::array<std::uint64_t, kResourceCount> sum{};
+    for (const Lane& lane : lanes_) {
+      if (lane.state != State::flowing) continue;
+      const auto& share = lane.queue.front().second.phases.share;
+      for (std::size_t r = begin; r < end; ++r) sum[r] += share[r] * lane.rate / kUnit;
+    }
+    for (Lane& lane : lanes_) {
+      if (lane.state != State::flowing) continue;
+      const auto& share = lane.queue.front().second.phases.share;
+      std::uint64_t most = kUnit;
+      for (std::size_t r = begin; r < end; ++r)
+        if (share[r] != 0) most = std::max(most, sum[r]);
+      lane.rate = lane.rate * kUnit / most;
+    }
   }
 }
 

@@ -73,7 +73,6 @@ class Scheduler {
   bool resolve(Lane& lane);
   bool step();
   void update_rates();
-  void slow_down(std::size_t begin, std::size_t end);  // by the resources [begin, end)
   void finish(Lane& lane);
 
   std::vector<Lane> lanes_;

@@ -7,16 +7,15 @@
 #include "engine/common/error.h"
 #include "engine/device/bag_share.h"
 #include "engine/device/cost_model.h"
-#include "engine/device/lane_device.h"
 #include "engine/device/memory.h"
 #include "engine/device/scheduler.h"
 #include "engine/device/sim_recorder.h"
 
 namespace tandem {
-class SimDevice final : public LaneDevice {
+class SimDevice final : public Device {
  public:
   SimDevice(HardwareProfile profile, SimOptions options)
-      : LaneDevice(make_lanes(profile.host.threads), "simulated for " + profile.title),
+      : Device(profile.host.threads, "simulated for " + profile.title),
         profile_(std::move(profile)),
         options_(std::move(options)),
         pool_(static_cast<std::uint64_t>(profile_.device.memory_gb * 1e9), "the profile '" + profile_.name + "'"),
@@ -78,13 +77,13 @@ class SimDevice final : public LaneDevice {
   }
 
   void begin_segment(const char* name) override {
-    LaneDevice::begin_segment(name);
+    Device::begin_segment(name);
     recorder_.add([name](SimDevice& device) { device.begin_segment(name); });
     segment_launch_ = -1;
   }
 
   void end_segment() override {
-    LaneDevice::end_segment();
+    Device::end_segment();
     recorder_.add([](SimDevice& device) { device.end_segment(); });
     segment_launch_ = -1;
   }

@@ -30,11 +30,6 @@ struct Source {
   std::string file, text;
 };
 
-/// An object; an empty one where there is no such file.
-Json read_settings_file(const fs::path& file) {
-  return path_exists(file) ? read_json_object(file) : Json::object();
-}
-
 std::string template_file(const fs::path& file) {
   std::string text = read_file(file, kLargestTemplate);
   if (valid_utf8_bytes(text) != text.size()) throw_input_error("{}: the chat template is no UTF-8.", file.string());
@@ -71,19 +66,13 @@ Source template_of(const fs::path& folder) {
     throw_input_error("{} has templates, but none with the name 'default', and there is no {}.", additional.string(),
                       (folder / "chat_template.jinja").string());
   const std::string file = (folder / "tokenizer_config.json").string();
-  const Json config = read_settings_file(folder / "tokenizer_config.json");
+  const Json config = path_exists(file) ? read_json_object(file) : Json::object();
   if (!config.contains("chat_template") || config["chat_template"].is_null()) return {};
   const Json* const text = default_of(config["chat_template"]);
   if (text == nullptr || !text->is_string())
     throw_input_error(
         "{}: field 'chat_template' must be a text, or a list of templates of which one has the name 'default'.", file);
   return {file, text->get<std::string>()};
-}
-
-Json messages_json(std::span<const ChatMessage> messages) {
-  Json list = Json::array();
-  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
-  return list;
 }
 
 }  // namespace
@@ -117,7 +106,9 @@ std::string FolderTemplate::render(std::span<const ChatMessage> messages, const 
   if (messages.empty()) throw_input_error("The conversation is empty: it needs at least one message.");
   Json variables = {{"add_generation_prompt", options.generate}};
   if (!options.thinking) variables["enable_thinking"] = false;
-  const std::string request = json_text(Json{{"messages", messages_json(messages)}, {"variables", variables}});
+  Json list = Json::array();
+  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  const std::string request = json_text(Json{{"messages", std::move(list)}, {"variables", variables}});
   const std::lock_guard lock(one_at_a_time_);
   std::string text = ask(request);
   if (text.empty()) throw_input_error("{}: the chat template writes nothing for this conversation.", file_);

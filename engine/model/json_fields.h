@@ -16,10 +16,17 @@
 
 namespace tandem {
 
-/// A file that holds one JSON object, nested at most kJsonNesting deep. InputError otherwise, and as read_file().
-nlohmann::json read_json_object(const std::filesystem::path& file);
-/// The same of a text that was read from it.
-nlohmann::json json_object_of(std::string_view text, const std::filesystem::path& file);
+/// The object that the text of a file holds, nested at most kJsonNesting deep. InputError otherwise.
+inline nlohmann::json json_object_of(std::string_view text, const std::filesystem::path& file) {
+  if (nests_deeper(text)) throw_input_error("{} is nested more than {} deep.", file.string(), kJsonNesting);
+  nlohmann::json json = json_or_discarded(text);
+  if (!json.is_object()) throw_input_error("{} is not a JSON object, or it is damaged.", file.string());
+  return json;
+}
+/// The same of a file; errors as read_file(), too.
+inline nlohmann::json read_json_object(const std::filesystem::path& file) {
+  return json_object_of(read_file(file), file);
+}
 
 /// Typed access to an object's fields. A field that is null counts as missing, but for contains().
 template <class Json>

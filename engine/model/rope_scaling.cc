@@ -19,9 +19,8 @@ double optional_number(const JsonFields& fields, const char* name, double otherw
   return fields.has(name) && fields[name] != 0 ? fields.number(name, 0, most) : otherwise;
 }
 
-/// rope_type, or else its older name.
-RopeScaling::Type read_type(const JsonFields& fields) {
-  const char* name = fields.contains("rope_type") ? "rope_type" : "type";
+/// `name`: of the field.
+RopeScaling::Type read_type(const JsonFields& fields, const char* name) {
   if (!fields.contains(name)) return RopeScaling::Type::none;
   const std::pair<const char*, RopeScaling::Type> types[] = {{"default", RopeScaling::Type::none},
                                                              {"dynamic", RopeScaling::Type::none},
@@ -31,11 +30,6 @@ RopeScaling::Type read_type(const JsonFields& fields) {
   for (const auto& [text, type] : types)
     if (fields[name] == text) return type;
   fields.bad(name, "\"default\", \"linear\", \"dynamic\", \"llama3\" or \"yarn\"");
-}
-
-bool is_dynamic(const JsonFields& fields) {
-  const char* name = fields.contains("rope_type") ? "rope_type" : "type";
-  return fields.contains(name) && fields[name] == "dynamic";
 }
 
 /// Yarn's growth of attention with the stretch: 0.1 m ln(factor) + 1.
@@ -62,9 +56,10 @@ double attention_factor(const JsonFields& fields, double factor) {
 /// `beside`: config.json itself, which holds the group `fields`.
 RopeScaling read_scaling(const JsonFields& beside, const JsonFields& fields, std::uint32_t max_positions) {
   RopeScaling s;
-  s.type = read_type(fields);
+  const char* const type = fields.contains("rope_type") ? "rope_type" : "type";  // its older name
+  s.type = read_type(fields, type);
   if (s.type == RopeScaling::Type::none) {
-    if (is_dynamic(fields)) {
+    if (fields.contains(type) && fields[type] == "dynamic") {
       fields.number("factor", 0, kMostFactor);
     } else if (fields.has("factor") && fields["factor"] != 1) {
       fields.bad("factor", "no factor other than 1 where the type is \"default\"");

@@ -22,13 +22,7 @@ class Translation {
   Translation(const std::string& expression, const std::string& file) : whole_(expression), file_(file) {}
 
   std::string run() {
-    while (!rest().empty()) {
-      if (rest().starts_with('[')) {
-        read_class();
-      } else {
-        read_outside();
-      }
-    }
+    while (!rest().empty()) read_part();
     return std::move(out_);
   }
 
@@ -47,9 +41,11 @@ class Translation {
 
   bool ignores_case() const { return !groups_.empty() && groups_.back(); }
 
-  void read_outside() {
+  void read_part() {
     const char c = next();
-    if (c == '\\') {
+    if (c == '[') {
+      read_class();
+    } else if (c == '\\') {
       read_escape(/*in_class=*/false);
     } else if (c == '(') {
       read_group();
@@ -60,8 +56,9 @@ class Translation {
       refuse(std::string(1, c), "an anchor");
     } else if (c == '{') {
       read_interval();
-    } else {
-      read_literal();
+    } else {  // what stands for itself, and the operators | . * + ?
+      if (ignores_case()) check_without_case(rest());
+      copy(1);
     }
   }
 
@@ -95,12 +92,6 @@ class Translation {
     if (behind == '+' || (behind == '?' && !comma))
       refuse(rest().substr(0, end + 2), "a repetition that libraries read differently");
     copy(interval.size());
-  }
-
-  /// Whatever stands for itself, and the operators | . * + ?.
-  void read_literal() {
-    if (ignores_case()) check_without_case(rest());
-    copy(1);
   }
 
   /// Oniguruma folds case by whole strings: "ss" is also U+00DF.

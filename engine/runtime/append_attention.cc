@@ -20,13 +20,6 @@ std::uint32_t token_count(const auto& pieces) {
   return tokens;
 }
 
-constexpr std::uint32_t kMostHeads = 32;  // AttentionShape::group
-
-/// Rows of a new prompt that attend what lies on the host together, so that it is read once for all of them.
-std::uint32_t rows_per_read(std::uint32_t group) {
-  return std::max(kMostHeads / group, 1u);
-}
-
 /// Queries of neighbouring rows as one group of one KV head, and their results back: [row][Hq][D] to [row][group][D].
 struct RowBlock {
   std::vector<float> query, o, lse;
@@ -86,6 +79,19 @@ std::vector<AppendAttention::Piece> AppendAttention::pieces_of(std::uint32_t lay
   return pieces;
 }
 
+std::vector<KvSpan> AppendAttention::spans_of(const char* pages, const std::vector<Piece>& pieces,
+                                              std::uint32_t kv_head, Range of) const {
+  std::vector<KvSpan> spans;
+  for (const Piece& piece : pieces) {
+    if (piece.begin >= of.end) break;
+    if (piece.begin < of.begin) continue;
+    const std::size_t at = piece.begin % kPageTokens * kv_.shape().vector_bytes();
+    spans.push_back({pages + kv_.k_offset(piece.slot, kv_head) + at, pages + kv_.v_offset(piece.slot, kv_head) + at,
+                     std::min(piece.tokens, of.end - piece.begin), ~0u});
+  }
+  return spans;
+}
+
 void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                     const std::vector<Piece>& pieces, bool merges) {
   const ModelShape& shape = forward_.shape();
@@ -104,7 +110,29 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     op.cost.hbm += shape.kv_heads * (held * (older_->token_bytes() + sizeof(float)) + tokens * sizeof(float));
     older_->append_prompt_access(layer, op.access);
   }
-  op.launch = [&](LaunchContext& ctx) { launch_device(ctx, first, rows, pieces, out); };
+  op.launch = [&](LaunchContext& ctx) {
+    // Pages that have left the device are all older than the new prompt, and attention asks for no order but that: the
+    // pages that are there are attended as if they were a whole, shorter prompt.
+    TANDEM_CHECK(older_ == nullptr, "tokens that survived one by one are attended on a GPU");
+    std::vector<std::uint32_t> slots;
+    slots.reserve(pieces.size());
+    for (const Piece& piece : pieces) {
+      TANDEM_CHECK(piece.begin % kPageTokens == 0, "a piece begins at token {}, inside a page", piece.begin);
+      slots.push_back(piece.slot);
+    }
+    const auto missing = blocks_for(first + rows) - static_cast<std::uint32_t>(slots.size());
+    TANDEM_CHECK(missing * kPageTokens <= first, "{} pages are missing before token {}", missing, first);
+    PrefillChunk chunk;
+    chunk.q = ctx.read<float>(forward_.q());
+    chunk.kv = device_pages(ctx, kv_);
+    chunk.slots = ctx.upload(slots);
+    chunk.first_position = first - missing * kPageTokens;
+    chunk.n = rows;
+    chunk.q_heads = forward_.shape().q_heads;
+    chunk.out = ctx.write<float>(out);
+    chunk.lse = ctx.write<float>(own_.lse);
+    prefill_attention_cuda(chunk, ctx.stream());
+  };
   op.body = [this, shape, layer, first, rows, pieces, out](BodyContext& ctx) {
     if (older_ != nullptr) {
       attend_with_mass(ctx, layer, first, rows, pieces, out);
@@ -118,24 +146,15 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
     const AttentionShape attention{group, dim, kv_.shape().type};
     // Whole pages of before are attended apart, as the host attends them where they are there.
     const std::uint32_t older = tokens_.begin / kPageTokens * kPageTokens;
-    const auto spans_of = [&](std::uint32_t kv_head, Range of) {
-      std::vector<KvSpan> spans;
-      for (const Piece& piece : pieces) {
-        if (piece.begin >= of.end) break;
-        if (piece.begin < of.begin) continue;
-        spans.push_back({pages + kv_.k_offset(piece.slot, kv_head), pages + kv_.v_offset(piece.slot, kv_head),
-                         std::min(piece.tokens, of.end - piece.begin), ~0u});
-      }
-      return spans;
-    };
     pool_.parallel_for(std::size_t{rows} * shape.kv_heads, [&](std::size_t task) {
       const auto row = static_cast<std::uint32_t>(task / shape.kv_heads);
       const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
       const std::size_t at = std::size_t{row} * shape.q_heads + kv_head * group;
       std::vector<float> before(std::size_t{group} * dim), before_lse(group);
-      partial_attention(query + at * dim, spans_of(kv_head, {0, older}), attention, before.data(), before_lse.data());
-      partial_attention(query + at * dim, spans_of(kv_head, {older, first + row + 1}), attention, o + at * dim,
-                        lse + at);
+      partial_attention(query + at * dim, spans_of(pages, pieces, kv_head, {0, older}), attention, before.data(),
+                        before_lse.data());
+      partial_attention(query + at * dim, spans_of(pages, pieces, kv_head, {older, first + row + 1}), attention,
+                        o + at * dim, lse + at);
       const float *parts[] = {before.data(), o + at * dim}, *sums[] = {before_lse.data(), lse + at};
       merge_partials(parts, sums, 2, group, dim, o + at * dim, lse + at);
     });
@@ -143,37 +162,11 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
-/// Pages that have left the device are all older than the new prompt, and attention asks for no order but that: the
-/// pages that are there are attended as if they were a whole, shorter prompt.
-void AppendAttention::launch_device(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
-                                    const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
-  TANDEM_CHECK(older_ == nullptr, "tokens that survived one by one are attended on a GPU");
-  std::vector<std::uint32_t> slots;
-  slots.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
-    TANDEM_CHECK(piece.begin % kPageTokens == 0, "a piece begins at token {}, inside a page", piece.begin);
-    slots.push_back(piece.slot);
-  }
-  const auto missing = blocks_for(first + rows) - static_cast<std::uint32_t>(slots.size());
-  TANDEM_CHECK(missing * kPageTokens <= first, "{} pages are missing before token {}", missing, first);
-  PrefillChunk chunk;
-  chunk.q = ctx.read<float>(forward_.q());
-  chunk.kv = device_pages(ctx, kv_);
-  chunk.slots = ctx.upload(slots);
-  chunk.first_position = first - missing * kPageTokens;
-  chunk.n = rows;
-  chunk.q_heads = forward_.shape().q_heads;
-  chunk.out = ctx.write<float>(out);
-  chunk.lse = ctx.write<float>(own_.lse);
-  prefill_attention_cuda(chunk, ctx.stream());
-}
-
 void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                                        const std::vector<Piece>& pieces, const DeviceBuffer& out) const {
   const ModelShape& shape = forward_.shape();
   const std::uint32_t group = shape.group(), dim = shape.head_dim, held = older_->count(layer);
   const std::uint32_t total = tokens_.end - tokens_.begin;
-  const std::size_t bytes = kv_.shape().vector_bytes();
   const char* pages = ctx.read<char>(kv_.device_buffer());
   const float* query = ctx.read<float>(forward_.q());
   float* o = ctx.write<float>(out);
@@ -185,13 +178,8 @@ void AppendAttention::attend_with_mass(BodyContext& ctx, std::uint32_t layer, st
     std::vector<float> scores(std::size_t{group} * (held + total));
     for (std::uint32_t row = 0; row < rows; ++row) {
       const std::uint32_t position = first + row, seen = held + position + 1 - tokens_.begin;
-      std::vector<KvSpan> spans = {older_->span(ctx, layer, g)};
-      for (const Piece& piece : pieces) {
-        if (piece.begin > position) break;
-        const std::size_t at = piece.begin % kPageTokens * bytes;
-        spans.push_back({pages + kv_.k_offset(piece.slot, g) + at, pages + kv_.v_offset(piece.slot, g) + at,
-                         std::min(piece.tokens, position + 1 - piece.begin), ~0u});
-      }
+      std::vector<KvSpan> spans = spans_of(pages, pieces, g, {0, position + 1});
+      spans.insert(spans.begin(), older_->span(ctx, layer, g));
       const std::size_t head = std::size_t{row} * shape.q_heads + g * group;
       partial_attention(query + head * dim, spans, {group, dim, kv_.shape().type}, o + head * dim, lse + head,
                         scores.data());
@@ -216,7 +204,10 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
 
   Op op("host append attention", Cause::host_attention, layer);
   op.cost.work = Work::attention;
-  const std::uint32_t together = rows_per_read(shape.group()), blocks_of_rows = (rows + together - 1) / together;
+  // Rows attend what lies on the host together, so that it is read once for all of them.
+  constexpr std::uint32_t kMostHeads = 32;  // AttentionShape::group
+  const std::uint32_t together = std::max(kMostHeads / shape.group(), 1u),
+                      blocks_of_rows = (rows + together - 1) / together;
   op.cost.dram = blocks_of_rows * tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.cost.flops = 4 * rows * tokens * width;
   op.cost.tasks = weights_ ? shape.kv_heads : shape.kv_heads * blocks_of_rows;
@@ -235,20 +226,14 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
     float* lse = ctx.write<float>(host_.lse);
     const std::uint32_t group = shape.group(), seen = token_count(pieces);
     const DType type = kv_.shape().type;
-    const auto spans_of = [&](std::uint32_t kv_head) {
-      std::vector<KvSpan> spans;
-      for (const Piece& piece : pieces)
-        spans.push_back(
-            {pages + kv_.k_offset(piece.slot, kv_head), pages + kv_.v_offset(piece.slot, kv_head), piece.tokens, ~0u});
-      return spans;
-    };
     if (!weights_) {
       pool_.parallel_for(std::size_t{blocks_of_rows} * shape.kv_heads, [&](std::size_t task) {
         const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
         const auto first = static_cast<std::uint32_t>(task / shape.kv_heads) * together;
         const std::size_t at = std::size_t{first} * shape.q_heads + kv_head * group;
         RowBlock block(shape, std::min(together, rows - first), query + at * shape.head_dim);
-        partial_attention(block.query.data(), spans_of(kv_head), block.shape(type), block.o.data(), block.lse.data());
+        partial_attention(block.query.data(), spans_of(pages, pieces, kv_head, {}), block.shape(type), block.o.data(),
+                          block.lse.data());
         block.store(o + at * shape.head_dim, lse + at);
       });
       return;
@@ -257,7 +242,7 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
     const float share = 1.0f / static_cast<float>(tokens_.end - tokens_.begin);
     pool_.parallel_for(shape.kv_heads, [&](std::size_t task) {
       const auto kv_head = static_cast<std::uint32_t>(task);
-      const std::vector<KvSpan> spans = spans_of(kv_head);
+      const std::vector<KvSpan> spans = spans_of(pages, pieces, kv_head, {});
       std::vector<float> scores(std::size_t{together} * group * seen);
       for (std::uint32_t first = 0; first < rows; first += together) {
         const std::size_t at = std::size_t{first} * shape.q_heads + kv_head * group;

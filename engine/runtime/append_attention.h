@@ -30,14 +30,15 @@ class AppendAttention {
     std::uint32_t slot = 0, begin = 0, tokens = 0;
   };
   std::vector<Piece> pieces_of(std::uint32_t layer, Tier tier, std::uint32_t end) const;
+  /// Pieces that begin in `of`, as far as they are in it. `pages`: of their tier.
+  std::vector<KvSpan> spans_of(const char* pages, const std::vector<Piece>& pieces, std::uint32_t kv_head,
+                               Range of) const;
   void attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                         const std::vector<Piece>& pieces, const DeviceBuffer& out) const;
   void submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
                      bool merges);
   Event submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows, std::vector<Piece> pieces,
                     Event query_ready);
-  void launch_device(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
-                     const DeviceBuffer& out) const;
 
   Forward& forward_;
   Device& device_;

@@ -109,16 +109,8 @@ class DecodeAttention {
   /// Adds what attention over so many tokens of a KV head costs on the device; returns `tokens`.
   std::uint64_t attention_cost(std::uint64_t tokens, Cost& cost) const;
   void take_emission(const LayerContext& context, const Emission& emission);
-  void gather_host(const LayerContext& context, const AttendItem& item, const Ranges& tokens, Op& op,
-                   HostRow& row) const;
-  void gather_host(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
-                   HostRow& row) const;
-  void gather_host(const LayerContext& context, const AttendItem& item, const Tokens& tokens, Op& op,
-                   HostRow& row) const;
-  void gather_host(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
-                   HostRow& row) const;
-  HostRow gather_host_row(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
-                          Op& op) const;
+  HostRow gather_host(const LayerContext& context, std::uint32_t row, std::span<const AttendItem* const> items,
+                      Op& op) const;
   Event submit_host(const LayerContext& context, std::span<const std::vector<const AttendItem*>> items);
   /// What the rows attend, now that selections and token sets are known: the accesses and the cost that this comes to,
   /// and the spans where `out` asks for them (a prediction needs sizes only).

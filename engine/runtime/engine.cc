@@ -13,12 +13,6 @@ namespace {
 
 constexpr const char* kKeepColumnSums = "keep column sums";
 
-KvShape kv_shape(const ModelConfig& c, const EngineOptions& options) {
-  KvShape shape{c.layers, c.kv_heads, c.head_dim};
-  shape.type = options.precision;
-  return shape;
-}
-
 /// Device time of a prompt's column sums; the rest of a prefill takes as long as one without them.
 Nanos time_of_sums(const Trace& trace) {
   Nanos time = 0;
@@ -36,7 +30,8 @@ Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptio
   TANDEM_CHECK(device.shapes_only() == (options_.workload != nullptr), "shapes alone are simulated under a workload");
   if (options_.max_batch == 0) throw_input_error("The batch size is 0: give at least 1.");
   if (options_.prefill_chunk == 0) throw_input_error("The prefill chunk is 0 tokens: give at least 1.");
-  kv_ = std::make_unique<KvStore>(device, kv_shape(model.config, options_), options_.kv);
+  const ModelConfig& c = model.config;
+  kv_ = std::make_unique<KvStore>(device, KvShape{c.layers, c.kv_heads, c.head_dim, options_.precision}, options_.kv);
   forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
                                        options_.max_batch, options_.score_floats);
 }

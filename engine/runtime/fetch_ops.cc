@@ -132,21 +132,6 @@ void launch_chosen_fetch(const EngineParts& parts, LaunchContext& ctx, std::span
   fetch_listed(ctx, list, parts.kv.shape().page_bytes(), ctx.read<char>(parts.kv.host_buffer()), to, fixed);
 }
 
-void launch_fetch(const EngineParts& parts, LaunchContext& ctx, std::span<const FetchWork> work, const Cost& fixed) {
-  CopyList list;
-  Copier copier(ctx, list);
-  std::vector<const FetchWork*> chosen;
-  for (const FetchWork& w : work) {
-    if (w.chosen) {
-      chosen.push_back(&w);
-    } else {
-      copy_blocks(parts.kv, copier, w);
-    }
-  }
-  list.copy(CopyWay::over_link, ctx.stream());
-  if (!chosen.empty()) launch_chosen_fetch(parts, ctx, chosen, fixed);
-}
-
 /// Adds to `cost` what copy_chosen() would, without going over the pages. With several KV heads two pages are adjacent
 /// only where one head's last page and the next head's first are in the same slot (link_pieces.h).
 void count_chosen(const EngineParts& parts, BodyContext& ctx, const ChosenBlocks& chosen, Cost& cost) {
@@ -236,7 +221,14 @@ std::vector<KvSource> Ops::fetch(std::uint32_t layer, std::span<const FetchReque
   // Pages, pieces, gathers; what is known on the host comes along as one copy.
   if (!chosen.empty()) op.cost.kernels = 2 + gathers_of(chosen.size(), pages * parts_.kv.shape().slot_bytes());
   fixed_cost.pieces -= 1;  // a Cost starts with one
-  op.launch = [&](LaunchContext& ctx) { launch_fetch(parts_, ctx, work, fixed_cost); };
+  op.launch = [&](LaunchContext& ctx) {
+    CopyList list;
+    Copier copier(ctx, list);
+    for (const FetchWork& w : work)
+      if (!w.chosen) copy_blocks(parts_.kv, copier, w);
+    list.copy(CopyWay::over_link, ctx.stream());
+    if (!chosen.empty()) launch_chosen_fetch(parts_, ctx, chosen, fixed_cost);
+  };
   op.has_cost_only_part = op.cost.upper_bound;
   op.body = [this, work, fixed = std::move(fixed), fixed_cost](BodyContext& ctx) {
     Copier copier(ctx);

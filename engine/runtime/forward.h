@@ -121,22 +121,11 @@ class Forward {
 
   DType precision() const { return kv_.shape().type; }  // EngineOptions::precision
 
-  // The launches of the operations above (forward_launch.cc). `ctx` is of an operation on the compute lane.
+  // Parts of what a GPU launches. `ctx` is of an operation on the compute lane.
   void launch_norm(LaunchContext& ctx, const PlacedMatrix& norm, const PlacedMatrix& next, std::uint32_t rows,
                    void* normed) const;
-  void launch_embed(LaunchContext& ctx, const std::vector<std::uint32_t>& source) const;
-  void launch_qkv(LaunchContext& ctx, std::uint32_t layer, const std::vector<std::uint32_t>& positions,
-                  const std::vector<KvTarget>& targets, const KeepQueries& keep, std::uint32_t kept);
   QkvWeights qkv_weights(const LaunchContext& ctx, std::uint32_t layer) const;
-  void launch_predicted_query(LaunchContext& ctx, std::uint32_t layer, std::uint32_t norm_of,
-                              const std::vector<std::uint32_t>& positions, float* q);
-  void launch_prefill_attention(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows,
-                                const std::vector<std::uint32_t>& slots) const;
-  void launch_finish_layer(LaunchContext& ctx, std::uint32_t layer, std::uint32_t rows);
   void launch_logits(LaunchContext& ctx, std::uint32_t first, std::uint32_t rows);
-  void launch_sample(LaunchContext& ctx, std::uint32_t rows, const std::vector<std::int32_t>& forced,
-                     const std::vector<Draw>& draws);
-  void launch_all_logits(LaunchContext& ctx, std::uint32_t rows, float* out);
   std::size_t scratch_floats(std::size_t rows) const;
 
   const Model& model_;

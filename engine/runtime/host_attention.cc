@@ -28,53 +28,41 @@ struct DecodeAttention::HostRow {
   std::uint64_t most = 0;  // tokens, summed over KV heads
 };
 
-void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Ranges& tokens, Op& op,
-                                  HostRow& row) const {
-  const Range heads{0, context.shape.kv_heads};
-  append_page_runs(*context.batch[item.row], context.layer, tokens, row.fixed);
-  for (const Range& r : tokens.positions) {
-    const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};
-    kv_.append_access(row.sequence, context.layer, blocks, Tier::host, heads, false, op.access);
-    kv_.append_filled(row.sequence, context.layer, blocks, Tier::host, op.after);
-  }
-  row.most += std::uint64_t{heads.end} * tokens.count();
-}
-
-void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Blocks& chosen, Op& op,
-                                  HostRow& row) const {
+DecodeAttention::HostRow DecodeAttention::gather_host(const LayerContext& context, std::uint32_t row,
+                                                      std::span<const AttendItem* const> items, Op& op) const {
   const ModelShape& shape = context.shape;
-  HostRow::Chosen c{{stores_.digests.get(chosen.digests.id), chosen, shape}, item.own_only};
-  c.blocks.slots = kv_.declare_reads(op, row.sequence, context.layer, c.blocks.page_range(), Tier::host);
-  op.access.push_back(c.blocks.index.selection.reads());
-  wait_for(op.after, chosen.ready);
-  const std::uint32_t pieces = shape.kv_heads * c.blocks.most;
-  row.most += std::uint64_t{pieces} * c.blocks.index.block;
-  op.cost.pieces += pieces;
-  row.chosen.push_back(std::move(c));
-}
-
-void DecodeAttention::gather_host(const LayerContext&, const AttendItem&, const Tokens&, Op&, HostRow&) const {
-  TANDEM_CHECK(false, "single tokens of the store are attended on the device");
-}
-
-void DecodeAttention::gather_host(const LayerContext& context, const AttendItem& item, const Packed& packed, Op& op,
-                                  HostRow& row) const {
-  const std::uint32_t count = context.shape.kv_heads;
-  op.access.insert(op.access.end(), packed.access.begin(), packed.access.end());
-  wait_for(op.after, packed.ready);
-  row.most += std::uint64_t{count} * packed.tokens;
-  op.cost.pieces += 2 * count;  // K and V of a KV head lie in one run each
-  row.packed.push_back({packed, item.own_only});
-}
-
-DecodeAttention::HostRow DecodeAttention::gather_host_row(const LayerContext& context, std::uint32_t row,
-                                                          std::span<const AttendItem* const> items, Op& op) const {
-  const ModelShape& shape = context.shape;
+  const Range heads{0, shape.kv_heads};
   HostRow out;
   out.row = row;
   out.sequence = context.batch[row]->id;
-  for (const AttendItem* item : items)
-    std::visit([&](const auto& kv) { gather_host(context, *item, kv, op, out); }, item->kv);
+  for (const AttendItem* item : items) {
+    if (const auto* tokens = std::get_if<Ranges>(&item->kv)) {
+      append_page_runs(*context.batch[row], context.layer, *tokens, out.fixed);
+      for (const Range& r : tokens->positions) {
+        const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};
+        kv_.append_access(out.sequence, context.layer, blocks, Tier::host, heads, false, op.access);
+        kv_.append_filled(out.sequence, context.layer, blocks, Tier::host, op.after);
+      }
+      out.most += std::uint64_t{heads.end} * tokens->count();
+    } else if (const auto* chosen = std::get_if<Blocks>(&item->kv)) {
+      HostRow::Chosen c{{stores_.digests.get(chosen->digests.id), *chosen, shape}, item->own_only};
+      c.blocks.slots = kv_.declare_reads(op, out.sequence, context.layer, c.blocks.page_range(), Tier::host);
+      op.access.push_back(c.blocks.index.selection.reads());
+      wait_for(op.after, chosen->ready);
+      const std::uint32_t pieces = shape.kv_heads * c.blocks.most;
+      out.most += std::uint64_t{pieces} * c.blocks.index.block;
+      op.cost.pieces += pieces;
+      out.chosen.push_back(std::move(c));
+    } else if (const auto* packed = std::get_if<Packed>(&item->kv)) {
+      op.access.insert(op.access.end(), packed->access.begin(), packed->access.end());
+      wait_for(op.after, packed->ready);
+      out.most += std::uint64_t{heads.end} * packed->tokens;
+      op.cost.pieces += 2 * heads.end;  // K and V of a KV head lie in one run each
+      out.packed.push_back({*packed, item->own_only});
+    } else {
+      TANDEM_CHECK(false, "single tokens of the store are attended on the device");
+    }
+  }
   add_host_attention(op.cost, out.most, kv_.shape().vector_bytes(), shape.group(), shape.head_dim);
   op.cost.tasks += shape.kv_heads + static_cast<std::uint32_t>(out.most / kPartTokens);
   return out;
@@ -100,7 +88,7 @@ Event DecodeAttention::submit_host(const LayerContext& context, std::span<const 
   op.cost.dram = small;
   std::vector<HostRow> rows;
   for (std::uint32_t row = 0; row < items.size(); ++row) {
-    if (!items[row].empty()) rows.push_back(gather_host_row(context, row, items[row], op));
+    if (!items[row].empty()) rows.push_back(gather_host(context, row, items[row], op));
   }
   op.cost.pieces = std::max<std::uint32_t>(op.cost.pieces, 1);
   op.has_cost_only_part = true;

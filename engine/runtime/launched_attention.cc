@@ -17,6 +17,25 @@ void replace(LaunchContext& ctx, const std::vector<T>& values, CudaMemory& memor
 
 }  // namespace
 
+void run_attention(LaunchContext& ctx, const float* q, std::uint32_t group, const KvPages& kv, const PageLists& lists,
+                   const AttentionPlan& plan, const AttentionWork* work, const AttentionMerge* merges,
+                   const PartialOut& to) {
+  PagedAttention a;
+  a.q = q;
+  a.group = group;
+  a.kv = kv;
+  a.lists = lists;
+  a.work = work;
+  a.merges = merges;
+  a.work_count = static_cast<std::uint32_t>(plan.work.size());
+  a.merge_count = static_cast<std::uint32_t>(plan.merges.size());
+  a.part_count = plan.parts;
+  a.o = to.o;
+  a.lse = to.lse;
+  a.parts = ctx.scratch<float>(paged_attention_scratch(plan, group, kv.dim));
+  paged_attention_cuda(a, ctx.stream());
+}
+
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
                            std::uint32_t most) {
   const ListRoom room = room_for_lists(ctx, lists.size(), most, per_kv_head);
@@ -36,20 +55,7 @@ void LaunchedAttention::run(LaunchContext& ctx, const float* q, std::uint32_t ro
     replace(ctx, plan_.merges, merges_, old_);
     most_.assign(most.begin(), most.end());
   }
-  PagedAttention a;
-  a.q = q;
-  a.group = group;
-  a.kv = kv;
-  a.lists = lists;
-  a.work = work_.as<AttentionWork>();
-  a.merges = merges_.as<AttentionMerge>();
-  a.work_count = static_cast<std::uint32_t>(plan_.work.size());
-  a.merge_count = static_cast<std::uint32_t>(plan_.merges.size());
-  a.part_count = plan_.parts;
-  a.o = to.o;
-  a.lse = to.lse;
-  a.parts = ctx.scratch<float>(paged_attention_scratch(plan_, group, kv.dim));
-  paged_attention_cuda(a, ctx.stream());
+  run_attention(ctx, q, group, kv, lists, plan_, work_.as<AttentionWork>(), merges_.as<AttentionMerge>(), to);
 }
 
 }  // namespace tandem

@@ -52,6 +52,11 @@ inline ListRoom room_for_lists(LaunchContext& ctx, std::size_t lists, std::uint3
 PageLists list_whole_pages(LaunchContext& ctx, const std::vector<WholePages>& lists, bool per_kv_head,
                            std::uint32_t most);
 
+/// paged_attention_cuda of a plan whose work and merges are in device memory.
+void run_attention(LaunchContext& ctx, const float* q /*[rows][Hq][D]*/, std::uint32_t group, const KvPages& kv,
+                   const PageLists& lists, const AttentionPlan& plan, const AttentionWork* work,
+                   const AttentionMerge* merges, const PartialOut& to);
+
 class LaunchedAttention {
  public:
   /// paged_attention_cuda of all rows. `most`: upper bounds of the lists' counts, as plan_paged_attention() takes them.

@@ -68,9 +68,7 @@ void AttentionAverages::observe_prompt(SequenceState& sequence, const ObserveReq
 /// Its tokens and scores are counted from the first token on the device.
 Event AttentionAverages::observe_layer(const SequenceState& sequence, const ObserveRequest& request,
                                        std::uint32_t layer, const DeviceBuffer& before, Event before_free) {
-  const auto found = parts_.queries.find(sequence.id);
-  TANDEM_CHECK(found != parts_.queries.end(), "sequence {} has no prompt queries", sequence.id);
-  const PromptQueries& queries = found->second;
+  const PromptQueries& queries = parts_.queries_of(sequence.id);
   const AttentionAverage& average = kept_.get(request.average.id);
   const KvShape& shape = kv_.shape();
   const std::uint32_t begin = request.device_begin, tokens = sequence.tokens - begin,

@@ -160,9 +160,8 @@ class CacheRanks : public MechanismOf<CacheRank> {
   Sent select_on_peer(Range layers, const std::shared_ptr<std::vector<Selection>>& work);
   void push_queries(BodyContext& ctx, Range layers, const std::vector<Selection>& work, bool inbox) const;
   void choose_ahead(BodyContext& ctx, Range layers, const std::vector<Selection>& work) const;
-  // Their twins on a GPU.
-  void launch_pushes(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const;
-  void launch_choice(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const;
+  /// The twin of both on a GPU.
+  void launch_ahead(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const;
 
   std::shared_ptr<RankThread> rank_thread_;  // where no other peer was given, from the first cache rank on
   std::shared_ptr<RemoteRank> remote_;

@@ -91,7 +91,7 @@ void CacheRanks::choose_ahead(BodyContext& ctx, Range layers, const std::vector<
   });
 }
 
-void CacheRanks::launch_pushes(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const {
+void CacheRanks::launch_ahead(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const {
   const PredictionRule& rule = work.front().rank.rule;
   const DeviceRope rope = device_rope(ctx, rule, forward_.rope_table());
   std::uint32_t most = 0;
@@ -112,16 +112,12 @@ void CacheRanks::launch_pushes(LaunchContext& ctx, Range layers, const std::vect
     push_queries_cuda(rule, rope, ctx.pass(pushes), static_cast<std::uint32_t>(pushes.size()), forward_.shape().q_heads,
                       forward_.shape().head_dim, ctx.stream());
   }
-}
-
-void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vector<Selection>& work) const {
   struct Row {
     const Selection* work = nullptr;
     std::uint32_t layer = 0;
     const std::vector<std::uint32_t>* slots = nullptr;
   };
   const ModelShape& shape = forward_.shape();
-  const PredictionRule& rule = work.front().rank.rule;
   std::vector<Row> all;
   std::size_t pages = 1;
   for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -133,7 +129,6 @@ void CacheRanks::launch_choice(LaunchContext& ctx, Range layers, const std::vect
   }
   if (all.empty()) return;
   const std::size_t together = rows_together(forward_.score_floats(), shape.q_heads * pages * kPageTokens, all.size());
-  const DeviceRope rope = device_rope(ctx, rule, forward_.rope_table());
   auto* const queries = ctx.scratch<float>(together * shape.q_heads * shape.head_dim);
   auto* const scores = ctx.scratch<float>(together * shape.q_heads * pages * kPageTokens);
   auto* const weights =
@@ -197,10 +192,7 @@ CacheRanks::Sent CacheRanks::select_here(Range layers, const std::shared_ptr<std
     push_queries(ctx, layers, *work, false);
     choose_ahead(ctx, layers, *work);
   };
-  op.launch = [&](LaunchContext& ctx) {
-    launch_pushes(ctx, layers, *work);
-    launch_choice(ctx, layers, *work);
-  };
+  op.launch = [&](LaunchContext& ctx) { launch_ahead(ctx, layers, *work); };
   const Event done = ask(LaneKind::side_compute, std::move(op));
   return {done, done};
 }

@@ -53,11 +53,7 @@ class Server {
 
   void greet(MessageReader& in) {
     link_.set_patience(std::chrono::milliseconds(in.get<std::int64_t>()));
-    model_.layers = in.get<std::uint32_t>();
-    model_.q_heads = in.get<std::uint32_t>();
-    model_.kv_heads = in.get<std::uint32_t>();
-    model_.shape = in.get<AttentionShape>();
-    model_.page_tokens = in.get<std::uint32_t>();
+    static_cast<RankShape&>(model_) = in.get<RankShape>();
     model_.rope = RopeTable(model_.shape.dim, 1);
     model_.rope.scale = in.get<double>();
     for (double& frequency : model_.rope.inverse_frequency) frequency = in.get<double>();
@@ -137,7 +133,7 @@ class Server {
 
   Communicator& link_;
   ThreadPool& pool_;
-  RankModel model_{0, 0, 0, {}, 0, RopeTable(2, 1)};
+  RankModel model_{{}, RopeTable(2, 1)};
   std::unordered_map<std::uint32_t, std::vector<Layer>> sequences_;
 };
 
@@ -154,11 +150,7 @@ RemoteRank::RemoteRank(std::shared_ptr<Communicator> link, const RankModel& mode
   MessageWriter out;
   out.put(Says::hello);
   out.put(static_cast<std::int64_t>(patience.count()));
-  out.put(model.layers);
-  out.put(model.q_heads);
-  out.put(model.kv_heads);
-  out.put(model.shape);
-  out.put(model.page_tokens);
+  out.put<RankShape>(model);
   out.put(model.rope.scale);
   for (const double frequency : model.rope.inverse_frequency) out.put(frequency);
   link_->send(out.take());

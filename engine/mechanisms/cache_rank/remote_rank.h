@@ -16,16 +16,18 @@
 
 namespace tandem {
 
-/// What both ranks must agree on.
-struct RankModel {
+/// What both ranks must agree on, beside RoPE.
+struct RankShape {
   std::uint32_t layers = 0, q_heads = 0, kv_heads = 0;
   AttentionShape shape;  // of a KV head
   std::uint32_t page_tokens = 0;
-  RopeTable rope;
 
   std::size_t width() const { return std::size_t{q_heads} * shape.dim; }
   std::size_t vector_bytes() const { return shape.dim * size_of(shape.kv); }
   std::size_t slot_bytes() const { return 2 * std::size_t{kv_heads} * page_tokens * vector_bytes(); }  // all heads
+};
+struct RankModel : RankShape {
+  RopeTable rope;
 };
 
 /// One sequence of a message, for the message's layers.

@@ -37,17 +37,15 @@ struct Row {
 };
 
 /// Parts lists where no queries exist.
-void draw_parts(BodyContext& ctx, const Row& row, const ScorePlace& place, std::uint32_t kv_heads) {
-  for (std::uint32_t g = 0; g < kv_heads; ++g) {
-    const std::size_t at = row.lists + g * row.list;
-    const auto* missing = ctx.read<std::uint32_t>(row.missing) + at;
-    auto* now = ctx.write<std::uint32_t>(row.now) + at;
-    auto* later = ctx.write<std::uint32_t>(row.later) + at;
+void draw_parts(const BodyContext& ctx, const Row& row, const ScorePlace& place, const DeviceBuffer& query,
+                const ModelShape& shape) {
+  for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+    const HeadDrift head = row.head(ctx, query, shape, g);
     const std::uint64_t drawn =
         mix64((std::uint64_t{place.sequence} << 40) + (std::uint64_t{place.step} << 20) + place.layer * 256 + g);
     const bool urgent = row.first || double(drawn >> 11) * 0x1p-53 < kDrawnUrgent;
-    std::copy_n(missing, 1 + missing[0], urgent ? now : later);
-    (urgent ? later : now)[0] = 0;
+    std::copy_n(head.missing, 1 + head.missing[0], urgent ? head.now : head.later);
+    (urgent ? head.later : head.now)[0] = 0;
   }
 }
 
@@ -116,7 +114,7 @@ PartedSplit QueryDrift::part(const LayerContext& context, const SplitRef& split,
   op.body = [shape, values, rows, draws = draws_](BodyContext& ctx) {
     for (const Row& row : rows) {
       if (!ctx.computes()) {
-        draw_parts(ctx, row, draws->place(row.request, row.layer, row.step, BatchDraws::By::heads), shape.kv_heads);
+        draw_parts(ctx, row, draws->place(row.request, row.layer, row.step, BatchDraws::By::heads), values, shape);
         continue;
       }
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g)

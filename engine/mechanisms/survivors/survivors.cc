@@ -106,7 +106,6 @@ SurvivorsRef Survivors::keep(SequenceState& sequence, std::optional<SurvivorsRef
   const std::uint32_t stride = arriving_stride(old), added = arriving.end - arriving.begin;
   // Where nothing arrives there is only more room: masses stay, and no prompt's query is asked.
   const PromptQueries queries = request.latest && added > 0 ? parts_.queries_of(sequence.id) : PromptQueries{};
-  TANDEM_CHECK(!request.latest || added == 0 || queries.kept > 0, "sequence {} has no prompt queries", sequence.id);
   const std::uint32_t window_begin = tokens - std::min(request.window, tokens);
   const Range blocks{arriving.begin / kPageTokens, blocks_for(arriving.end)};
   for (std::uint32_t layer = 0; layer < shape.layers && added + old.held[layer] > 0; ++layer) {

@@ -245,20 +245,11 @@ void WorkQueue::launch_task(LaunchContext& ctx, const Pulled& work, const Room& 
 
   const std::vector<AttentionTask> task = {{0, head, capacity}};
   const AttentionPlan plan = plan_attention_tasks(task);
-  PagedAttention a;
-  a.q = query;
-  a.group = group;
-  a.kv = {ctx.read<char>(kv_.host_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
-  a.lists = {entries, counts, capacity, true};
-  a.work = ctx.upload(plan.work);
-  a.merges = ctx.upload(plan.merges);
-  a.work_count = static_cast<std::uint32_t>(plan.work.size());
-  a.merge_count = static_cast<std::uint32_t>(plan.merges.size());
-  a.part_count = plan.parts;
-  a.o = ctx.write<float>(room.host.landed.out) + row * width;
-  a.lse = ctx.write<float>(room.host.landed.lse) + std::size_t{row} * shape.q_heads;
-  a.parts = ctx.scratch<float>(paged_attention_scratch(plan, group, shape.head_dim));
-  paged_attention_cuda(a, stream);
+  const KvPages pages{ctx.read<char>(kv_.host_buffer()), kv_.shape().type, shape.kv_heads, shape.head_dim};
+  run_attention(ctx, query, group, pages, {entries, counts, capacity, true}, plan, ctx.upload(plan.work),
+                ctx.upload(plan.merges),
+                {ctx.write<float>(room.host.landed.out) + row * width,
+                 ctx.write<float>(room.host.landed.lse) + std::size_t{row} * shape.q_heads});
 
   launched_[row * shape.kv_heads + head] = true;
   ++ctx.write<std::uint64_t>(device_tasks_)[row];
