@@ -84,14 +84,15 @@ void DecodeAttention::resolve_blocks(BodyContext& ctx, const ModelShape& shape, 
   const char* from = sizes_alone       ? nullptr
                      : copy != nullptr ? copy->kv.read<char>(ctx)
                                        : ctx.read<char>(kv_.device_buffer());
+  const std::uint32_t* const lists = b.chosen.lists(ctx);
   std::uint64_t attended = 0;
   for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
     if (sizes_alone) {
-      attended += b.chosen.tokens(ctx, shape, g);
+      attended += b.chosen.index.tokens_of(b.chosen.set(lists, shape, g), b.chosen.blocks);
       continue;
     }
     b.chosen.for_pages(
-        ctx, shape, g, [&](std::uint32_t mask, std::uint32_t page, std::uint32_t place, std::uint32_t n) {
+        lists, shape, g, [&](std::uint32_t mask, std::uint32_t page, std::uint32_t place, std::uint32_t n) {
           attended += n;
           const char* const k =
               from + (copy != nullptr ? copy->k_offset(g, place) : kv_.k_offset(b.chosen.slots[page], g));

@@ -136,8 +136,9 @@ void launch_chosen_fetch(const EngineParts& parts, LaunchContext& ctx, std::span
 /// only where one head's last page and the next head's first are in the same slot (link_pieces.h).
 void count_chosen(const EngineParts& parts, BodyContext& ctx, const ChosenBlocks& chosen, Cost& cost) {
   std::optional<std::uint32_t> last;  // block of the head before, where its last page is whole
+  const std::uint32_t* const lists = chosen.lists(ctx);
   for (std::uint32_t g = 0; g < parts.kv.shape().kv_heads; ++g) {
-    const BlockSet set = chosen.set(ctx, parts.forward.shape(), g);
+    const BlockSet set = chosen.set(lists, parts.forward.shape(), g);
     const std::uint32_t tokens = chosen.index.tokens_of(set, chosen.blocks), part = tokens % kPageTokens;
     if (tokens == 0) continue;
     cost.h2d += std::uint64_t{2} * tokens * parts.kv.shape().vector_bytes();
@@ -154,6 +155,7 @@ void copy_chosen(const EngineParts& parts, BodyContext& ctx, const Staging& stag
   const KvShape& shape = parts.kv.shape();
   if (!copies && !ctx.lists_access() && shape.kv_heads > 1) return count_chosen(parts, ctx, chosen, cost);
   // Once: each look goes through what the operation declared, page by page.
+  const std::uint32_t* const lists = chosen.lists(ctx);
   const char* const kv = copies ? ctx.read<char>(parts.kv.host_buffer()) : nullptr;
   char* const staged = copies ? ctx.write<char>(staging.values) : nullptr;
   LinkPieces pieces;
@@ -170,7 +172,7 @@ void copy_chosen(const EngineParts& parts, BodyContext& ctx, const Staging& stag
       std::memcpy(to, kv + parts.kv.k_offset(slot, g), bytes);
       std::memcpy(to + kPageTokens * shape.vector_bytes(), kv + parts.kv.v_offset(slot, g), bytes);
     };
-    chosen.for_pages(ctx, parts.forward.shape(), g, add);
+    chosen.for_pages(lists, parts.forward.shape(), g, add);
   }
   cost.pieces += pieces.count();
 }

@@ -128,14 +128,15 @@ void DecodeAttention::resolve(BodyContext& ctx, const ModelShape& shape, std::ui
     const std::size_t first_entry = out != nullptr ? out->size() : 0;
     for (const HostRow::Chosen& c : row.chosen) {
       if (!sizes_alone) access.push_back(c.blocks.index.selection.reads());
+      const std::uint32_t* const lists = c.blocks.lists(ctx);
       for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
-        const BlockSet set = c.blocks.set(ctx, shape, g);
+        const BlockSet set = c.blocks.set(lists, shape, g);
         cost.pieces += set.runs();
         if (sizes_alone) {
           attended[g] += c.blocks.index.tokens_of(set, c.blocks.blocks);
           continue;
         }
-        c.blocks.for_pages(ctx, shape, g,
+        c.blocks.for_pages(lists, shape, g,
                            [&](std::uint32_t mask, std::uint32_t page, std::uint32_t, std::uint32_t tokens) {
                              chosen[g].push_back({c.blocks.slots[page], 0, tokens, c.own_only ? mask : 0xFFFFFFFFu});
                            });

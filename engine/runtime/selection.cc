@@ -67,9 +67,9 @@ void for_lists(const ModelShape& shape, Scope scope, std::uint32_t kv_head, cons
 
 }  // namespace
 
-BlockSet ChosenBlocks::set(const BodyContext& ctx, const ModelShape& shape, std::uint32_t kv_head) const {
+BlockSet ChosenBlocks::set(const std::uint32_t* from, const ModelShape& shape, std::uint32_t kv_head) const {
   BlockSet all(blocks);
-  for_lists(shape, scope, kv_head, lists(ctx), index.room,
+  for_lists(shape, scope, kv_head, from, index.room,
             [&](std::span<const std::uint32_t> chosen, std::uint32_t) { all.add(chosen); });
   return all;
 }

@@ -71,17 +71,15 @@ struct ChosenBlocks {
   /// All pages of the blocks that have a digest.
   Range page_range() const { return {index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)}; }
   const std::uint32_t* lists(const BodyContext& ctx) const { return index.selection.read<std::uint32_t>(ctx); }
-  /// What the query heads of a KV head chose, each block once, and its tokens.
-  BlockSet set(const BodyContext& ctx, const ModelShape& shape, std::uint32_t kv_head) const;
-  std::uint32_t tokens(const BodyContext& ctx, const ModelShape& shape, std::uint32_t kv_head) const {
-    return index.tokens_of(set(ctx, shape, kv_head), blocks);
-  }
+  /// What the query heads of a KV head chose, each block once. `from`: lists(), looked up once for all KV heads, since
+  /// a look-up goes through what the operation declared.
+  BlockSet set(const std::uint32_t* from, const ModelShape& shape, std::uint32_t kv_head) const;
   /// each(mask, page, place, tokens) for the pages of these, in order. `mask`: the query heads that chose it; `page`:
   /// by entry of `slots`; `place`: among the chosen pages.
   template <class Each>
-  void for_pages(const BodyContext& ctx, const ModelShape& shape, std::uint32_t kv_head, const Each& each) const {
+  void for_pages(const std::uint32_t* from, const ModelShape& shape, std::uint32_t kv_head, const Each& each) const {
     std::vector<std::uint32_t> masks(blocks);
-    chosen_masks(shape, scope, kv_head, lists(ctx), index.room, masks);
+    chosen_masks(shape, scope, kv_head, from, index.room, masks);
     for (std::uint32_t b = 0, place = 0; b < blocks; ++b) {
       if (masks[b] == 0) continue;
       const Range range = index.block_tokens(b);

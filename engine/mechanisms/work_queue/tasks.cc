@@ -90,8 +90,8 @@ HeadSpans WorkQueue::spans_of(BodyContext& ctx, const Pulled& work, std::span<co
   return out;
 }
 
-/// Attends the task's pages into `to`, where tensors are computed; their accesses where somebody looks at them, and
-/// their sizes.
+/// Attends the task's pages into `o` and `lse`, where tensors are computed. `access`: the task's own, to which those of
+/// the pages come; emptied where nobody looks at them. Returns the pages' sizes.
 WorkQueue::Sizes WorkQueue::attend_pages(BodyContext& ctx, ThreadPool& pool, const Pulled& work,
                                          std::span<const Blocks> lists, const float* query, float* o, float* lse,
                                          std::vector<Access>& access) const {
