@@ -207,14 +207,15 @@ void compare(CompareCommand& c, const Command& command) {
   hooks.trace_of_first = [&](const eval::RunFolder& folder, std::size_t method, bool resumed, const Trace& trace) {
     if (c.trace) write_trace(folder, method, resumed, trace);
   };
-  if (equal) hooks.add.push_back([&](const eval::RunFolder&, eval::RunReport& report) { add_equal(*equal, report); });
+  if (equal)
+    hooks.add.emplace_back([&](const eval::RunFolder&, eval::RunReport& report) { add_equal(*equal, report); });
   if (c.head_errors) hooks.add_later.emplace_back(add_head_errors);
   if (target) {
-    hooks.add_later.push_back([&](const eval::RunFolder&, eval::RunReport& report) {
+    hooks.add_later.emplace_back([&](const eval::RunFolder&, eval::RunReport& report) {
       add_target(*target, *prepared.session, c.run.quiet, report);
     });
   }
-  hooks.add_later.push_back([&](const eval::RunFolder& folder, eval::RunReport& report) {
+  hooks.add_later.emplace_back([&](const eval::RunFolder& folder, eval::RunReport& report) {
     report.files.emplace_back(eval::kPredictionFile, prediction_of(folder, c.run.quiet));
   });
   const std::string at_equal = equal_bytes ? " --equal " + eval::to_text(*equal_bytes) : "";

@@ -258,7 +258,7 @@ TANDEM_INLINE vf exp(vf x) {
 //
 // load_pair loads 2 kWidth numbers into two vectors, in an order of which pair_place tells where number i went.
 template <class Type, size_t kSize>
-struct InOrder {
+struct InOrder {  // NOLINT(bugprone-crtp-constructor-accessibility): nobody makes one, and F32{} must stay an aggregate
   static constexpr size_t kBytes = kSize;
   TANDEM_INLINE void load_pair(const char* p, vf& a, vf& b) {
     a = Type::load(p);

@@ -17,8 +17,8 @@ namespace {
 struct FetchWork {
   Staging staging;  // by value: a renewed one gets other memory while this is still at work
   std::uint32_t part = 0;
-  std::vector<std::uint32_t> slots;    // whole blocks in order
-  std::optional<ChosenBlocks> chosen;  // in place of these
+  std::vector<std::uint32_t> slots;      // whole blocks in order
+  std::shared_ptr<ChosenBlocks> chosen;  // in place of these
 };
 
 FetchWork fetch_work(const EngineParts& parts, const FetchRequest& request, std::uint32_t layer, Op& op) {
@@ -53,8 +53,9 @@ FetchWork fetch_work(const EngineParts& parts, const FetchRequest& request, std:
   const auto& selection = std::get<Blocks>(request.tokens);
   TANDEM_CHECK(selection.digests.side == Side::device && selection.layer == layer,
                "a fetch of layer {} by a selection for layer {} that is not on the device", layer, selection.layer);
-  ChosenBlocks& chosen =
-      work.chosen.emplace(parts.stores.digests.get(selection.digests.id), selection, parts.forward.shape());
+  work.chosen =
+      std::make_shared<ChosenBlocks>(parts.stores.digests.get(selection.digests.id), selection, parts.forward.shape());
+  ChosenBlocks& chosen = *work.chosen;
   chosen.slots = add_blocks(chosen.page_range());
   op.access.push_back(chosen.index.selection.reads());
   wait_for(op.after, selection.ready);

@@ -16,7 +16,7 @@ constexpr std::array<const char*, 5> kFits = {"set", "least", "most", "as given"
 
 constexpr double kMostBytes = std::numeric_limits<double>::max();
 
-constexpr auto visit_method = [](auto& f, auto& method) {
+constexpr auto kVisitMethod = [](auto& f, auto& method) {
   f.filled("given", method.given);
   f.filled("method", method.spec);
   f.field("option", method.option);
@@ -25,7 +25,7 @@ constexpr auto visit_method = [](auto& f, auto& method) {
   f.one_of("fit", method.fit, kFits);
 };
 
-constexpr auto visit_equal = [](auto& f, auto& equal, auto& asked) {
+constexpr auto kVisitEqual = [](auto& f, auto& equal, auto& asked) {
   int version = kEqualVersion;
   std::string reference = kReference;
   f.field("schema_version", version);
@@ -35,10 +35,10 @@ constexpr auto visit_equal = [](auto& f, auto& equal, auto& asked) {
   f.field("reference", reference);
   f.require(reference == kReference, "reference", kReference);
   f.number("reference_bytes", equal.reference_bytes, 0, kMostBytes);
-  f.list("as_given", equal.as_given, visit_method);
+  f.list("as_given", equal.as_given, kVisitMethod);
   f.list("shares", equal.shares, [](auto& in, auto& share) {
     in.number("share", share.share, 0, 1);
-    in.list("methods", share.methods, visit_method);
+    in.list("methods", share.methods, kVisitMethod);
   });
 };
 
@@ -46,7 +46,7 @@ Equal read(const Json& json, const std::string& where) {
   ObjectReader in(json, where);
   Equal equal;
   std::string asked;
-  visit_equal(in, equal, asked);
+  kVisitEqual(in, equal, asked);
   in.finish();
   equal.asked = parse_equal_bytes(asked, where + ": the field 'asked'");
   for (const EqualMethod& method : equal.as_given) make_method(method.spec);
@@ -61,7 +61,7 @@ std::string equal_json(const Equal& equal) {
   Json json;
   ObjectWriter out(json);
   const std::string asked = to_text(equal.asked);
-  visit_equal(out, equal, asked);
+  kVisitEqual(out, equal, asked);
   return json.dump(2) + "\n";
 }
 

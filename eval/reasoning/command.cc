@@ -46,7 +46,7 @@ class ReasoningCommand final : public DatasetCommand {
     what_.data = data;
     what_.samples = samples_.value_or(0);
     what_.template_of = with.template_of;
-    what_.thinking = !chat->no_thinking;
+    what_.thinking = !(chat && chat->no_thinking);
     return std::make_unique<Reasoning>(what_, with.model);
   }
 

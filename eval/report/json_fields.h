@@ -79,6 +79,9 @@ class ObjectWriter {
     }
   }
   void require(bool /*good*/, const char* /*name*/, std::string_view /*expected*/) const {}
+  /// A reader's alone, which the functions of entries() call.
+  template <class Integer>
+  Integer as_integer(const nlohmann::ordered_json& value, const char* name) const;
 
  private:
   nlohmann::ordered_json& json_;
@@ -95,6 +98,6 @@ nlohmann::ordered_json written(const Item& item, const Visit& visit) {
 
 /// Whether a visit's fields are read: it has more to do then.
 template <class Fields>
-constexpr bool reads = std::is_same_v<std::remove_cvref_t<Fields>, ObjectReader>;
+constexpr bool kReads = std::is_same_v<std::remove_cvref_t<Fields>, ObjectReader>;
 
 }  // namespace tandem::eval

@@ -37,7 +37,7 @@ constexpr double kMostNats = 1e30;  // no sum of these overflows
 
 // Each of these serves writing and reading.
 
-constexpr auto visit_key = [](auto& f, auto& item) {
+constexpr auto kVisitKey = [](auto& f, auto& item) {
   f.filled("benchmark", item.benchmark);
   f.filled("task", item.task);
   f.field("length", item.length);
@@ -45,18 +45,18 @@ constexpr auto visit_key = [](auto& f, auto& item) {
   f.filled("method", item.method);
 };
 
-constexpr auto visit_clock = [](auto& f, auto& clock) {
+constexpr auto kVisitClock = [](auto& f, auto& clock) {
   f.field("clock", clock);
   f.require(clock.empty() || is_clock(clock), "clock", "\"simulated for <profile>\" or \"measured on <machine>\"");
 };
 
-void visit_choice(ObjectWriter& out, const Parting::Choice& choice) {
+void kVisitChoice(ObjectWriter& out, const Parting::Choice& choice) {
   for (const double logit : choice.logits) TANDEM_CHECK(std::abs(logit) <= kMostLogit, "logit {}", logit);
   out.field("tokens", choice.tokens);
   out.field("logits", choice.logits);
 }
 
-void visit_choice(ObjectReader& in, Parting::Choice& choice) {
+void kVisitChoice(ObjectReader& in, Parting::Choice& choice) {
   const Json &tokens = in.array("tokens"), &logits = in.array("logits");
   in.require(tokens.size() == 2, "tokens", "a list of two tokens");
   in.require(logits.size() == 2, "logits", "a list of two numbers");
@@ -67,17 +67,17 @@ void visit_choice(ObjectReader& in, Parting::Choice& choice) {
   }
 }
 
-constexpr auto visit_parting = [](auto& f, auto& parted) {
+constexpr auto kVisitParting = [](auto& f, auto& parted) {
   double gap = parted.gap();
   f.field("step", parted.step);
   f.number("gap", gap, -2 * kMostLogit, 2 * kMostLogit);
-  f.object("full", [&](auto& in) { visit_choice(in, parted.full); });
-  f.object("own", [&](auto& in) { visit_choice(in, parted.own); });
+  f.object("full", [&](auto& in) { kVisitChoice(in, parted.full); });
+  f.object("own", [&](auto& in) { kVisitChoice(in, parted.own); });
   f.require(gap == parted.gap(), "gap", "the difference of full's logits");
 };
 
-constexpr auto visit_sample = [](auto& f, auto& sample) {
-  visit_key(f, sample);
+constexpr auto kVisitSample = [](auto& f, auto& sample) {
+  kVisitKey(f, sample);
   f.field("prompt_tokens", sample.prompt_tokens);
   f.field("tokens", sample.tokens);
   f.field("prediction", sample.prediction);
@@ -96,34 +96,34 @@ constexpr auto visit_sample = [](auto& f, auto& sample) {
   }
   if (f.present("parted", sample.parted.has_value()))
     f.object("parted", [&](auto& in) {
-      if constexpr (reads<decltype(f)>) sample.parted.emplace();
-      visit_parting(in, *sample.parted);
+      if constexpr (kReads<decltype(f)>) sample.parted.emplace();
+      kVisitParting(in, *sample.parted);
     });
 };
 
-void visit_nats(ObjectWriter& out, const std::vector<double>& nats) {
+void kVisitNats(ObjectWriter& out, const std::vector<double>& nats) {
   out.field("nll_by_position", nats);
 }
 
-void visit_nats(ObjectReader& in, std::vector<double>& nats) {
+void kVisitNats(ObjectReader& in, std::vector<double>& nats) {
   for (const Json& item : in.array("nll_by_position")) {
     nats.push_back(item.is_number() ? item.get<double>() : -1);
     in.require(nats.back() >= 0 && nats.back() <= kMostNats, "nll_by_position", "a list of numbers, 0 or more");
   }
 }
 
-constexpr auto visit_window = [](auto& f, auto& window) {
-  visit_key(f, window);
+constexpr auto kVisitWindow = [](auto& f, auto& window) {
+  kVisitKey(f, window);
   f.field("first_token", window.first_token);
   f.field("scored", window.scored);
   f.number("nll", window.nll, 0, kMostNats);
-  visit_nats(f, window.nll_by_position);
+  kVisitNats(f, window.nll_by_position);
   const std::size_t stretches = window.nll_by_position.size();
   f.require(stretches >= 1 && stretches <= window.scored, "nll_by_position",
             "a list of one number or more, and no more than tokens are scored");
 };
 
-constexpr auto visit_bytes = [](auto& f, auto& bytes) {
+constexpr auto kVisitBytes = [](auto& f, auto& bytes) {
   f.field("hbm", bytes.hbm);
   f.field("dram", bytes.dram);
   f.field("h2d", bytes.h2d);
@@ -137,15 +137,15 @@ constexpr auto visit_bytes = [](auto& f, auto& bytes) {
 constexpr std::int64_t kLongest = std::int64_t{1} << 53;
 constexpr const char* kTimes = "nanoseconds from 0 to 9007199254740992";
 
-constexpr auto visit_timing = [](auto& f, auto& timing) {
+constexpr auto kVisitTiming = [](auto& f, auto& timing) {
   const auto is_time = [](std::int64_t ns) { return ns >= 0 && ns <= kLongest; };
   const auto time = [&](const char* name, auto& ns) {
     f.field(name, ns);
     f.require(ns >= 0, name, "0 or more");
     f.require(is_time(ns), name, kTimes);
   };
-  visit_key(f, timing);
-  visit_clock(f, timing.clock);
+  kVisitKey(f, timing);
+  kVisitClock(f, timing.clock);
   f.require(!timing.clock.empty(), "clock", "a string that is not empty");
   time("prefill_ns", timing.prefill_ns);
   time("setup_ns", timing.setup_ns);
@@ -162,7 +162,7 @@ constexpr auto visit_timing = [](auto& f, auto& timing) {
   });
   f.require(timing.idle_by_cause.size() <= 100, "idle_by_cause", "an object of at most 100 causes");
   if (f.present("layer0_idle_ns", true)) time("layer0_idle_ns", timing.layer0_idle_ns);
-  f.object("bytes", [&](auto& in) { visit_bytes(in, timing.bytes); });
+  f.object("bytes", [&](auto& in) { kVisitBytes(in, timing.bytes); });
   f.field("flops", timing.flops);
   f.optional("peer_flops", timing.peer_flops);
   f.field("steps", timing.steps);
@@ -173,12 +173,12 @@ constexpr auto visit_timing = [](auto& f, auto& timing) {
   f.field("tokens_attended_host", timing.tokens_attended_host);
 };
 
-constexpr auto visit_program = [](auto& f, auto& program) {
+constexpr auto kVisitProgram = [](auto& f, auto& program) {
   f.field("tandem_version", program.tandem_version);
   f.field("git_commit", program.git_commit);
 };
 
-constexpr auto visit_method = [](auto& f, auto& method) {
+constexpr auto kVisitMethod = [](auto& f, auto& method) {
   f.filled("label", method.label);
   f.filled("name", method.name);
   f.entries("options", method.options, [&](auto& /*in*/, const char* /*name*/, const auto& value) {
@@ -188,18 +188,18 @@ constexpr auto visit_method = [](auto& f, auto& method) {
   if (f.present("content", !method.content.empty())) f.filled("content", method.content);
 };
 
-constexpr auto visit_manifest = [](auto& f, auto& manifest) {
+constexpr auto kVisitManifest = [](auto& f, auto& manifest) {
   const int version = manifest.schema_version;
   f.field("schema_version", manifest.schema_version);
   f.field("command", manifest.command);
-  visit_program(f, manifest);
+  kVisitProgram(f, manifest);
   if (f.present("later_programs", !manifest.later_programs.empty()))
-    f.list("later_programs", manifest.later_programs, visit_program);
+    f.list("later_programs", manifest.later_programs, kVisitProgram);
   f.field("model", manifest.model);
   f.field("weights_hash", manifest.weights_hash);
   if (version >= 10) f.field("config_hash", manifest.config_hash);
   f.field("tokenizer_hash", manifest.tokenizer_hash);
-  f.list("methods", manifest.methods, visit_method);
+  f.list("methods", manifest.methods, kVisitMethod);
   f.require(!manifest.methods.empty(), "methods", "a list of one or more methods");
   f.field("benchmark", manifest.benchmark);
   f.field("tasks", manifest.tasks);
@@ -219,7 +219,7 @@ constexpr auto visit_manifest = [](auto& f, auto& manifest) {
   }
   f.field("hardware_profile", manifest.hardware_profile);
   if (version >= 5) f.field("hardware_hash", manifest.hardware_hash);
-  visit_clock(f, manifest.clock);
+  kVisitClock(f, manifest.clock);
   f.object("machine", [&](auto& in) {
     in.field("cpu_model", manifest.machine.cpu_model);
     in.field("device", manifest.machine.device);
@@ -272,8 +272,8 @@ void write_programs(Json& json, const Manifest& manifest) {
 
 std::vector<Program> read_programs(ObjectReader& in) {
   std::vector<Program> all(1);
-  visit_program(in, all.front());
-  if (in.has("later_programs")) in.list("later_programs", all, visit_program);
+  kVisitProgram(in, all.front());
+  if (in.has("later_programs")) in.list("later_programs", all, kVisitProgram);
   return all;
 }
 
@@ -319,34 +319,34 @@ std::string to_line(const SampleResult& sample) {
     TANDEM_CHECK(tie.margin >= 0 && tie.margin <= kMostMargin, "margin {}", tie.margin);
   for (const auto& [rule, score] : sample.by_rule)
     TANDEM_CHECK(score >= 0 && score <= 1, "score {} by {}", score, rule);
-  return json_text(written(sample, visit_sample));
+  return json_text(written(sample, kVisitSample));
 }
 
 std::string to_line(const WindowLoss& window) {
   TANDEM_CHECK(window.nll >= 0 && window.nll <= kMostNats, "loss {}", window.nll);
-  return json_text(written(window, visit_window));
+  return json_text(written(window, kVisitWindow));
 }
 
 std::string to_line(const SampleTiming& timing) {
   TANDEM_CHECK(is_clock(timing.clock), "clock '{}'", timing.clock);
   TANDEM_CHECK(broken_sum(timing).empty(), "{}", broken_sum(timing));
-  return json_text(written(timing, visit_timing));
+  return json_text(written(timing, kVisitTiming));
 }
 
 std::string to_json_text(const Manifest& manifest) {
-  return json_text(written(manifest, visit_manifest), 1) + "\n";
+  return json_text(written(manifest, kVisitManifest), 1) + "\n";
 }
 
 SampleResult parse_sample(std::string_view line, const std::string& where) {
-  return read_item<SampleResult>(line, where, visit_sample);
+  return read_item<SampleResult>(line, where, kVisitSample);
 }
 
 WindowLoss parse_window(std::string_view line, const std::string& where) {
-  return read_item<WindowLoss>(line, where, visit_window);
+  return read_item<WindowLoss>(line, where, kVisitWindow);
 }
 
 SampleTiming parse_timing(std::string_view line, const std::string& where) {
-  auto timing = read_item<SampleTiming>(line, where, visit_timing);
+  auto timing = read_item<SampleTiming>(line, where, kVisitTiming);
   if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
   return timing;
 }
@@ -360,7 +360,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     throw UnknownSchema(fmt::format(
         "{}: the schema version is {}, but this program reads versions 1 to {}. Use the program that made the run.",
         where, manifest.schema_version, kSchemaVersion));
-  visit_manifest(in, manifest);
+  kVisitManifest(in, manifest);
   in.finish();
   std::set<std::string> labels;
   for (const MethodEntry& method : manifest.methods)

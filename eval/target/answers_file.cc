@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void visit_estimate(ObjectWriter& out, const char* name, const Estimate& estimate, double /*low*/, double /*high*/) {
+void kVisitEstimate(ObjectWriter& out, const char* name, const Estimate& estimate, double /*low*/, double /*high*/) {
   out.field(name, estimate_json(estimate, "value"));
 }
 
-void visit_estimate(ObjectReader& reader, const char* name, Estimate& estimate, double low, double high) {
+void kVisitEstimate(ObjectReader& reader, const char* name, Estimate& estimate, double low, double high) {
   ObjectReader fields(reader.object(name), reader.where() + ", " + name);
   estimate.n = fields.integer<std::uint64_t>("n");
   if (estimate.n == 0) fields.fail("n", "1 or more");
@@ -37,7 +37,7 @@ void visit_estimate(ObjectReader& reader, const char* name, Estimate& estimate, 
   fields.finish();
 }
 
-constexpr auto visit_answers = [](auto& f, auto& answers) {
+constexpr auto kVisitAnswers = [](auto& f, auto& answers) {
   f.field("run", answers.run);
   f.field("of", answers.of);
   f.field("model", answers.model);
@@ -49,8 +49,8 @@ constexpr auto visit_answers = [](auto& f, auto& answers) {
     std::vector<std::uint32_t> range = {answers.shortest, answers.longest};
     f.field("prompt_tokens", range);
     f.require(range.size() == 2, "prompt_tokens", "two numbers");
-    if constexpr (reads<decltype(f)>) answers.shortest = range[0];
-    if constexpr (reads<decltype(f)>) answers.longest = range[1];
+    if constexpr (kReads<decltype(f)>) answers.shortest = range[0];
+    if constexpr (kReads<decltype(f)>) answers.longest = range[1];
   }
   f.numbered("methods", "method", answers.methods, [&](auto& method, auto& m) {
     method.filled("method", m.method);
@@ -58,9 +58,9 @@ constexpr auto visit_answers = [](auto& f, auto& answers) {
     method.field("lossless", m.lossless);
     method.numbered("at", "at", m.at, [&](auto& figures, auto& at) {
       figures.field("length", at.length);
-      visit_estimate(figures, "score", at.score, 0, 1);
-      const bool needed = reads<decltype(f)> && m.measured_as != answers.baseline;
-      if (needed || figures.present("loss", at.loss.n > 0)) visit_estimate(figures, "loss", at.loss, -1, 1);
+      kVisitEstimate(figures, "score", at.score, 0, 1);
+      const bool needed = kReads<decltype(f)> && m.measured_as != answers.baseline;
+      if (needed || figures.present("loss", at.loss.n > 0)) kVisitEstimate(figures, "loss", at.loss, -1, 1);
     });
     std::vector<std::uint32_t> lengths = answers.lengths;
     if (lengths.empty()) lengths.push_back(0);
@@ -73,13 +73,13 @@ constexpr auto visit_answers = [](auto& f, auto& answers) {
 }  // namespace
 
 Json answers_json(const Answers& answers) {
-  return written(answers, visit_answers);
+  return written(answers, kVisitAnswers);
 }
 
 Answers parse_answers(const Json& json, const std::string& where) {
   ObjectReader reader(json, where);
   Answers answers;
-  visit_answers(reader, answers);
+  kVisitAnswers(reader, answers);
   reader.finish();
   std::set<std::string> names;
   for (const MethodAnswers& m : answers.methods)

@@ -21,19 +21,19 @@ std::string other_specs(const Target& t) {
 
 constexpr std::string_view kClock = "simulated for ";
 
-void visit_title(ObjectWriter& out, const std::string& title) {
+void kVisitTitle(ObjectWriter& out, const std::string& title) {
   out.field("clock", std::string(kClock) + title);
 }
 
-void visit_title(ObjectReader& in, std::string& title) {
+void kVisitTitle(ObjectReader& in, std::string& title) {
   const std::string clock = in.text("clock");
   in.require(clock.starts_with(kClock), "clock", "\"simulated for \" and a machine");
   title = clock.substr(kClock.size());
 }
 
 /// Without the workload.
-constexpr auto visit_target = [](auto& f, auto& t) {
-  visit_title(f, t.hardware_title);
+constexpr auto kVisitTarget = [](auto& f, auto& t) {
+  kVisitTitle(f, t.hardware_title);
   f.field("model", t.model);
   f.field("hardware_profile", t.hardware);
   f.field("layers", t.layers);
@@ -44,7 +44,7 @@ constexpr auto visit_target = [](auto& f, auto& t) {
   f.require(t.layers > 0, "layers", "1 or more");
   f.require(t.batch > 0, "batch", "1 or more");
   f.require(t.context > 0, "context", "1 or more");
-  f.numbered("methods", "method", t.rows, [](auto& in, auto& row) { visit_row(in, row); });
+  f.numbered("methods", "method", t.rows, [](auto& in, auto& row) { kVisitRow(in, row); });
 };
 
 }  // namespace
@@ -106,7 +106,7 @@ std::string target_text(const Target& t, bool markdown) {
 }
 
 std::string target_json(const Target& t) {
-  auto json = written(t, visit_target);
+  auto json = written(t, kVisitTarget);
   json["workload"] = parse_ordered_json(workload_to_json(t.workload), "the workload");
   return json_text(json, 1) + "\n";
 }
@@ -115,7 +115,7 @@ Target parse_target(const std::string& text, const std::string& file) {
   const auto json = parse_ordered_json(text, file);
   ObjectReader in(json, file);
   Target t;
-  visit_target(in, t);
+  kVisitTarget(in, t);
   t.workload = parse_workload(json_text(in.object("workload")), file + ", workload");
   in.finish();
   return t;

@@ -66,12 +66,12 @@ bool asked_for(const SweepOptions& o, const SweepPoint& p) {
          is_among(o.hardware, p.hardware);
 }
 
-void visit_batch(ObjectWriter& out, std::uint32_t batch) {
+void kVisitBatch(ObjectWriter& out, std::uint32_t batch) {
   if (batch == kAsManyAsFit) return out.field("batch", "max");
   out.field("batch", batch);
 }
 
-void visit_batch(ObjectReader& in, std::uint32_t& batch) {
+void kVisitBatch(ObjectReader& in, std::uint32_t& batch) {
   constexpr const char* kExpected = "1 or more, or \"max\"";
   if (in.is_text("batch")) {
     in.require(in.text("batch") == "max", "batch", kExpected);
@@ -82,13 +82,13 @@ void visit_batch(ObjectReader& in, std::uint32_t& batch) {
   }
 }
 
-constexpr auto visit_point = [](auto& f, auto& p) {
+constexpr auto kVisitPoint = [](auto& f, auto& p) {
   f.field("hardware", p.hardware);
-  visit_batch(f, p.batch);
+  kVisitBatch(f, p.batch);
   f.field("context", p.context);
   f.field("sequences", p.sequences);
   f.field("lossless", p.lossless);
-  visit_row(f, p.row);
+  kVisitRow(f, p.row);
   const bool most = p.batch == kAsManyAsFit;
   const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
   f.require(!p.row.refused.empty() || counted, "sequences", most ? "1 or more" : "the batch");
@@ -97,7 +97,7 @@ constexpr auto visit_point = [](auto& f, auto& p) {
 std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file) {
   std::vector<SweepPoint> points;
   std::set<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>> places;
-  sweep.numbered("points", "point", points, visit_point);
+  sweep.numbered("points", "point", points, kVisitPoint);
   for (SweepPoint& p : points) {
     p.method = p.row.method;
     if (!places.insert({p.hardware, p.method, p.context, p.batch}).second)
@@ -130,7 +130,7 @@ std::string sweep_json(const Sweep& s, const std::string& command, const std::st
   json["hardware"] = Json::object();
   for (const HardwareProfile& h : s.options.hardware) json["hardware"][h.name] = profile_json(h);
   json["points"] = Json::array();
-  for (const SweepPoint& p : s.points) json["points"].push_back(written(p, visit_point));
+  for (const SweepPoint& p : s.points) json["points"].push_back(written(p, kVisitPoint));
   return json_text(json, 1) + "\n";
 }
 

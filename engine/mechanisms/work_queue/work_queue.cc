@@ -67,6 +67,7 @@ Event WorkQueue::estimate(const LayerContext& context, const HeadEstimate& heads
   op.launch = [&](LaunchContext& ctx) {
     if (!heads.launch) no_cuda_code("These estimates of heads have");
     std::vector<HeadView> filled;
+    filled.reserve(views.size());
     for (const HeadView& view : views) filled.push_back(seen(ctx, view, room));
     heads.launch(ctx, filled, ctx.write<float>(estimates_));
   };
