@@ -50,13 +50,13 @@ constexpr auto kVisitClock = [](auto& f, auto& clock) {
   f.require(clock.empty() || is_clock(clock), "clock", "\"simulated for <profile>\" or \"measured on <machine>\"");
 };
 
-void kVisitChoice(ObjectWriter& out, const Parting::Choice& choice) {
+void visit_choice(ObjectWriter& out, const Parting::Choice& choice) {
   for (const double logit : choice.logits) TANDEM_CHECK(std::abs(logit) <= kMostLogit, "logit {}", logit);
   out.field("tokens", choice.tokens);
   out.field("logits", choice.logits);
 }
 
-void kVisitChoice(ObjectReader& in, Parting::Choice& choice) {
+void visit_choice(ObjectReader& in, Parting::Choice& choice) {
   const Json &tokens = in.array("tokens"), &logits = in.array("logits");
   in.require(tokens.size() == 2, "tokens", "a list of two tokens");
   in.require(logits.size() == 2, "logits", "a list of two numbers");
@@ -71,8 +71,8 @@ constexpr auto kVisitParting = [](auto& f, auto& parted) {
   double gap = parted.gap();
   f.field("step", parted.step);
   f.number("gap", gap, -2 * kMostLogit, 2 * kMostLogit);
-  f.object("full", [&](auto& in) { kVisitChoice(in, parted.full); });
-  f.object("own", [&](auto& in) { kVisitChoice(in, parted.own); });
+  f.object("full", [&](auto& in) { visit_choice(in, parted.full); });
+  f.object("own", [&](auto& in) { visit_choice(in, parted.own); });
   f.require(gap == parted.gap(), "gap", "the difference of full's logits");
 };
 
@@ -101,11 +101,11 @@ constexpr auto kVisitSample = [](auto& f, auto& sample) {
     });
 };
 
-void kVisitNats(ObjectWriter& out, const std::vector<double>& nats) {
+void visit_nats(ObjectWriter& out, const std::vector<double>& nats) {
   out.field("nll_by_position", nats);
 }
 
-void kVisitNats(ObjectReader& in, std::vector<double>& nats) {
+void visit_nats(ObjectReader& in, std::vector<double>& nats) {
   for (const Json& item : in.array("nll_by_position")) {
     nats.push_back(item.is_number() ? item.get<double>() : -1);
     in.require(nats.back() >= 0 && nats.back() <= kMostNats, "nll_by_position", "a list of numbers, 0 or more");
@@ -117,7 +117,7 @@ constexpr auto kVisitWindow = [](auto& f, auto& window) {
   f.field("first_token", window.first_token);
   f.field("scored", window.scored);
   f.number("nll", window.nll, 0, kMostNats);
-  kVisitNats(f, window.nll_by_position);
+  visit_nats(f, window.nll_by_position);
   const std::size_t stretches = window.nll_by_position.size();
   f.require(stretches >= 1 && stretches <= window.scored, "nll_by_position",
             "a list of one number or more, and no more than tokens are scored");

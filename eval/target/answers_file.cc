@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void kVisitEstimate(ObjectWriter& out, const char* name, const Estimate& estimate, double /*low*/, double /*high*/) {
+void visit_estimate(ObjectWriter& out, const char* name, const Estimate& estimate, double /*low*/, double /*high*/) {
   out.field(name, estimate_json(estimate, "value"));
 }
 
-void kVisitEstimate(ObjectReader& reader, const char* name, Estimate& estimate, double low, double high) {
+void visit_estimate(ObjectReader& reader, const char* name, Estimate& estimate, double low, double high) {
   ObjectReader fields(reader.object(name), reader.where() + ", " + name);
   estimate.n = fields.integer<std::uint64_t>("n");
   if (estimate.n == 0) fields.fail("n", "1 or more");
@@ -58,9 +58,9 @@ constexpr auto kVisitAnswers = [](auto& f, auto& answers) {
     method.field("lossless", m.lossless);
     method.numbered("at", "at", m.at, [&](auto& figures, auto& at) {
       figures.field("length", at.length);
-      kVisitEstimate(figures, "score", at.score, 0, 1);
+      visit_estimate(figures, "score", at.score, 0, 1);
       const bool needed = kReads<decltype(f)> && m.measured_as != answers.baseline;
-      if (needed || figures.present("loss", at.loss.n > 0)) kVisitEstimate(figures, "loss", at.loss, -1, 1);
+      if (needed || figures.present("loss", at.loss.n > 0)) visit_estimate(figures, "loss", at.loss, -1, 1);
     });
     std::vector<std::uint32_t> lengths = answers.lengths;
     if (lengths.empty()) lengths.push_back(0);

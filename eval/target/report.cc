@@ -21,11 +21,11 @@ std::string other_specs(const Target& t) {
 
 constexpr std::string_view kClock = "simulated for ";
 
-void kVisitTitle(ObjectWriter& out, const std::string& title) {
+void visit_title(ObjectWriter& out, const std::string& title) {
   out.field("clock", std::string(kClock) + title);
 }
 
-void kVisitTitle(ObjectReader& in, std::string& title) {
+void visit_title(ObjectReader& in, std::string& title) {
   const std::string clock = in.text("clock");
   in.require(clock.starts_with(kClock), "clock", "\"simulated for \" and a machine");
   title = clock.substr(kClock.size());
@@ -33,7 +33,7 @@ void kVisitTitle(ObjectReader& in, std::string& title) {
 
 /// Without the workload.
 constexpr auto kVisitTarget = [](auto& f, auto& t) {
-  kVisitTitle(f, t.hardware_title);
+  visit_title(f, t.hardware_title);
   f.field("model", t.model);
   f.field("hardware_profile", t.hardware);
   f.field("layers", t.layers);
@@ -44,7 +44,7 @@ constexpr auto kVisitTarget = [](auto& f, auto& t) {
   f.require(t.layers > 0, "layers", "1 or more");
   f.require(t.batch > 0, "batch", "1 or more");
   f.require(t.context > 0, "context", "1 or more");
-  f.numbered("methods", "method", t.rows, [](auto& in, auto& row) { kVisitRow(in, row); });
+  f.numbered("methods", "method", t.rows, [](auto& in, auto& row) { visit_row(in, row); });
 };
 
 }  // namespace

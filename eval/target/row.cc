@@ -149,11 +149,11 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
   return cells;
 }
 
-void kVisitRow(ObjectWriter& out, const TargetRow& row) {
+void visit_row(ObjectWriter& out, const TargetRow& row) {
   visit(out, row);
 }
 
-void kVisitRow(ObjectReader& in, TargetRow& row) {
+void visit_row(ObjectReader& in, TargetRow& row) {
   visit(in, row);
 }
 

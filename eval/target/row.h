@@ -48,7 +48,7 @@ inline constexpr const char* kHowRangesAre =
 std::string why_absent(const TargetRow& row);
 
 /// The row's fields, written to a JSON object and read from it.
-void kVisitRow(ObjectWriter& out, const TargetRow& row);
-void kVisitRow(ObjectReader& in, TargetRow& row);
+void visit_row(ObjectWriter& out, const TargetRow& row);
+void visit_row(ObjectReader& in, TargetRow& row);
 
 }  // namespace tandem::eval

@@ -66,12 +66,12 @@ bool asked_for(const SweepOptions& o, const SweepPoint& p) {
          is_among(o.hardware, p.hardware);
 }
 
-void kVisitBatch(ObjectWriter& out, std::uint32_t batch) {
+void visit_batch(ObjectWriter& out, std::uint32_t batch) {
   if (batch == kAsManyAsFit) return out.field("batch", "max");
   out.field("batch", batch);
 }
 
-void kVisitBatch(ObjectReader& in, std::uint32_t& batch) {
+void visit_batch(ObjectReader& in, std::uint32_t& batch) {
   constexpr const char* kExpected = "1 or more, or \"max\"";
   if (in.is_text("batch")) {
     in.require(in.text("batch") == "max", "batch", kExpected);
@@ -84,11 +84,11 @@ void kVisitBatch(ObjectReader& in, std::uint32_t& batch) {
 
 constexpr auto kVisitPoint = [](auto& f, auto& p) {
   f.field("hardware", p.hardware);
-  kVisitBatch(f, p.batch);
+  visit_batch(f, p.batch);
   f.field("context", p.context);
   f.field("sequences", p.sequences);
   f.field("lossless", p.lossless);
-  kVisitRow(f, p.row);
+  visit_row(f, p.row);
   const bool most = p.batch == kAsManyAsFit;
   const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
   f.require(!p.row.refused.empty() || counted, "sequences", most ? "1 or more" : "the batch");

@@ -38,7 +38,7 @@ TEST(Sweep, EveryPointIsASimulationOfItsOwn) {
           EXPECT_EQ(point.hardware, hardware.name);
           EXPECT_EQ(point.method, row.method);
           EXPECT_EQ(point.sequences, batch);
-          const auto fields = [](auto& out, const TargetRow& of) { kVisitRow(out, of); };
+          const auto fields = [](auto& out, const TargetRow& of) { visit_row(out, of); };
           EXPECT_EQ(written(point.row, fields), written(row, fields))
               << hardware.name << " " << batch << " x " << context;
           EXPECT_NEAR(point.tokens_per_second(), 1e3 * batch / row.step_ms, 1e-9);
