@@ -26,7 +26,7 @@ constexpr Times kTimes[] = {{"prefill_ms", &TargetRow::prefill_ms},
                             {"idle_ms", &TargetRow::idle_ms},
                             {"layer0_idle_ms", &TargetRow::layer0_idle_ms}};
 
-constexpr auto visit = [](auto& f, auto& r) {
+constexpr auto kVisit = [](auto& f, auto& r) {
   f.field("method", r.method);
   f.optional("compared_as", r.compared);
   if (f.present("refused", !r.refused.empty())) {
@@ -150,11 +150,11 @@ std::vector<std::string> row_cells(const TargetRow& r, std::uint32_t layers, std
 }
 
 void visit_row(ObjectWriter& out, const TargetRow& row) {
-  visit(out, row);
+  kVisit(out, row);
 }
 
 void visit_row(ObjectReader& in, TargetRow& row) {
-  visit(in, row);
+  kVisit(in, row);
 }
 
 }  // namespace tandem::eval
