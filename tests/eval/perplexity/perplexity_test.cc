@@ -268,7 +268,7 @@ TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
   EXPECT_THROW(Perplexity(o, model_), Interrupted);
   o.windows = 1;
   polls = 0;
-  Perplexity(o, model_);
+  const Perplexity one_part(o, model_);
   EXPECT_EQ(polls, 1) << "one part is enough";
 }
 
