@@ -78,13 +78,6 @@ struct CompareCommand : EvalCommand {
   bool trace = false, head_errors = false;
 };
 
-/// The first sample of each task, at the shortest length that was asked for first.
-std::vector<eval::DatasetSample> first_samples(const eval::Dataset& dataset, std::uint32_t length) {
-  std::vector<eval::DatasetSample> samples;
-  for (const std::string& task : dataset.tasks()) samples.push_back(dataset.sample(task, length, 0));
-  return samples;
-}
-
 /// Methods with their budgets set to equal bytes on the first sample of each task, or as the run that goes on has them.
 eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& asked, PreparedEval& prepared) {
   auto& [held, dataset, options] = prepared;
@@ -92,10 +85,12 @@ eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& aske
   if (command.run.resume) {
     if (auto known = eval::read_equal(command.run.out, asked, options.methods)) return *known;
   }
-  const std::vector<eval::DatasetSample> samples = first_samples(*dataset, dataset->lengths().front());
+  std::vector<eval::DatasetSample> samples;
   std::uint32_t most_tokens = 0;
-  for (const eval::DatasetSample& sample : samples)
+  for (const std::string& task : dataset->tasks()) {
+    const eval::DatasetSample& sample = samples.emplace_back(dataset->sample(task, dataset->lengths().front(), 0));
     most_tokens = std::max(most_tokens, static_cast<std::uint32_t>(sample.prompt.size()) + sample.max_new_tokens);
+  }
   Progress progress("setting budgets", Progress::standard(command.run.quiet));
   try {
     eval::BytesOfPrompts bytes(samples, options, session.model, *session.device, *session.pool);
@@ -165,7 +160,7 @@ void check_extras(const CompareCommand& c, const std::vector<std::string>& metho
         "--as predicts when all samples are there: give it without --shard, and with --resume afterwards.");
 }
 
-/// What is on the command line behind the options of a dataset.
+/// The options of the recorded command that follow a dataset's own.
 std::string extra_arguments(const CompareCommand& c, const std::optional<TargetPlan>& plan) {
   const std::string target =
       !plan ? ""
@@ -195,6 +190,11 @@ void compare(CompareCommand& c, const Command& command) {
   EvalHooks hooks;
   hooks.around = [&](eval::RunFolder& folder, eval::DatasetRunOptions& options, const std::function<void()>& decode) {
     if (equal) folder.write(eval::kEqualFile, eval::equal_json(*equal));
+    if (c.trace) {
+      options.trace_of_first = [&](std::size_t method, bool resumed, const Trace& trace) {
+        write_trace(folder, method, resumed, trace);
+      };
+    }
     if (!c.head_errors) return decode();
     eval::HeadErrorLog errors(folder, options.batch);
     say_repairs(errors.repairs());
@@ -204,9 +204,6 @@ void compare(CompareCommand& c, const Command& command) {
     decode();
     errors.arrange();
   };
-  hooks.trace_of_first = [&](const eval::RunFolder& folder, std::size_t method, bool resumed, const Trace& trace) {
-    if (c.trace) write_trace(folder, method, resumed, trace);
-  };
   if (equal)
     hooks.add.emplace_back([&](const eval::RunFolder&, eval::RunReport& report) { add_equal(*equal, report); });
   if (c.head_errors) hooks.add_later.emplace_back(add_head_errors);
@@ -215,9 +212,11 @@ void compare(CompareCommand& c, const Command& command) {
       add_target(*target, *prepared.session, c.run.quiet, report);
     });
   }
-  hooks.add_later.emplace_back([&](const eval::RunFolder& folder, eval::RunReport& report) {
-    report.files.emplace_back(eval::kPredictionFile, prediction_of(folder, c.run.quiet));
-  });
+  if (c.run.shard.empty()) {
+    hooks.add_later.emplace_back([&](const eval::RunFolder& folder, eval::RunReport& report) {
+      report.files.emplace_back(eval::kPredictionFile, prediction_of(folder, c.run.quiet));
+    });
+  }
   const std::string at_equal = equal_bytes ? " --equal " + eval::to_text(*equal_bytes) : "";
   answer(c, prepared, "compare",
          recorded_command(c, "compare", methods, *prepared.dataset, at_equal) + extra_arguments(c, target), hooks);

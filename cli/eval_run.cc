@@ -175,14 +175,8 @@ void answer(EvalCommand& eval, PreparedEval& prepared, const char* what, const s
   eval::RunFolder folder = open_run(eval.run, what, session, manifest);
   Progress progress(eval.entry.doing, Progress::standard(eval.run.quiet));
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  eval::TraceOfFirst trace;
-  if (hooks.trace_of_first) {
-    trace = [&](std::size_t method, bool resumed, const Trace& of) {
-      hooks.trace_of_first(folder, method, resumed, of);
-    };
-  }
   const auto decode = [&] {
-    eval::run_dataset(*dataset, options, session.model, *session.device, *session.pool, folder, trace);
+    eval::run_dataset(*dataset, options, session.model, *session.device, *session.pool, folder);
   };
   fill_run(
       eval.run, folder, session, progress, [&] { hooks.around ? hooks.around(folder, options, decode) : decode(); },

@@ -42,7 +42,7 @@ struct EvalCommand {
 /// The options of such a command behind --methods.
 void add_eval_options(Command command, EvalCommand& eval);
 
-/// What it is asked with. `options` has no hooks yet.
+/// An EvalCommand that was checked, its model loaded and its dataset read. `options` has no hooks yet.
 struct PreparedEval {
   std::unique_ptr<Session> session;  // whose model the dataset refers to
   std::unique_ptr<eval::Dataset> dataset;
@@ -58,14 +58,13 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
 std::string recorded_command(const EvalCommand& eval, const std::string& name, const std::vector<std::string>& methods,
                              const eval::Dataset& dataset, const std::string& more = "");
 
-/// What a run does beside decoding samples and the dataset's own report.
+/// Work of a run that neither the dataset nor its report does.
 struct EvalHooks {
   using AddToReport = std::function<void(const eval::RunFolder&, eval::RunReport&)>;
-  /// Calls `decode`, which decodes all samples.
+  /// Calls `decode`, which decodes all samples with these options.
   std::function<void(eval::RunFolder&, eval::DatasetRunOptions&, const std::function<void()>& decode)> around;
-  std::function<void(const eval::RunFolder&, std::size_t method, bool resumed, const Trace&)> trace_of_first;
   std::vector<AddToReport> add;
-  /// What takes its time: the report is written and printed before, and each part when it is there.
+  /// Slow parts, made one by one: the report is written and printed before, and again with each part.
   std::vector<AddToReport> add_later;
 };
 

@@ -77,8 +77,8 @@ class Progress {
   bool any_shown_ = false, stale_ = false, finished_ = false;
 };
 
-/// What `work` returns, which is given a function (done, total[, what]) that updates a line of progress; the line ends
-/// behind it. A ^C ends it without a result: RunError.
+/// Returns what `work` returns. `work` is given a function (done, total[, what]) that updates a line of progress, which
+/// ends with it. RunError where ^C ends it without a result.
 auto with_progress(const char* label, bool quiet, const auto& work) {
   Progress progress(label, Progress::standard(quiet));
   try {

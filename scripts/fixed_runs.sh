@@ -53,7 +53,7 @@ done
 "$tandem" reproduce fluxion-table5 --quiet --force --out "$work/table5.json" >/dev/null
 grep -v '"git_commit"\|"tandem_version"' "$work/table5.json" | add "reproduce fluxion-table5"
 
-# What a run writes and prints, but for when, where and by which commit it was made.
+# Standard input without the marks of when, where and by which commit it was made.
 unmarked() {
   sed -e "s/$commit/COMMIT/g; s/20[0-9-]*T[0-9:]*Z/WHEN/g" -e '/"cpu_model"\|"cores"\|"memory_bytes"\|"threads"\|^- machine: /d'
 }

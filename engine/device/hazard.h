@@ -75,7 +75,8 @@ class HazardChecker {
   /// Appends an entry. HazardError on the first unordered pair; the entry is then not appended.
   void add(const ScheduleOp& op);
 
-  /// What is ordered before `op` if it were appended now. Tests ask which edges of a schedule are needed.
+  /// The operations that would be ordered before `op` if it were appended now. Tests ask it which edges a schedule
+  /// needs.
   VectorClock clock_before(const ScheduleOp& op) const;
 
   /// Number of accesses kept (for tests of the memory bound).

@@ -1,4 +1,4 @@
-// What `emu` and `cuda` share.
+// The part that the devices `emu` and `cuda` share.
 #pragma once
 
 #include <chrono>

@@ -114,7 +114,7 @@ class SimDevice final : public Device {
     recorder_.start(steps, options_, std::move(before));
   }
   SimCalls take_recording() { return recorder_.take(); }
-  /// What was drained since construction, all of it replayed.
+  /// The traces drained since construction, all replayed.
   std::vector<Trace> finish_replay() {
     drained_.push_back(drain());
     return std::move(drained_);

@@ -10,8 +10,8 @@
 namespace tandem::gpu {
 
 constexpr unsigned kCopyThreads = 256;
-// Of an A100's multiprocessors 30 %, of an H200's a quarter: with the loads below 384 KiB are under way, some six times
-// what a link of 64 GB/s needs for a round trip of 1 us, and the rest is left to what computes beside it.
+// 30 % of an A100's multiprocessors, a quarter of an H200's. With the loads below, 384 KiB are under way: some six
+// times what a link of 64 GB/s needs for a round trip of 1 us. The other multiprocessors compute meanwhile.
 constexpr unsigned kCopyBlocks = 32;
 constexpr unsigned kCopyLoads = 3;  // per thread, before the first store; a fourth would spill
 // By which a thread has 32 registers: with 40 no block fits beside two of f16 attention at D 128 (224 x 128 each), one

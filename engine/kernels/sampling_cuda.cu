@@ -21,7 +21,7 @@ struct SampleScratch {
   DigitScratch<Weight> weights;
 };
 
-/// Of those up to `end`, the best whose weights first reach `share` of their sum.
+/// The end of the fewest best keys, among those up to `end`, whose weights reach `share` of their sum.
 template <class KeyOf, class WeightOf>
 __device__ __forceinline__ SelectionEnd end_of_share(const KeyOf& key_of, const WeightOf& weight_of, std::uint32_t n,
                                                      SelectionEnd end, float share, DigitScratch<Weight>& scratch) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kSelectThreads)
   if (how.top_k > 0 && how.top_k < vocab) end = end_of_selection(key_of, vocab, how.top_k, scratch.select);
   if (how.top_p < 1.0f) end = end_of_share(key_of, weight_of, vocab, end, how.top_p, scratch.weights);
 
-  // What is left, in order of the token.
+  // The tokens that are left, in their order.
   const auto kept_weight = [&](std::uint32_t i) -> Weight {
     const Weight weight = weight_of(logit_of_key(key_of(i)));
     return sampling::heavy_enough(weight, how.min_p, best_weight) ? weight : 0;
@@ -111,7 +111,7 @@ struct Top {
   float second_logit;
 };
 
-/// What one block found in its part of a row.
+/// One block's result for its part of a row.
 struct LogitsPart {
   Top top;
   double sum;  // of exp(logit - top.best_logit)

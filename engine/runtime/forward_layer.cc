@@ -39,8 +39,8 @@ void for_rows(ThreadPool& pool, std::uint32_t rows, const std::function<void(std
   });
 }
 
-constexpr std::size_t kScratchAlignment =
-    16;  // of what is cut out of the scratch buffer: vector loads of kernels, cuBLASLt
+// Pieces of the scratch buffer begin at multiples of this: for vector loads of kernels and for cuBLASLt.
+constexpr std::size_t kScratchAlignment = 16;
 
 /// Cuts a buffer into pieces, one behind the other.
 class Cutter {

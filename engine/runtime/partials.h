@@ -22,8 +22,8 @@ HostRoom make_host_room(Device& device, const ModelShape& shape, std::uint32_t r
 void set_merge(Op& op, const ModelShape& shape, std::uint32_t rows, std::vector<PartialBuffers> parts,
                const DeviceBuffer& out, std::vector<bool> has_last);
 
-/// Submits what makes the layer's attention [rows] of a part of the host and `own`, the device's part of all rows, or
-/// nullptr: the copy to the device and the merge.
+/// Submits the copy of a host's part to the device, and its merge with `own`, the device's part of all rows (nullptr:
+/// none), into the layer's attention [rows].
 void merge_host_part(Device& device, const Forward& forward, std::uint32_t rows, const HostPart& host,
                      const PartialBuffers* own);
 

@@ -68,8 +68,8 @@ struct AttendItem {
   // For blocks chosen per query head, and tokens with masks. True: a query head attends its own choice; false: all that
   // its group chose.
   bool own_only = true;
-  // Who gets the item's weights. On the device only: one range up to the row's end, the row's only device item; or
-  // packed tokens that are not in pages, beside the step's own token only, whose weights go along.
+  // The mechanism that gets the item's weights. On the device only: one range up to the row's end, the row's only
+  // device item; or packed tokens that are not in pages, beside the step's own token only, whose weights go along.
   std::optional<WeightsTo> weights = {};
 };
 

@@ -57,7 +57,7 @@ void launch_reduction(LaunchContext& ctx, const ModelShape& shape, const Choice&
 void chosen_masks(const ModelShape& shape, Scope scope, std::uint32_t kv_head, const std::uint32_t* lists,
                   std::uint32_t room, std::vector<std::uint32_t>& masks /*[blocks]*/);
 
-/// What the lists of an index name, for bodies and launches of operations behind the one that chooses.
+/// The blocks that the lists of an index name, for operations behind the one that chooses.
 struct ChosenBlocks {
   DigestIndex index;  // by value: one that grows gets other memory while this is still at work
   Scope scope = Scope::query_head;
@@ -71,8 +71,8 @@ struct ChosenBlocks {
   /// All pages of the blocks that have a digest.
   Range page_range() const { return {index.tokens.begin / kPageTokens, blocks_for(index.digested(layer).end)}; }
   const std::uint32_t* lists(const BodyContext& ctx) const { return index.selection.read<std::uint32_t>(ctx); }
-  /// What the query heads of a KV head chose, each block once. `from`: lists(), looked up once for all KV heads, since
-  /// a look-up goes through what the operation declared.
+  /// The blocks that the query heads of a KV head chose, each once. `from`: lists(). Callers look it up once for all KV
+  /// heads, since a look-up goes through all that the operation declared.
   BlockSet set(const std::uint32_t* from, const ModelShape& shape, std::uint32_t kv_head) const;
   /// each(mask, page, place, tokens) for the pages of these, in order. `mask`: the query heads that chose it; `page`:
   /// by entry of `slots`; `place`: among the chosen pages.

@@ -117,7 +117,7 @@ Metrics path_traversal(Text reference, Text prediction) {
   return route ? scores_of(lines == right, reached / number_of(right)) : scores_of(false, 0, false);
 }
 
-/// What lines that begin with "-" say (_extract_belief_content(), _normalize_tom()).
+/// The beliefs in lines that begin with "-" (_extract_belief_content(), _normalize_tom()).
 Lines beliefs_of(Text text) {
   constexpr Text kDropped = " on in at step thinks think believes believe is are of location know knows belief ";
   std::string all(text);

@@ -1,4 +1,4 @@
-// What a needle's run shows: recall by depth and length of each method, as maps, and where a method loses.
+// The report of a needle's run: each method's recall by depth and length as a map, and where a method loses.
 #include <algorithm>
 #include <array>
 #include <cmath>

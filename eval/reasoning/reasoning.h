@@ -74,7 +74,7 @@ class Reasoning final : public Dataset {
   std::uint32_t longest_prompt_ = 0;
 };
 
-/// Of one task and method.
+/// Figures of one task and method.
 struct ReasoningFigures {
   std::uint64_t answers = 0, tokens = 0;         // generated
   std::uint64_t cut = 0;                         // answers of all the tokens that may be generated: wrong

@@ -1,5 +1,5 @@
-// What a model is asked: prompts with their answers, how predictions are scored, and what a report says of them. A run
-// asks with every method (eval/run/run_dataset.h); which tasks, lengths and how many samples it has is in its manifest.
+// A dataset: prompts with their answers, how predictions are scored, and what a report says of them. A run decodes them
+// with every method (eval/run/run_dataset.h); its manifest has the tasks, the lengths and the number of samples.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,8 @@ class Dataset {
   virtual std::vector<std::uint32_t> lengths() const { return {0}; }
   virtual std::uint32_t samples_of(const std::string& task) const = 0;
   virtual std::uint64_t seed() const { return 0; }
-  /// What two scores have to share so that they can be compared, in one line. `manifest` has methods and tokenizer.
+  /// One line that names all that two runs must share for their scores to be comparable. `manifest` has methods and
+  /// tokenizer.
   virtual std::string protocol_id(const Manifest& manifest) const = 0;
   /// Its options as they can be typed again, but for --data: " --tasks qasper --max-length 3500".
   virtual std::string arguments() const { return ""; }
@@ -78,9 +79,9 @@ class Dataset {
   virtual DatasetSample sample(const std::string& task, std::uint32_t length, std::uint32_t index) const = 0;
   /// Tokens that no prompt has more of.
   virtual std::uint32_t longest_prompt() const = 0;
-  /// What of a generated text is kept and scored. Here: all of it.
+  /// The part of a generated text that is kept and scored. Here: all of it.
   virtual std::string prediction(std::string text) const { return text; }
-  /// Of each sample of one task. Here: score() of each by itself.
+  /// The scores of samples of one task. Here: score() of each by itself.
   virtual std::vector<Score> scores(std::span<const DatasetSample> samples,
                                     std::span<const std::string> predictions) const;
   virtual Score score(const DatasetSample&, const std::string& /*prediction*/) const { return {}; }

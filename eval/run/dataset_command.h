@@ -29,7 +29,7 @@ struct DatasetOption {
   Shows shows = Shows::nothing;
 };
 
-/// What the program does for a dataset.
+/// Services of the program for a dataset.
 struct DatasetHost {
   std::function<bool(const char* option)> given;  // whether the command line has it
   /// The text of a file or an open pipe; `what` begins the sentences.
@@ -44,7 +44,7 @@ struct ChatChoice {
   std::string format;  // empty: the template of the model's folder
 };
 
-/// What a dataset is opened with. The model outlives the dataset, which keeps nothing else of it.
+/// Everything that opening a dataset needs. The model outlives the dataset, which keeps nothing else of it.
 struct DatasetSetting {
   const Model& model;
   std::optional<ChatWriter> template_of;
@@ -62,7 +62,7 @@ class DatasetCommand {
   /// Reads the dataset. InputError for files that cannot be used and for prompts that the model has no positions for;
   /// Interrupted where a signal came.
   virtual std::unique_ptr<Dataset> open(const DatasetSetting& with) = 0;
-  /// What the user is told about the data before it is run: a sentence each.
+  /// Sentences for the user about the data, before it is run.
   virtual std::vector<std::string> notes(const Model&) const { return {}; }
   /// Files in --data that no task is read from, because of their names.
   virtual std::vector<std::filesystem::path> unread() const { return {}; }

@@ -1,4 +1,4 @@
-// What datasets share that are read from published files, one for each task.
+// Helpers of datasets that are read from published files, one file for each task.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tandem::eval {
 
-/// Of the content of files by task: 16 hexadecimal digits.
+/// The hash of files by task: 16 hexadecimal digits.
 template <class File>
 std::string files_hash(const std::map<std::string, File>& files) {
   std::uint64_t hash = 0;
@@ -32,7 +32,7 @@ inline std::string task_arguments(const std::vector<std::string>& tasks, std::ui
   return fmt::format(" --tasks {}{}", fmt::join(tasks, ","), some);
 }
 
-/// Of a file with so many samples.
+/// How many samples of a file are run: `asked`, 0 for all, of those that are `there`.
 inline std::uint32_t first_samples(std::uint32_t asked, std::size_t there) {
   const auto all = static_cast<std::uint32_t>(there);
   return asked == 0 || all < asked ? all : asked;

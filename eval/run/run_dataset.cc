@@ -48,13 +48,12 @@ WindowLoss loss_of(const SampleKey& key, std::uint64_t first_token, const std::v
 class DatasetRun {
  public:
   DatasetRun(const Dataset& dataset, const DatasetRunOptions& options, const Model& model, Device& device,
-             ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first)
+             ThreadPool& pool, RunFolder& folder)
       : dataset_(dataset),
         tokenizer_(*model.tokenizer),
         options_(options),
         device_(device),
         folder_(folder),
-        trace_of_first_(trace_of_first),
         engine_(model, device, pool, engine_options_of(options, model)),
         prefixes_kept_(options.prefix_files, engine_options_of(options, model)),
         done_before_(folder.finished()),
@@ -147,7 +146,8 @@ class DatasetRun {
       const std::int64_t prefill_ns = prefill_ns_of(requests, methods_[m]->needs(engine_.shape()));
       DecodeResult result = engine_.decode(*methods_[m], requests, decode);
       keep(samples, m, result, full, prefill_ns);  // the run's folder begins with the first of them
-      if (trace_of_first_ && !traced_[m]) trace_of_first_(m, has_samples_of(options_.methods[m]), result.trace);
+      if (options_.trace_of_first && !traced_[m])
+        options_.trace_of_first(m, has_samples_of(options_.methods[m]), result.trace);
       traced_[m] = true;
       if (options_.decoded) options_.decoded(key_of(samples.front(), m));
       if (is_full(m)) full = std::move(result.sequences);
@@ -215,7 +215,6 @@ class DatasetRun {
   const DatasetRunOptions& options_;
   Device& device_;
   RunFolder& folder_;
-  const TraceOfFirst& trace_of_first_;
   Engine engine_;
   const PrefixCache prefixes_kept_;
   std::vector<std::unique_ptr<Method>> methods_;
@@ -235,8 +234,8 @@ EngineOptions engine_options_of(const DatasetRunOptions& options, const Model& m
 }
 
 void run_dataset(const Dataset& dataset, const DatasetRunOptions& options, const Model& model, Device& device,
-                 ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first) {
-  DatasetRun(dataset, options, model, device, pool, folder, trace_of_first).run();
+                 ThreadPool& pool, RunFolder& folder) {
+  DatasetRun(dataset, options, model, device, pool, folder).run();
 }
 
 }  // namespace tandem::eval

@@ -29,6 +29,9 @@ struct DatasetRunOptions {
   std::function<void(const SampleKey& first)> decoded;
   /// Whether what `decoded` keeps about such a batch is missing, though its results are there: it is decoded again.
   std::function<bool(const SampleKey& first)> lacks;
+  /// Called once per method (by index) with the trace of its first decode in this process; `resumed`: samples of it had
+  /// been finished before.
+  std::function<void(std::size_t method, bool resumed, const Trace&)> trace_of_first;
   /// In decoded samples, all methods: called first with what the folder had, then after each method's batch.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -36,14 +39,10 @@ struct DatasetRunOptions {
 /// The engine that decodes these batches with these methods.
 EngineOptions engine_options_of(const DatasetRunOptions& options, const Model& model);
 
-/// Called once per method (by index) with the trace of its first decode in this process; `resumed`: samples of it had
-/// been finished before.
-using TraceOfFirst = std::function<void(std::size_t method, bool resumed, const Trace&)>;
-
 /// Runs what the folder does not hold yet of its manifest's tasks, lengths and samples, and puts its lines in order:
 /// each prompt is prefilled once and decoded with every method. Throws Interrupted between batches when
 /// options.engine.interrupted says so; finished samples are in the folder then.
 void run_dataset(const Dataset& dataset, const DatasetRunOptions& options, const Model& model, Device& device,
-                 ThreadPool& pool, RunFolder& folder, const TraceOfFirst& trace_of_first = {});
+                 ThreadPool& pool, RunFolder& folder);
 
 }  // namespace tandem::eval

@@ -47,7 +47,7 @@ TargetOptions target_of(const SweepOptions& options, const SweepPoint& point, st
   return target;
 }
 
-/// What a point is simulated with.
+/// The conditions that a point is simulated under.
 struct Setting {
   const Model& shape;
   const Workload& workload;

@@ -47,7 +47,7 @@ struct CacheRank {
 
   std::size_t width() const { return std::size_t{q_heads} * shape.head_dim; }  // of one token's queries, in floats
   std::size_t window_offset(std::uint32_t layer) const { return layer * rule.room() * width(); }  // in floats
-  /// Of the queries of a position, in floats: where they arrive, place=host.
+  /// Where the queries of a position arrive, in floats (place=host).
   std::size_t inbox_offset(std::uint32_t layer, std::uint32_t position) const {
     return (std::size_t{layer} * rule.room() + position % rule.room()) * width();
   }
@@ -59,7 +59,7 @@ struct CacheRank {
     const std::size_t at_rank = place != RankPlace::peer && window.tier() == tier ? window.bytes() : 0;
     return at_rank + (tier == Tier::device ? recent.bytes() + packed.bytes() : inbox.bytes() + outbox.bytes());
   }
-  /// Of a peer's memory: KV of the pages that it was sent, its window, and room for what it selects in every layer.
+  /// Memory of a peer: KV of the pages that it was sent, its window, and room for its selection in every layer.
   std::size_t peer_bytes() const {
     if (place != RankPlace::peer) return 0;
     std::size_t tokens_sent = 0;
@@ -133,7 +133,7 @@ class CacheRanks : public MechanismOf<CacheRank> {
 
     std::uint32_t pushed() const { return positions.end - positions.begin; }
     std::uint64_t query_bytes() const { return std::uint64_t{pushed()} * rank.width() * sizeof(float); }  // of a layer
-    /// Of a layer: what the rank reads and writes to choose, and computes.
+    /// Adds the bytes and arithmetic of the rank's choice for one layer.
     void add_choice(Cost& cost, std::uint64_t& bytes) const {
       const KvShape& shape = rank.shape;
       bytes += 2 * query_bytes();

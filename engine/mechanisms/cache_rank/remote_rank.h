@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-/// What both ranks must agree on, beside RoPE.
+/// The figures, beside RoPE, on which both ranks must agree.
 struct RankShape {
   std::uint32_t layers = 0, q_heads = 0, kv_heads = 0;
   AttentionShape shape;  // of a KV head

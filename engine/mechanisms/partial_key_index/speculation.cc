@@ -70,8 +70,8 @@ Packed fetched_units(const PartialKeyIndex& index, std::uint32_t layer) {
 
 }  // namespace
 
-/// Of rows whose scores have room together: for each as many floats as it has tokens for all query heads, and where
-/// these choose apart as many marks as it has units for all KV heads.
+/// Chooses for rows whose scores have room together. `room`: a float per token and query head of each row; where query
+/// heads choose apart, also a mark per unit and KV head.
 void PartialKeyIndexes::launch_choices(LaunchContext& ctx, const ModelShape& shape, std::uint32_t layer,
                                        const float* queries, std::span<const SpeculatingRow> rows, float* room,
                                        std::uint32_t* marks) const {
@@ -146,7 +146,7 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
   }
   std::size_t most = 0;
   for (const SpeculatingRow& r : rows) most = std::max<std::size_t>(most, r.index.tokens[layer]);
-  // Of some rows at a time: scores of skewed queries, what is near the best, the best units; what heads share.
+  // Some rows at a time: kernels for scores of skewed queries, what is near the best, the best units, what heads share.
   const std::uint32_t together = rows_together(forward_.score_floats(), shape.q_heads * most, rows.size());
   op.cost.heavy = rounds_of(rows.size(), together);
   op.cost.kernels = op.cost.heavy * ((most > 0 ? 1 : 0) + (rows.front().index.scope == Scope::layer ? 3 : 2));
@@ -207,7 +207,7 @@ Event PartialKeyIndexes::speculate(const LayerContext& context, const QueryRef& 
   return device_.submit(device_.lane(LaneKind::device_compute), std::move(op));
 }
 
-/// What the KV heads chose, from host memory to where it is attended.
+/// Copies what the KV heads chose from host memory to where it is attended.
 void PartialKeyIndexes::move_units(BodyContext& ctx, const SpeculatedRow& row, std::uint32_t layer) const {
   const KvShape& shape = kv_.shape();
   const std::size_t bytes = row.piece_bytes();

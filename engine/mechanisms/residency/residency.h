@@ -159,8 +159,8 @@ class Residency : public MechanismOf<ResidentSet> {
   void place_residents(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer);
   void keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, std::uint32_t begin);
   const char* memory_of(const BodyContext& ctx, Tier tier) const;
-  // Of one list of a layer. `swap` names the choice, what is missing, slots and pages, which lie in the tier's memory.
-  /// Gives residents' places to what is missing, and moves the pages where tensors are computed. Returns their bytes.
+  /// Gives residents' places in one list of a layer to what is missing, and moves the pages where tensors are computed.
+  /// `swap`: the choice, what is missing, slots and pages, which lie in the tier's memory. Returns the bytes moved.
   std::uint64_t move_residents(BodyContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
                                Tier tier, LinkPieces& crossing, ResidentSwap swap) const;
   /// The same on a GPU, for swap_residents_cuda(), which lists the moves, and gather_lists_cuda(). `from`: that memory.

@@ -26,7 +26,7 @@ struct Survivors::Competition {
 
   std::uint32_t added() const { return arriving.end - arriving.begin; }
   bool by_latest() const { return to.latest && added() > 0; }
-  /// Of the latest query of the prompt, in floats.
+  /// Where the prompt's latest query lies, in floats.
   std::size_t query_offset(const ModelShape& shape) const {
     return (std::size_t{layer} * queries.kept + last % queries.kept) * shape.q_heads * shape.head_dim;
   }

@@ -233,8 +233,8 @@ void WorkQueue::launch_task(LaunchContext& ctx, const Pulled& work, const Room& 
   auto* const entries = ctx.scratch<PageEntry>(std::size_t{shape.kv_heads} * capacity);
   auto* const counts = ctx.scratch<std::uint32_t>(shape.kv_heads);
   const PageLists own = {entries + std::size_t{head} * capacity, counts + head, capacity, true};
-  // Of a short last block the list has entries without tokens: bytes go by tokens. As a number of 64 bits these are two
-  // counts, of which the second is 0.
+  // Bytes go by tokens, since the list of a short last block has entries without tokens. As a number of 64 bits these
+  // are two counts, of which the second is 0.
   auto* const tokens = ctx.scratch<std::uint64_t>(1);
   pages_of_selection_cuda(ctx.pass(selection), 1, 1, group, 1, work.task.own_only, capacity,
                           entries + std::size_t{head} * capacity, counts + head, stream,

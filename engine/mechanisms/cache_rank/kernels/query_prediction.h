@@ -95,8 +95,8 @@ struct AheadWindow {
   std::uint32_t position = 0;      // of the newest
 };
 
-/// What a cache rank does for one KV head and layer (AsyncSpade, papers: section 4, figure 6): predicts the group's
-/// next queries, scores every token with them, and gathers the keys and values of the best: the `keep` best tokens of
+/// The work of a cache rank for one KV head and layer (AsyncSpade, section 4 and figure 6): predicts the group's next
+/// queries, scores every token with them, and gathers the keys and values of the best: the `keep` best tokens of
 /// the spans, or all where there are fewer, in ascending order, packed. Chooses as choose_tokens() does.
 void select_ahead(const PredictionRule& rule, const RopeTable& rope, const AheadWindow& window,
                   std::span<const KvSpan> spans, AttentionShape shape, std::uint32_t keep,

@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kPredictThreads)
   apply_lags(rule, rope, queries, window.position + 1, lags, n, window.out + std::size_t{blockIdx.x} * dim);
 }
 
-/// What equation 2 works with: all of k unknowns.
+/// The working memory of equation 2, for k unknowns.
 struct Eq2 {
   Gram gram;
   double system[(kMaxWindow + 1) * kPitch];  // the damped curvature and, as row k, the gradient
@@ -231,7 +231,7 @@ __device__ __forceinline__ double sum_of_terms(const double* terms, std::uint32_
   return sum;
 }
 
-/// What equation 2 minimises, less a constant, on every thread; leaves softmax(omega) in e.p.
+/// Equation 2's objective, less a constant, on every thread; leaves softmax(omega) in e.p.
 __device__ __forceinline__ double eq2_objective(Eq2& e, const double* omega, std::uint32_t n, std::uint32_t k) {
   softmax_into(omega, k, e.p);
   if (threadIdx.x < k) {

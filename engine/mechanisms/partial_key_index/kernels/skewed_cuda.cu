@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kSelectThreads) best_units_kernel(const Skewed
             choice.chosen + blockIdx.x * (1 + std::size_t{choice.room}), all_scratch[0]);
 }
 
-/// What any head of the group would choose by itself. Grid: {KV heads, choices}.
+/// Chooses what any head of the group would choose by itself. Grid: {KV heads, choices}.
 __global__ void __launch_bounds__(kSelectThreads)
     best_units_of_each_kernel(const SkewedChoice* choices, std::uint32_t group) {
   TANDEM_SHARED(SelectScratch, all_scratch, 1);

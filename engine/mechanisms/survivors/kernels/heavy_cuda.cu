@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kMoveThreads)
   copy_row(static_cast<char*>(set.kept_values) + place * bytes, v, bytes, threadIdx.x % kWarp, kWarp);
 }
 
-/// Who goes: the smaller mass, of equals the larger position. kNoPlace is nobody.
+/// The token that goes: the one of smaller mass, or of two equals the later one. kNoPlace: none.
 struct Lightest {
   float mass;
   std::uint32_t position, place;
@@ -90,7 +90,7 @@ __device__ __forceinline__ float step_weight(const HeavyStep& set, std::uint32_t
   return score == -infinity || lse == -infinity ? 0.0f : expf(score - lse);
 }
 
-/// Of the threads' candidates, on every thread. `of_warps`: a shared one per warp.
+/// The lightest of all threads' candidates, on every thread. `of_warps`: shared, one per warp.
 __device__ __forceinline__ Lightest lightest_of_block(Lightest lightest, Lightest* of_warps) {
   for (unsigned step = kWarp / 2; step > 0; step /= 2) {
     Lightest other;
