@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "eval/kernels/bandwidth.h"
-#include "eval/kernels/neighbours.h"
+#include "eval/kernels/cpu_contention.h"
 #include "eval/kernels/peak.h"
 
 namespace tandem {
@@ -57,7 +57,7 @@ double seconds_of(const Kernel& kernel) {
 template <class Limit, class Kernel>
 void report_share(benchmark::State& state, double amount, ThreadPool& pool, const Limit& limit, const Kernel& kernel) {
   if (!machine_is_quiet(pool)) return;
-  const Neighbours neighbours;
+  const CpuContention neighbours;
   std::array<double, 7> ratios{};
   for (double& ratio : ratios) {
     const double attainable = limit();

@@ -11,10 +11,10 @@
 #include "engine/common/error.h"
 #include "engine/trace/perfetto.h"
 #include "eval/compare/ruler_dataset.h"
-#include "eval/equal/equal.h"
-#include "eval/equal/measure.h"
 #include "eval/fluxion/head_errors.h"
 #include "eval/gate/prediction.h"
+#include "eval/match_bytes/match_bytes.h"
+#include "eval/match_bytes/measure.h"
 #include "eval/report/run_files.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
@@ -117,7 +117,7 @@ std::string prediction_of(const eval::RunFolder& folder, bool quiet) {
   std::vector<eval::PredictedMethod> methods;
   for (const eval::MethodEntry& method : folder.manifest().methods) methods.push_back(eval::as_typed(method));
   Progress progress("predicting for gate", Progress::standard(quiet));
-  std::string json = eval::prediction_json(eval::predict_steps({}, methods, [] { return interrupted(); }));
+  std::string json = eval::predicted_steps_json(eval::predict_steps({}, methods, [] { return interrupted(); }));
   progress.finish();
   return json;
 }
@@ -126,7 +126,7 @@ void add_equal(const eval::Equal& equal, eval::RunReport& report) {
   const eval::Summary& summary = report.summary;
   report.sections.insert(report.sections.begin(),
                          {eval::equal_text(equal, summary, true), eval::equal_text(equal, summary, false)});
-  report.plots.push_back({"eval/equal/plot_equal.py", "equal", "Accuracy at equal bytes"});
+  report.plots.push_back({"eval/match_bytes/plot_equal.py", "equal", "Accuracy at equal bytes"});
 }
 
 void add_head_errors(const eval::RunFolder& folder, eval::RunReport& report) {
@@ -137,10 +137,10 @@ void add_head_errors(const eval::RunFolder& folder, eval::RunReport& report) {
       {eval::head_errors_text(errors, summary, true), eval::head_errors_text(errors, summary, false)});
 }
 
-void add_target(const TargetPlan& plan, const Session& session, bool quiet, eval::RunReport& report) {
-  const eval::Target predicted = run_target(plan, session, quiet);
-  report.files.emplace_back("target.json", eval::target_json(predicted));
-  report.sections.push_back({"\n" + eval::target_text(predicted, true), eval::target_text(predicted, false)});
+void add_target(const PredictionPlan& plan, const Session& session, bool quiet, eval::RunReport& report) {
+  const eval::Prediction predicted = run_prediction(plan, session, quiet);
+  report.files.emplace_back("target.json", eval::prediction_json(predicted));
+  report.sections.push_back({"\n" + eval::prediction_text(predicted, true), eval::prediction_text(predicted, false)});
 }
 
 void check_extras(const CompareCommand& c, const std::vector<std::string>& methods) {
@@ -161,7 +161,7 @@ void check_extras(const CompareCommand& c, const std::vector<std::string>& metho
 }
 
 /// The options of the recorded command that follow a dataset's own.
-std::string extra_arguments(const CompareCommand& c, const std::optional<TargetPlan>& plan) {
+std::string extra_arguments(const CompareCommand& c, const std::optional<PredictionPlan>& plan) {
   const std::string target =
       !plan ? ""
             : fmt::format(" --as {} --context {} --workload {}", eval::shell_word(c.target.as),
@@ -176,7 +176,7 @@ void compare(CompareCommand& c, const Command& command) {
   if (!c.equal.empty()) equal_bytes = eval::parse_equal_bytes(c.equal, "--equal");
   c.ruler().one_length = equal_bytes.has_value();
   check_extras(c, methods);
-  std::optional<TargetPlan> target = plan_target(c.target, c.session, methods, c.batch);
+  std::optional<PredictionPlan> target = plan_prediction(c.target, c.session, methods, c.batch);
   PreparedEval prepared = prepare_eval(c, command, methods);
   if (equal_bytes && prepared.dataset->lengths().size() != 1)
     throw_input_error("--equal sets budgets at one length, and --ruler-data has {}: choose one with --lengths.",

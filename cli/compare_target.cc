@@ -6,8 +6,8 @@
 #include "cli/progress.h"
 #include "cli/workload.h"
 #include "engine/common/error.h"
+#include "eval/predict/record.h"
 #include "eval/run/option_values.h"
-#include "eval/target/record.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -24,8 +24,8 @@ std::vector<std::string> specs_at_target(const std::vector<std::string>& compare
 
 }  // namespace
 
-std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const SessionOptions& session,
-                                      const std::vector<std::string>& methods, std::uint32_t batch) {
+std::optional<PredictionPlan> plan_prediction(const TargetArguments& arguments, const SessionOptions& session,
+                                              const std::vector<std::string>& methods, std::uint32_t batch) {
   if (arguments.as.empty()) {
     if (arguments.shaped)
       throw_input_error("--context and --workload belong to --as, the shape that is predicted: give it too.");
@@ -34,7 +34,7 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   if (session.device != "sim")
     throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", session.device);
   const std::uint32_t context = eval::parse_one_length(arguments.context, "--context");
-  TargetPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}, {}};
+  PredictionPlan plan{load_shape(arguments.as), load_profile(session.hardware), std::nullopt, {}, {}};
   plan.options.methods = specs_at_target(methods, context);
   plan.options.compared = methods;
   if (session.prefill_chunk) plan.options.prefill_chunk = chunk_of(session);
@@ -50,7 +50,7 @@ std::optional<TargetPlan> plan_target(const TargetArguments& arguments, const Se
   return plan;
 }
 
-void choose_prompts(TargetPlan& plan, const eval::Dataset& dataset, const Model& model) {
+void choose_prompts(PredictionPlan& plan, const eval::Dataset& dataset, const Model& model) {
   if (plan.workload) return;
   const std::vector<std::uint32_t> lengths = dataset.lengths();
   const std::uint32_t length = *std::max_element(lengths.begin(), lengths.end());
@@ -71,7 +71,7 @@ void choose_prompts(TargetPlan& plan, const eval::Dataset& dataset, const Model&
   }
 }
 
-eval::Target run_target(const TargetPlan& plan, const Session& session, bool quiet) {
+eval::Prediction run_prediction(const PredictionPlan& plan, const Session& session, bool quiet) {
   Workload workload;
   if (plan.workload) {
     workload = *plan.workload;
@@ -82,9 +82,9 @@ eval::Target run_target(const TargetPlan& plan, const Session& session, bool qui
     workload = eval::record_workload(session.model, engine, *session.pool, plan.prompts);
   }
   Progress progress("predicting", Progress::standard(quiet));
-  eval::TargetOptions target = plan.options;
+  eval::PredictionOptions target = plan.options;
   target.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
-  return eval::simulate_target(plan.shape, plan.hardware, workload, target);
+  return eval::predict(plan.shape, plan.hardware, workload, target);
 }
 
 }  // namespace tandem::cli

@@ -187,7 +187,7 @@ void generate(const GenerateOptions& options) {
   if (options.chat) writer = choose_chat_format(options.chat_format, options.no_thinking, session.model);
   keep_what_methods_need(session.engine, {&options.method, 1}, session.model);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
-  if (options.chat && session.device->launches() && method->needs(engine.shape()).single_tokens) {
+  if (options.chat && session.device->is_gpu() && method->needs(engine.shape()).single_tokens) {
     throw_input_error(
         "Method '{}' keeps tokens one by one: with --device cuda it takes no second turn yet. Give --chat another "
         "method, or leave --device cuda away.",

@@ -22,7 +22,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
 #include "engine/model/presets.h"
-#include "eval/plan/plan.h"
+#include "eval/predict/plan.h"
 #include "eval/report/schema.h"
 
 namespace tandem::cli {

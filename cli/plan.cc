@@ -1,5 +1,5 @@
 // tandem plan: bytes of KV, requests that fit, and what the link can bring back.
-#include "eval/plan/plan.h"
+#include "eval/predict/plan.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -10,9 +10,9 @@
 #include "cli/output.h"
 #include "engine/common/error.h"
 #include "engine/model/model.h"
+#include "eval/predict/prediction.h"
 #include "eval/report/line_file.h"
 #include "eval/run/option_values.h"
-#include "eval/target/target.h"
 
 namespace tandem::cli {
 namespace {

@@ -17,11 +17,11 @@
 #include "eval/heads/prompts.h"
 #include "eval/heads/query_shift_report.h"
 #include "eval/heads/report.h"
+#include "eval/recall_profile/recall_profile.h"
+#include "eval/recall_profile/report.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
 #include "eval/run/option_values.h"
-#include "eval/scout/recall_profile.h"
-#include "eval/scout/report.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {

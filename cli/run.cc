@@ -168,7 +168,7 @@ namespace {
 
 bool uses_openblas(const eval::Manifest& manifest, const Session& session) {
   const ModelShape shape = shape_of(session.model.config);
-  return !session.device->launches() &&
+  return !session.device->is_gpu() &&
          std::any_of(manifest.methods.begin(), manifest.methods.end(), [&](const eval::MethodEntry& entry) {
            return make_method(entry.label)->needs(shape).eigenvectors;
          });

@@ -198,7 +198,7 @@ Session open_session(const SessionOptions& options, bool quiet, bool with_tokeni
 }
 
 void check_free_memory(const Session& session, std::uint32_t batch, std::uint32_t tokens) {
-  if (session.device->launches()) return;
+  if (session.device->is_gpu()) return;
   const std::size_t needed = batch * eval::prompt_kv_bytes(session.engine, session.model, tokens);
   const std::size_t room = available_memory();
   if (needed <= room) return;

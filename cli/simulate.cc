@@ -18,14 +18,14 @@
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
+#include "eval/predict/equal_shape.h"
+#include "eval/predict/level.h"
+#include "eval/predict/sweep.h"
 #include "eval/report/markdown.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
-#include "eval/target/equal_shape.h"
-#include "eval/target/level.h"
-#include "eval/target/sweep.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
@@ -226,7 +226,7 @@ void write_files(const SimulateArguments& a, const eval::OutputFolder& folder, c
   write_so_far(folder, sweep, command, equal);
   if (!sweep.complete()) return;
   folder.write("sweep.csv", eval::sweep_csv(sweep));
-  const bool plotted = draw("eval/target/plot_sweep.py", folder.path(), "plot", !a.no_plot);
+  const bool plotted = draw("eval/predict/plot_sweep.py", folder.path(), "plot", !a.no_plot);
   const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
   folder.write("report.md",
                fmt::format("# {}\n\n{}{}{}\nMade by {}: {}\n", eval::markdown_text(sweep.model), plot,

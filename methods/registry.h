@@ -20,8 +20,8 @@ struct OptionRemark {
 };
 
 /// An option that says how much of a context a method attends to or keeps: with more of it, it does with no fewer
-/// bytes, or a few per cent fewer where larger blocks save an index. What comparisons at equal bytes set (eval/equal).
-/// No scale is in bytes: such a budget is given in tokens.
+/// bytes, or a few per cent fewer where larger blocks save an index. What comparisons at equal bytes set
+/// (eval/match_bytes). No scale is in bytes: such a budget is given in tokens.
 struct BudgetOption {
   enum class Scale : std::uint8_t {
     tokens,  // least, least + step, ...

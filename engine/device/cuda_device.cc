@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/bag_share.h"
 #include "engine/device/cuda_handshake.h"
 #include "engine/device/cuda_host_lanes.h"
 #include "engine/device/cuda_memory.h"
 #include "engine/device/cuda_trace.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/launch_context.h"
+#include "engine/device/queue_share.h"
 #include "engine/device/real_time_device.h"
 
 namespace tandem {
@@ -53,7 +53,7 @@ class CudaExecution final : public RealTimeDevice {
   ~CudaExecution() override { drain_after_error(); }  // no stream is left waiting for a thread that has ended
 
   std::string gpu_name() const override { return cuda_device().name; }
-  bool launches() const override { return true; }
+  bool is_gpu() const override { return true; }
   bool has_peer() const override { return false; }
 
   Event submit(LaneId lane_id, Op op) override {
@@ -69,7 +69,7 @@ class CudaExecution final : public RealTimeDevice {
 
   /// Host lanes take tasks for themselves, the control thread takes them for the stream. What it throws leaves nobody
   /// waiting: host lanes that have begun go on until the queue is empty.
-  std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
+  std::vector<Event> submit_queued(std::span<const Puller> pullers, const QueuedTasks& bag) override {
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     std::vector<Event> last(pullers.size());
     const Puller* device = nullptr;
@@ -79,7 +79,7 @@ class CudaExecution final : public RealTimeDevice {
         device = &pullers[p];
         continue;
       }
-      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, BodyContext::Reach::host);
+      std::optional<Op> share = queue_share(bag, pullers[p], p, queue, BodyContext::Reach::host);
       if (share) last[p] = submit(pullers[p].lane, std::move(*share));
     }
     if (device == nullptr) return last;
@@ -206,7 +206,7 @@ class CudaExecution final : public RealTimeDevice {
 
   Event launch(LaneId lane_id, Op& op, Nanos entered) {
     LaneState& state = state_[lane_id];
-    if (op.body && !op.launch) no_cuda_code(fmt::format("Operation '{}' has", op.name));
+    if (op.body && !op.launch) throw_not_on_gpu(fmt::format("Operation '{}' has", op.name));
     for (const Event& event : op.after) {
       if (!waits_anew(lane_id, event)) continue;
       if (is_host(event.lane)) {

@@ -72,7 +72,7 @@ struct Puller {
 
 /// Tasks that several lanes pull from one queue: each lane takes the first task left that its side may take, and the
 /// next one when it is done with that. Whoever takes a task must come to the same values.
-struct TaskBag {
+struct QueuedTasks {
   std::vector<std::uint8_t> allowed;      // by task, in the order in which they are taken; bit s: side s may
   std::vector<std::uint64_t> work;        // by task, and
   std::vector<double> pace;               // by side: a guard (TaskQueue); empty: none
@@ -94,7 +94,7 @@ class Device {
   virtual std::string gpu_name() const { return ""; }  // "NVIDIA H200"; empty where no GPU is at work
   virtual bool simulated() const = 0;
   /// Operations of device lanes are launched on a GPU (Op::launch): their bodies do not run.
-  virtual bool launches() const { return false; }
+  virtual bool is_gpu() const { return false; }
   /// Only cost-only parts of bodies run (BodyContext::computes): memory holds no tensors.
   virtual bool shapes_only() const { return false; }
   /// Whether there is another device to send work to. On `sim` the profile says so; elsewhere a rank is one.
@@ -126,7 +126,7 @@ class Device {
   /// (on `emu`: was allowed none). The control thread launches what device lanes take (`sim`: task by task; `emu`: a
   /// lane's share as one operation) and returns when all that lanes compete for is taken. On `sim` the lane that is
   /// free first in virtual time takes next, on a tie the first puller; host workers are woken all at once.
-  virtual std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) = 0;
+  virtual std::vector<Event> submit_queued(std::span<const Puller> pullers, const QueuedTasks& bag) = 0;
 
   /// Operations of device lanes between begin and end share one launch in simulated time, as in a CUDA graph; `cuda`
   /// launches each by itself. Segments do not nest. Host work may be submitted in between.

@@ -10,8 +10,8 @@
 
 #include "engine/common/cpus.h"
 #include "engine/common/error.h"
-#include "engine/device/bag_share.h"
 #include "engine/device/memory.h"
+#include "engine/device/queue_share.h"
 #include "engine/device/real_time_device.h"
 
 namespace tandem {
@@ -62,11 +62,11 @@ class EmuDevice final : public RealTimeDevice {
   }
 
   /// One operation per lane, which takes tasks until none is left.
-  std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
+  std::vector<Event> submit_queued(std::span<const Puller> pullers, const QueuedTasks& bag) override {
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);
     std::vector<Event> last(pullers.size());
     for (std::uint32_t p = 0; p < pullers.size(); ++p) {
-      std::optional<Op> share = bag_share(bag, pullers[p], p, queue, BodyContext::Reach::all);
+      std::optional<Op> share = queue_share(bag, pullers[p], p, queue, BodyContext::Reach::all);
       if (share) last[p] = submit(pullers[p].lane, std::move(*share));
     }
     return last;

@@ -11,7 +11,7 @@ constexpr std::size_t kBufferAlignment = 256;
 
 }  // namespace
 
-void no_cuda_code(std::string_view what_has) {
+void throw_not_on_gpu(std::string_view what_has) {
   throw_input_error("{} no CUDA code yet, so that who asks for it runs with --device sim and emu only.", what_has);
 }
 

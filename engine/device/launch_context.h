@@ -156,6 +156,6 @@ class LaunchContext : public BodyContext {
 };
 
 /// InputError: what was asked for has a body and no launch, or not this part of one. "Averages of weights have".
-[[noreturn]] void no_cuda_code(std::string_view what_has);
+[[noreturn]] void throw_not_on_gpu(std::string_view what_has);
 
 }  // namespace tandem

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "engine/common/error.h"
-#include "engine/device/bag_share.h"
 #include "engine/device/cost_model.h"
 #include "engine/device/memory.h"
+#include "engine/device/queue_share.h"
 #include "engine/device/scheduler.h"
 #include "engine/device/sim_recorder.h"
 
@@ -38,7 +38,7 @@ class SimDevice final : public Device {
 
   Event submit(LaneId lane_id, Op op) override { return submit_op(lane_id, std::move(op), -1); }
 
-  std::vector<Event> submit_bag(std::span<const Puller> pullers, const TaskBag& bag) override {
+  std::vector<Event> submit_queued(std::span<const Puller> pullers, const QueuedTasks& bag) override {
     TANDEM_CHECK(segment_ == nullptr, "a bag is submitted inside segment '{}'", segment_);
     recorder_.add([](SimDevice& device) { device.woken_ = -1; });
     const std::shared_ptr<TaskQueue> queue = queue_of(bag, pullers);

@@ -7,7 +7,7 @@
 namespace tandem {
 
 KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget)
-    : shape_(shape), launches_(device.launches()) {
+    : shape_(shape), is_gpu_(device.is_gpu()) {
   const std::size_t bytes[2] = {budget.device_bytes, budget.host_bytes};
   const char* options[2] = {"--device-kv", "--host-kv"};
   for (int tier = 0; tier < 2; ++tier) {
@@ -200,7 +200,7 @@ std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t laye
 }
 
 void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Event event) {
-  if (launches_) return wait_for(sequence(id).layers[layer].filled[static_cast<int>(tier)], event);
+  if (is_gpu_) return wait_for(sequence(id).layers[layer].filled[static_cast<int>(tier)], event);
   const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
   const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
   for (std::uint32_t block = blocks.begin; block < end; ++block)
@@ -210,7 +210,7 @@ void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier 
 void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
                             std::vector<Event>& after) const {
   for (const Event& event : sequence(id).layers[layer].filled[static_cast<int>(tier)]) wait_for(after, event);
-  if (launches_) return;
+  if (is_gpu_) return;
   const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
   const std::vector<Event>& filled = pool(tier).filled;
   const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
@@ -273,7 +273,7 @@ std::vector<std::uint32_t> KvStore::declare_reads(Op& op, SequenceId id, std::ui
 
 void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Tier tier, Range heads, bool write,
                             std::vector<Access>& out) const {
-  if (launches_) return out.push_back(slot_access(tier, 0, 1, heads, write));
+  if (is_gpu_) return out.push_back(slot_access(tier, 0, 1, heads, write));
   const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
   const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
   for (std::uint32_t block = blocks.begin; block < end;) {

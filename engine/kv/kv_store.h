@@ -152,7 +152,7 @@ class KvStore {
   void give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after);
 
   KvShape shape_;
-  bool launches_;  // Device::launches(): nobody looks at single pages
+  bool is_gpu_;  // Device::is_gpu(): nobody looks at single pages
   Pool pools_[2];
   DeviceBuffer device_buffer_;
   HostBuffer host_buffer_;

@@ -35,7 +35,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
     kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
     row.entries += blocks.end - blocks.begin;
   }
-  if (device_.launches()) {  // kernels list pages themselves
+  if (device_.is_gpu()) {  // kernels list pages themselves
     row.tokens.insert(row.tokens.end(), ranges.positions.begin(), ranges.positions.end());
   } else if (!device_.shapes_only()) {
     append_page_runs(sequence, context.layer, ranges, row.pages);
@@ -62,7 +62,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   if (chosen.ready.lane != compute_) wait_for(op.after, chosen.ready);
   if (!chosen.copy) {
     const Range blocks = b.chosen.page_range();
-    if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, b.chosen.slots);
+    if (!device_.is_gpu()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, b.chosen.slots);
     kv_.append_access(sequence.id, context.layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     work.fixed[item.row].entries += b.chosen.pages();
   }
@@ -79,7 +79,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const std::size_t before = op.access.size();
   DeviceTokens own{item.row, tokens, sequence.id, {}};
   const Range blocks{0, tokens.positions.empty() ? 0 : blocks_for(tokens.positions.back().end)};
-  if (!device_.launches()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, own.slots);
+  if (!device_.is_gpu()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, own.slots);
   kv_.append_access(sequence.id, context.layer, blocks, Tier::device, heads, false, op.access);
   op.access.push_back(tokens.lists.reads());
   work.own.insert(work.own.end(), op.access.begin() + static_cast<std::ptrdiff_t>(before), op.access.end());
@@ -127,13 +127,13 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   }
   if (!emitted.empty()) op.access.push_back(scores_.writes());
   // A GPU's kernels name slot 0 where nothing is attended; they do not read it.
-  if (device_.launches()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
+  if (device_.is_gpu()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
   work.own = op.access;
   for (const AttendItem* item : items)
     std::visit([&](const auto& kv) { gather(context, *item, kv, op, work); }, item->kv);
   work.check(!emitted.empty());
   for (const DevicePacked& p : work.packed) {
-    if (device_.launches() && work.counts_packed(p.in_pages())) {  // where a kernel counts, it counts all rows
+    if (device_.is_gpu() && work.counts_packed(p.in_pages())) {  // where a kernel counts, it counts all rows
       work.settles = true;
     } else if (!p.packed.count && !p.packed.named) {
       attended_[p.row].tokens[static_cast<int>(Side::device)] += std::uint64_t{p.packed.tokens} * shape.kv_heads;
@@ -209,9 +209,9 @@ DecodeAttention::Emission DecodeAttention::plan_emission(const LayerContext& con
     floats += heads * room;
     most = std::max(most, room);
   }
-  if (device_.launches() && emission.packed) {  // own tokens' pages, then packed ones
+  if (device_.is_gpu() && emission.packed) {  // own tokens' pages, then packed ones
     floats = context.batch.size() * heads * (std::size_t{1} + blocks_for(most - 1)) * kPageTokens;
-  } else if (device_.launches() && !emission.rows.empty()) {  // all rows at once, by the slots of their pages
+  } else if (device_.is_gpu() && !emission.rows.empty()) {  // all rows at once, by the slots of their pages
     const std::size_t stride = std::size_t{pages} * kPageTokens;
     for (EmittedWeights& e : emission.rows) {
       e.stride = stride;

@@ -53,7 +53,7 @@ struct Plan {
 }  // namespace
 
 DeviceWeights::DeviceWeights(Device& device, const Model& model, const RopeTable& rope) : layers_(model.config.layers) {
-  if (!device.launches()) {
+  if (!device.is_gpu()) {
     buffer_ = device.allocate_device(model.weights.bytes(), "weights");
     return;
   }

@@ -159,7 +159,7 @@ void launch_digests(LaunchContext& ctx, const KvStore& kv, std::uint32_t layer, 
   };
   Launched of_tiers[2];
   for (const DigestWork& w : work) {
-    if (w.finer) no_cuda_code("Digests of blocks from those of smaller ones have");
+    if (w.finer) throw_not_on_gpu("Digests of blocks from those of smaller ones have");
     const DigestIndex& index = w.index;
     TANDEM_CHECK(index.kind == kind, "digests of two kinds at once");
     char* const values = index.values.write<char>(ctx) + index.min_offset(layer, 0);
@@ -175,7 +175,7 @@ void launch_digests(LaunchContext& ctx, const KvStore& kv, std::uint32_t layer, 
       }
       before = tier;
       for (std::uint32_t token = tokens.begin; token < tokens.end; token += kPageTokens, ++page) {
-        if (page->tier != tier) no_cuda_code("A digest of pages on both sides has");
+        if (page->tier != tier) throw_not_on_gpu("A digest of pages on both sides has");
         launched.slots.push_back(page->slot);
       }
       launched.runs.back().tokens += tokens.end - tokens.begin;

@@ -149,7 +149,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
     sums = room_for_sums(prefix.sums, held, static_cast<std::uint32_t>(prompt.size() - 1));
     queries = room_for_queries(prefix.queries, held, static_cast<std::uint32_t>(prompt.size() - 1));
     const Event last = prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {});
-    if (device_.launches()) {  // there a drain reads the marks of every operation
+    if (device_.is_gpu()) {  // there a drain reads the marks of every operation
       device_.host_wait(last);
       prefix.prefill_ns = device_.now() - begin;
     }
@@ -165,7 +165,7 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   prefix.queries = std::move(queries);
   prefix.sums = std::move(sums);
   prefix.trace = std::move(trace);
-  if (!device_.launches()) prefix.prefill_ns = device_.now() - begin;
+  if (!device_.is_gpu()) prefix.prefill_ns = device_.now() - begin;
   prefix.sums_ns = time_of_sums(prefix.trace);
   kv_->all_done();
 }

@@ -27,7 +27,7 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
       kv_(kv),
       shape_(shape_of(model.config)),
       rope_(make_rope_table(model.config.head_dim, model.config.rope)),
-      linear_(device.launches() ? std::make_unique<LinearCuda>() : nullptr),
+      linear_(device.is_gpu() ? std::make_unique<LinearCuda>() : nullptr),
       weights_(device, model, rope_),
       max_rows_(max_rows),
       max_batch_(max_batch),
@@ -45,7 +45,7 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
   logits_ = device.allocate_device(std::size_t{max_batch} * model.config.vocab * sizeof(float), "logits");
   top_ = device.allocate_device(max_batch * sizeof(TopTwo), "top");
   log_probability_ = device.allocate_device(max_batch * sizeof(double), "log probability");
-  if (device.launches())
+  if (device.is_gpu())
     choose_scratch_ = device.allocate_device(choose_scratch_bytes(max_batch, model.config.vocab), "choose scratch");
   host_tokens_ = device.allocate_host(rows * sizeof(std::int32_t), "host tokens");
   host_top_ = device.allocate_host(max_batch * sizeof(TopTwo), "host top");
@@ -55,8 +55,7 @@ Forward::Forward(const Model& model, Device& device, ThreadPool& pool, KvStore& 
 
 void Forward::observe(ForwardObserver* observer) {
   observer_ = observer;
-  shown_ =
-      observer != nullptr && device_.launches() ? std::make_unique<ShownRows>(device_, shape_, max_rows_) : nullptr;
+  shown_ = observer != nullptr && device_.is_gpu() ? std::make_unique<ShownRows>(device_, shape_, max_rows_) : nullptr;
 }
 
 /// x under a norm, as the product with `next` wants it.

@@ -76,7 +76,7 @@ std::size_t Forward::scratch_floats(std::size_t rows) const {
   const std::size_t hidden = shape_.hidden, inner = model_.config.intermediate;
   const std::size_t q_width = std::size_t{shape_.q_heads} * shape_.head_dim;
   const std::size_t kv_width = std::size_t{shape_.kv_heads} * shape_.head_dim;
-  if (!device_.launches()) return rows * std::max(hidden + 2 * kv_width, 2 * hidden + 2 * inner);
+  if (!device_.is_gpu()) return rows * std::max(hidden + 2 * kv_width, 2 * hidden + 2 * inner);
   // qkv: the norm, the product; finish_layer: attention, norm, gate and up, their activation.
   constexpr std::size_t kPieces = 4, kFloats = kScratchAlignment / sizeof(float);
   return rows * std::max(hidden + q_width + 2 * kv_width, q_width + hidden + 3 * inner) + kPieces * kFloats;

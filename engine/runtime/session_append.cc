@@ -48,11 +48,11 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
 
 /// Drains the device. On a GPU, where that reads the marks of every operation: how long it took when `work` was done.
 Nanos DecodeSession::drain_behind(const std::vector<Event>& work) {
-  if (device_.launches())
+  if (device_.is_gpu())
     for (const Event& event : work) device_.host_wait(event);
   const Nanos done = device_.now();
   device_.drain();
-  return device_.launches() ? device_.now() - done : 0;
+  return device_.is_gpu() ? device_.now() - done : 0;
 }
 
 Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> more, std::uint32_t max_new_tokens) {
@@ -63,7 +63,7 @@ Nanos DecodeSession::append(std::size_t request, std::span<const std::int32_t> m
   Active& a = *waiting_[request];
   std::vector<std::int32_t> tokens = {a.next};
   tokens.insert(tokens.end(), more.begin(), more.end());
-  if (device_.launches() && method_.needs(forward_.shape()).single_tokens)
+  if (device_.is_gpu() && method_.needs(forward_.shape()).single_tokens)
     throw_input_error(
         "'{}' keeps tokens one by one, and behind these a further prompt is not computed with --device cuda yet: "
         "--device sim and emu do that.",

@@ -228,9 +228,11 @@ struct Pairing {
 
 constexpr const char* kStep = "predicted step";
 
-void judge_step(const TargetRow* before, const TargetRow* now, const std::string& shape, double margin,
+void judge_step(const PredictedRow* before, const PredictedRow* now, const std::string& shape, double margin,
                 const Pairing& pair, Gate& gate) {
-  const auto why = [](const TargetRow* row) { return row == nullptr ? "there is no prediction of it" : row->refused; };
+  const auto why = [](const PredictedRow* row) {
+    return row == nullptr ? "there is no prediction of it" : row->refused;
+  };
   const std::string there = why(before), here = why(now);
   if (!there.empty()) {
     const std::string also = here.empty() ? "; the run has a step there" : "";
@@ -252,8 +254,8 @@ void judge_step(const TargetRow* before, const TargetRow* now, const std::string
   pair.verdict->times.push_back(std::move(time));
 }
 
-void judge_stored(const Prediction& before, const Prediction& now, double margin, const std::vector<Pairing>& pairs,
-                  Gate& gate) {
+void judge_stored(const PredictedSteps& before, const PredictedSteps& now, double margin,
+                  const std::vector<Pairing>& pairs, Gate& gate) {
   const std::string shape = shape_text(before.target);
   for (const PredictedSteps& steps : gate.predictions)
     if (steps.shape == shape) return;  // compare --as predicted the gate's shape
@@ -275,8 +277,8 @@ bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
     now.push_back(here);
   }
   if (changed.empty()) return false;
-  const Prediction first = predict_steps(at, before, gate.options.interrupted),
-                   second = predict_steps(at, now, gate.options.interrupted);
+  const PredictedSteps first = predict_steps(at, before, gate.options.interrupted),
+                       second = predict_steps(at, now, gate.options.interrupted);
   const std::string shape = shape_text(first.target);
   gate.predictions.push_back({shape, /*stored=*/false});
   for (const Pairing& pair : changed)
@@ -285,7 +287,7 @@ bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
 }
 
 /// Why what the runs stored cannot be judged at this shape; empty: it can.
-std::string why_not_stored(const std::optional<Prediction>& before, const std::optional<Prediction>& now,
+std::string why_not_stored(const std::optional<PredictedSteps>& before, const std::optional<PredictedSteps>& now,
                            const GateShape& at) {
   if (!before && !now) return fmt::format("Neither run has a {}", kPredictionFile);
   if (!before || !now) return fmt::format("The {} has no {}", before ? "run" : "baseline", kPredictionFile);
@@ -299,7 +301,8 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
   const double margin = gate.options.latency_margin.value_or(kExactMargin);
   if (gate.options.shape) {
     const GateShape& at = *gate.options.shape;
-    const std::optional<Prediction> before = stored_prediction(baseline.path()), now = stored_prediction(run.path());
+    const std::optional<PredictedSteps> before = stored_prediction(baseline.path()),
+                                        now = stored_prediction(run.path());
     if (const std::string why = why_not_stored(before, now, at); why.empty() && before && now) {
       judge_stored(*before, *now, margin, pairs, gate);
     } else {
@@ -313,8 +316,8 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
                                     "were compared."));
     }
   }
-  const std::optional<Prediction> before = stored_target(baseline.path(), gate.baseline),
-                                  now = stored_target(run.path(), gate.run);
+  const std::optional<PredictedSteps> before = stored_target(baseline.path(), gate.baseline),
+                                      now = stored_target(run.path(), gate.run);
   if (!before && !now) return;
   if (!before || !now) {
     gate.notes.push_back(

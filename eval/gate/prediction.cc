@@ -37,9 +37,10 @@ std::optional<std::string> text_if_there(const std::filesystem::path& file) {
 
 }  // namespace
 
-const TargetRow* Prediction::row_of(const std::string& label) const {
-  const auto found = std::ranges::find_if(
-      target.rows, [&](const TargetRow& row) { return (row.compared.empty() ? row.method : row.compared) == label; });
+const PredictedRow* PredictedSteps::row_of(const std::string& label) const {
+  const auto found = std::ranges::find_if(target.rows, [&](const PredictedRow& row) {
+    return (row.compared.empty() ? row.method : row.compared) == label;
+  });
   return found == target.rows.end() ? nullptr : &*found;
 }
 
@@ -54,12 +55,12 @@ PredictedMethod spelled_out(const MethodEntry& method) {
   return {method.label, for_shapes(spec)};
 }
 
-Prediction predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
-                         const std::function<bool()>& interrupted) {
+PredictedSteps predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
+                             const std::function<bool()>& interrupted) {
   const HardwareProfile hardware = load_profile(shape.hardware);
   const Model model = load_shape(shape.model);
   const std::string file = data_path("hardware/workloads/published.json").string();
-  TargetOptions options;
+  PredictionOptions options;
   for (const PredictedMethod& method : methods) {
     options.methods.push_back(method.spec);
     options.compared.push_back(method.label);
@@ -69,49 +70,49 @@ Prediction predict_steps(const GateShape& shape, const std::vector<PredictedMeth
   options.steps = kSteps;
   options.checked = false;  // compare --as, simulate and the tests look for races
   options.interrupted = interrupted;
-  return {simulate_target(model, hardware, parse_workload(read_file(file), file), options),
+  return {predict(model, hardware, parse_workload(read_file(file), file), options),
           hash_digits(profile_to_json(hardware))};
 }
 
-std::string prediction_json(const Prediction& prediction) {
+std::string predicted_steps_json(const PredictedSteps& prediction) {
   nlohmann::ordered_json json;
   json["schema_version"] = 1;
   json["hardware_hash"] = prediction.hardware_hash;
-  json["target"] = parse_ordered_json(target_json(prediction.target), "the prediction");
+  json["target"] = parse_ordered_json(prediction_json(prediction.target), "the prediction");
   return json_text(json, 1) + "\n";
 }
 
-std::optional<Prediction> stored_prediction(const std::filesystem::path& folder) {
+std::optional<PredictedSteps> stored_prediction(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kPredictionFile;
   const std::optional<std::string> text = text_if_there(file);
   if (!text) return std::nullopt;
   const nlohmann::ordered_json json = parse_ordered_json(*text, file.string());
   ObjectReader in(json, file.string());
   if (in.integer<int>("schema_version") != 1) in.fail("schema_version", "1");
-  Prediction prediction;
+  PredictedSteps prediction;
   prediction.hardware_hash = in.text("hardware_hash", /*may_be_empty=*/false);
-  prediction.target = parse_target(json_text(in.object("target")), file.string() + ", target");
+  prediction.target = parse_prediction(json_text(in.object("target")), file.string() + ", target");
   in.finish();
   return prediction;
 }
 
-std::optional<Prediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest) {
+std::optional<PredictedSteps> stored_target(const std::filesystem::path& folder, const Manifest& manifest) {
   const std::filesystem::path file = folder / "target.json";
   const std::optional<std::string> text = text_if_there(file);
   if (!text) return std::nullopt;
-  return Prediction{parse_target(*text, file.string()), manifest.hardware_hash};
+  return PredictedSteps{parse_prediction(*text, file.string()), manifest.hardware_hash};
 }
 
-std::string shape_text(const Target& target) {
+std::string shape_text(const Prediction& target) {
   return fmt::format("{}, {} x {}, {}", target.model, target.batch, length_text(target.context), target.hardware);
 }
 
-std::string shape_difference(const Prediction& baseline, const Prediction& run) {
+std::string shape_difference(const PredictedSteps& baseline, const PredictedSteps& run) {
   std::vector<std::string> parts;
   const auto compare = [&](const char* what, const auto& before, const auto& now) {
     if (before != now) parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", what, before, now));
   };
-  const Target &a = baseline.target, &b = run.target;
+  const Prediction &a = baseline.target, &b = run.target;
   compare("the shape", a.model, b.model);
   compare("the machine", a.hardware, b.hardware);
   if (a.hardware == b.hardware) compare("the hash of the machine's profile", baseline.hardware_hash, run.hardware_hash);
@@ -126,8 +127,8 @@ std::string shape_difference(const Prediction& baseline, const Prediction& run) 
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-bool is_at(const Prediction& prediction, const GateShape& shape) {
-  const Target& t = prediction.target;
+bool is_at(const PredictedSteps& prediction, const GateShape& shape) {
+  const Prediction& t = prediction.target;
   return t.model == shape.model && t.hardware == shape.hardware && t.batch == shape.batch && t.context == shape.context;
 }
 

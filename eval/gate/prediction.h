@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "eval/predict/prediction.h"
 #include "eval/report/schema.h"
-#include "eval/target/target.h"
 
 namespace tandem::eval {
 
@@ -23,12 +23,12 @@ struct GateShape {
 /// Written by `compare` into the run's folder.
 inline constexpr const char* kPredictionFile = "predicted.json";
 
-struct Prediction {
-  Target target;
+struct PredictedSteps {
+  Prediction target;
   std::string hardware_hash;  // of the profile's content, 16 hexadecimal digits
 
   /// The row of a run's method; null where there is none.
-  const TargetRow* row_of(const std::string& label) const;
+  const PredictedRow* row_of(const std::string& label) const;
 };
 
 /// A method to predict: its label in the run, and the spec that is simulated for it.
@@ -42,20 +42,20 @@ PredictedMethod spelled_out(const MethodEntry& method);
 
 /// Few steps of each method by this program, from the published workload. Methods that cannot run there are rows that
 /// say why. InputError as check_target(), and for a shape or a profile that does not exist.
-Prediction predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
-                         const std::function<bool()>& interrupted);
+PredictedSteps predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
+                             const std::function<bool()>& interrupted);
 
-std::string prediction_json(const Prediction& prediction);
+std::string predicted_steps_json(const PredictedSteps& prediction);
 /// Reads the run's stored prediction; nullopt without the file. InputError names a damaged file and its field.
-std::optional<Prediction> stored_prediction(const std::filesystem::path& folder);
+std::optional<PredictedSteps> stored_prediction(const std::filesystem::path& folder);
 /// The same of target.json, which `compare --as` writes with the run's own hardware profile.
-std::optional<Prediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest);
+std::optional<PredictedSteps> stored_target(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// "llama-3.1-8b, 12 x 32K, h100"
-std::string shape_text(const Target& target);
+std::string shape_text(const Prediction& target);
 
 /// Names how shape, machine or workload differ, as the middle of a sentence; empty where they are the same.
-std::string shape_difference(const Prediction& baseline, const Prediction& run);
-bool is_at(const Prediction& prediction, const GateShape& shape);
+std::string shape_difference(const PredictedSteps& baseline, const PredictedSteps& run);
+bool is_at(const PredictedSteps& prediction, const GateShape& shape);
 
 }  // namespace tandem::eval

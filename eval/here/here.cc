@@ -10,7 +10,7 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
 #include "engine/kernels/isa.h"
-#include "eval/kernels/neighbours.h"
+#include "eval/kernels/cpu_contention.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
 #include "eval/run/prefix_cache.h"
@@ -138,7 +138,7 @@ class Runner {
     const std::unique_ptr<Device> device = device_on(result_.sides);
     LatencyOptions options = latency(context);
     options.rounds = options_.rounds;
-    const Neighbours neighbours;
+    const CpuContention neighbours;
     Latency measured = run_on_device(options, *device, "measuring");
     result_.others_cpus = std::max(result_.others_cpus, neighbours.cpus());
     return measured;

@@ -11,8 +11,8 @@
 
 #include "engine/kernels/isa.h"
 #include "eval/kernels/bandwidth.h"
+#include "eval/kernels/cpu_contention.h"
 #include "eval/kernels/gpu_limits.h"
-#include "eval/kernels/neighbours.h"
 #include "eval/kernels/peak.h"
 #include "eval/report/schema.h"
 
@@ -101,7 +101,7 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
   const double amount = one.bound == Bound::bytes ? bytes : one.flops;
   KernelTime time;
   std::vector<double> seconds, shares;
-  const Neighbours neighbours;
+  const CpuContention neighbours;
   for (unsigned round = 0; round < options.rounds; ++round) {
     if (options.interrupted && options.interrupted()) throw Interrupted();
     double limit = 0;

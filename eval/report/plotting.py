@@ -44,7 +44,7 @@ def read_json(folder, name):
 
 
 def why_absent(row):
-    """What stands in the place of a prediction's figures, as in the tables (eval/target/row.cc); empty: it has them."""
+    """What stands in the place of a prediction's figures, as in the tables (eval/predict/row.cc); empty: it has them."""
     if "refused" not in row:
         return ""
     return "too slow" if row.get("too_slow") else "does not fit" if row.get("too_large") else "refused"

@@ -25,9 +25,9 @@ Workload plain_workload(const Model& shape) {
   return workload;
 }
 
-TargetOptions target_options(const ReproduceOptions& options, std::string method, std::uint32_t batch,
-                             std::uint32_t context) {
-  TargetOptions target;
+PredictionOptions target_options(const ReproduceOptions& options, std::string method, std::uint32_t batch,
+                                 std::uint32_t context) {
+  PredictionOptions target;
   target.methods = {std::move(method)};
   target.batch = batch;
   target.context = context;
@@ -115,7 +115,7 @@ HardwareProfile profile_of(const SpadePack& pack) {
 SpadeRun run_of(const SpadePack& pack, const Model& shape, const HardwareProfile& hardware,
                 const ReproduceOptions& options) {
   SpadeRun run;
-  TargetOptions target =
+  PredictionOptions target =
       target_options(options, fmt::format("asyncspade:place=peer,budget={},pack={}", pack.selected, pack.layers),
                      pack.batch, pack.context);
   target.look = [&](const DecodeResult& result) {
@@ -124,7 +124,7 @@ SpadeRun run_of(const SpadePack& pack, const Model& shape, const HardwareProfile
     run.step_ms = times.step_ms;
     run.idle_ms = times.idle_ms;
   };
-  const TargetRow found = simulate_target(shape, hardware, plain_workload(shape), target).rows.at(0);
+  const PredictedRow found = predict(shape, hardware, plain_workload(shape), target).rows.at(0);
   if (!found.refused.empty()) throw_run_error("{} on {}: {}", pack.model, pack.gpu, found.refused);
   return run;
 }
@@ -243,7 +243,7 @@ SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options) {
   whole.layers = shape.config.layers;
   add_roofline(bar, whole, shape.config, hardware);
   bar.room_gb = device_kv_room(shape, hardware) * 1e-9;
-  TargetOptions target = target_options(options, bar.method, kBatch, kContext);
+  PredictionOptions target = target_options(options, bar.method, kBatch, kContext);
   if (bar.rank_ms == 0) target.steps = kStepsAlike;
   target.look = [&bar](const DecodeResult& result) {
     const StepTimes times = last_steps_of(result);
@@ -254,7 +254,7 @@ SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options) {
       bar.peer_gb += double(s.peak_peer_bytes) * 1e-9;
     }
   };
-  const TargetRow found = simulate_target(shape, hardware, plain_workload(shape), target).rows.at(0);
+  const PredictedRow found = predict(shape, hardware, plain_workload(shape), target).rows.at(0);
   if (bar.tpot_ms == 0) throw_run_error("{} of {} on {}: {}", bar.method, bar.model, bar.gpu, found.refused);
   return bar;
 }

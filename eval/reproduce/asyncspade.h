@@ -65,7 +65,7 @@ struct SpadeBar {
 /// Whether the framework's time is fitted to this row: 8B, 8 x 32K, packs of 6 layers.
 bool sets_framework(const SpadePack& pack);
 
-/// Without a framework. InputError and Interrupted as simulate_target().
+/// Without a framework. InputError and Interrupted as predict().
 SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options);
 /// Fills in `with_framework` of a row that has framework_ms.
 void add_framework(SpadeRow& row, const ReproduceOptions& options);

@@ -6,8 +6,8 @@
 
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
-#include "eval/reproduce/laboratory.h"
-#include "eval/target/ranges.h"
+#include "eval/predict/ranges.h"
+#include "eval/reproduce/experiment_runner.h"
 
 namespace tandem::eval {
 namespace {
@@ -17,7 +17,7 @@ constexpr double kCloseEnough = 0.0025;  // to a published share, which has two 
 constexpr double kRatherClose = 0.005;   // to another published value, relative
 constexpr std::uint32_t kParts = 8;      // of a calibration's range, then as many of the two parts at the best point
 
-double idle_ratio(const TargetRow& row) {
+double idle_ratio(const PredictedRow& row) {
   return row.idle_ms / row.step_ms;
 }
 
@@ -42,7 +42,7 @@ std::optional<double> measure(Quantity quantity, const RunOutcome& run) {
 }
 
 /// False position (Illinois) on the parameter's logarithm; which way the cell goes is seen at the ends.
-FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known, Laboratory& laboratory) {
+FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known, ExperimentRunner& runner) {
   const Cell& cell = e.cell(p.cell);
   const ExperimentRun& run = e.run(cell.run);
   const bool whole = p.kind == FreeKind::whole || p.kind == FreeKind::pages;
@@ -50,7 +50,7 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known
   const auto at = [&](double value) {  // how far above what is published
     Values values = known;
     values[p.name] = value;
-    const RunOutcome outcome = laboratory.run(run, values);
+    const RunOutcome outcome = runner.run(run, values);
     if (!outcome.row.refused.empty()) {
       throw_input_error("{}: at {} = {:.4g} the run '{}' is refused: {}.", e.name, p.name, value, run.name,
                         outcome.row.refused);
@@ -95,7 +95,7 @@ FittedValue fit(const Experiment& e, const FreeParameter& p, const Values& known
 /// Shares on a grid, then on a finer one around the best: a step's time rises and falls a little with how tasks happen
 /// to be dealt, so that no search by slopes would do. Only of what `needed` runs name.
 std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::string>& needed, const Values& known,
-                                       Laboratory& laboratory, ThreadPool& pool) {
+                                       ExperimentRunner& runner, ThreadPool& pool) {
   std::vector<CalibratedValue> found;
   for (const Calibration& c : e.calibrations) {
     if (std::ranges::any_of(needed, [&](const std::string& name) {
@@ -123,7 +123,7 @@ std::vector<CalibratedValue> calibrate(const Experiment& e, const std::set<std::
       const Calibration& c = tasks[i].of->calibration;
       Values values = known;
       values[c.name] = tasks[i].share;
-      tasks[i].step_ms = laboratory.step_of(e.run(c.run), values, c.seed);
+      tasks[i].step_ms = runner.step_of(e.run(c.run), values, c.seed);
     });
     for (const Task& task : tasks) task.of->trials.push_back({task.share, task.step_ms});
     for (CalibratedValue& c : found) {
@@ -159,14 +159,14 @@ bool is_share(Quantity quantity) {
          quantity == Quantity::predictor_share;
 }
 
-void add_range(CellOutcome& c, const CellRuns& runs, const Laboratory& laboratory, const HardwareProfile& machine) {
+void add_range(CellOutcome& c, const CellRuns& runs, const ExperimentRunner& runner, const HardwareProfile& machine) {
   if (c.fitted || !c.ours || *c.ours <= 0 || machine.ranges.empty()) return;
   if (runs.run->calls.times_decide || (runs.over != nullptr && runs.over->calls.times_decide)) return;
   constexpr double kLeast = 1e-9;  // a share that has become nothing
   const TimeRange range = range_of(machine, [&](const HardwareProfile& hardware) {
-    const RunOutcome run = laboratory.replayed(*runs.run, hardware);
+    const RunOutcome run = runner.replayed(*runs.run, hardware);
     std::optional<RunOutcome> over;
-    if (runs.over != nullptr) over = laboratory.replayed(*runs.over, hardware);
+    if (runs.over != nullptr) over = runner.replayed(*runs.over, hardware);
     return std::max(value_of(c.cell, run, over ? &*over : nullptr).value_or(0), kLeast);
   });
   const double most = is_share(c.cell.quantity) ? 1 : HUGE_VAL;
@@ -230,21 +230,19 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   for (const Order& order : experiment.orders)
     if (wanted(order.figure)) needed.insert(order.runs.begin(), order.runs.end());
 
-  Laboratory laboratory(experiment, options);
+  ExperimentRunner runner(experiment, options);
   constexpr int kUsualTrials = 6;
-  laboratory.begin(experiment.free.size() * kUsualTrials + experiment.calibrations.size() * 2 * kParts + needed.size());
+  runner.begin(experiment.free.size() * kUsualTrials + experiment.calibrations.size() * 2 * kParts + needed.size());
   Reproduction result;
   result.experiment = experiment;
-  result.clock = laboratory.clock();
+  result.clock = runner.clock();
   const std::vector<FreeParameter>& free = experiment.free;
   if (std::ranges::any_of(free, [](const FreeParameter& p) { return p.of_machine(); }))
     result.clock += ", with what was fitted of it";  // not the machine that other commands simulate by this name
   ThreadPool pool(options.threads);
   result.fitted.resize(experiment.free.size());
   Values values;
-  const auto fit_one = [&](std::size_t i) {
-    result.fitted[i] = fit(experiment, experiment.free[i], values, laboratory);
-  };
+  const auto fit_one = [&](std::size_t i) { result.fitted[i] = fit(experiment, experiment.free[i], values, runner); };
   for (std::size_t i = 0; i < experiment.free.size(); ++i) {  // every run is on the machine
     if (!experiment.free[i].of_machine()) continue;
     fit_one(i);
@@ -254,7 +252,7 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (!experiment.free[i].of_machine()) fit_one(i);
   });
   for (const FittedValue& fitted : result.fitted) values[fitted.name] = fitted.value;
-  result.calibrated = calibrate(experiment, needed, values, laboratory, pool);
+  result.calibrated = calibrate(experiment, needed, values, runner, pool);
   for (const CalibratedValue& c : result.calibrated) values[c.calibration.name] = c.value;
 
   std::vector<const ExperimentRun*> runs;
@@ -265,7 +263,7 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
   for (const Cell& cell : experiment.cells)
     if (wanted(cell.figure) && !experiment.fitted(cell)) predicted.insert({cell.run, cell.over});
   pool.parallel_for(runs.size(), [&](std::size_t i) {
-    result.runs[i] = laboratory.run(*runs[i], values, predicted.contains(runs[i]->name));
+    result.runs[i] = runner.run(*runs[i], values, predicted.contains(runs[i]->name));
   });
   std::map<std::string, const RunOutcome*> known;
   for (const RunOutcome& outcome : result.runs)
@@ -284,10 +282,10 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     result.cells.push_back(std::move(outcome));
     cell_runs.push_back(of);
   }
-  const HardwareProfile machine = laboratory.machine(values);
+  const HardwareProfile machine = runner.machine(values);
   pool.parallel_for(cell_runs.size(), [&](std::size_t i) {
     if (options.interrupted && options.interrupted()) throw Interrupted();
-    if (cell_runs[i].run != nullptr) add_range(result.cells[i], cell_runs[i], laboratory, machine);
+    if (cell_runs[i].run != nullptr) add_range(result.cells[i], cell_runs[i], runner, machine);
   });
   for (RunOutcome& run : result.runs) run.calls = {};
   for (const Order& order : experiment.orders)

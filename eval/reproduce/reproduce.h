@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "eval/predict/prediction.h"
 #include "eval/report/statistics.h"
 #include "eval/reproduce/experiment.h"
 #include "eval/reproduce/task_times.h"
-#include "eval/target/target.h"
 
 namespace tandem::eval {
 
@@ -40,7 +40,7 @@ struct CalibratedValue {
 struct RunOutcome {
   std::string name, method;
   std::uint32_t batch = 0, layers = 0;
-  TargetRow row;                // refused: does not fit; of mixed lengths the means over the seeds
+  PredictedRow row;             // refused: does not fit; of mixed lengths the means over the seeds
   std::vector<double> step_ms;  // by seed; of one length a single one
   TaskTimes tasks;
   SimCalls calls;  // of the first seed, for ranges

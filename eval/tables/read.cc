@@ -76,7 +76,7 @@ ReportedRun read_run(const std::filesystem::path& path, const std::string& name)
   std::error_code ignored;
   if (!std::filesystem::exists(target, ignored)) return run;
   try {
-    run.target = parse_target(read_if_there(target), target.string());
+    run.target = parse_prediction(read_if_there(target), target.string());
   } catch (const InputError& error) {  // another version's, for example: the run's own figures are there all the same
     run.target_problem = error.what();
   }

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include "eval/predict/sweep.h"
 #include "eval/tables/tables.h"
-#include "eval/target/sweep.h"
 
 namespace tandem::eval {
 

@@ -215,9 +215,9 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   }
   for (const ReportedRun& run : runs) {
     if (!run.target) continue;
-    text += show(target_table(*run.target), format,
+    text += show(prediction_table(*run.target), format,
                  runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
-    for (const std::string& sentence : target_notes(*run.target)) say(sentence);
+    for (const std::string& sentence : prediction_notes(*run.target)) say(sentence);
   }
   for (const ReportedRun& run : runs)
     if (!run.target_problem.empty())

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "eval/predict/prediction.h"
 #include "eval/report/summary.h"
-#include "eval/target/target.h"
 
 namespace tandem::eval {
 
@@ -35,7 +35,7 @@ struct ReportedRun {
   Manifest manifest;
   bool perplexity = false, complete = false;
   std::vector<ReportedMethod> methods;  // in the manifest's order, without those that have no sample yet
-  std::optional<Target> target;         // what --as predicted
+  std::optional<Prediction> target;     // what --as predicted
   std::string target_problem;           // why its file cannot be shown: a sentence; else empty
 };
 

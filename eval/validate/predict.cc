@@ -14,7 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/model/presets.h"
 #include "engine/runtime/layer_costs.h"
-#include "eval/target/target.h"
+#include "eval/predict/prediction.h"
 
 namespace tandem::eval {
 namespace {
@@ -222,7 +222,7 @@ const Predictor::Step& Predictor::step(const std::string& device, const std::str
   if (engine.ns > 0) hardware.ranges["device.layer_ns"] = engine.range;
   constexpr std::uint32_t kSteps = 3;
   shape.config.max_positions = std::max(shape.config.max_positions, context + kSteps);
-  TargetOptions options;
+  PredictionOptions options;
   options.methods = {"full"};
   options.batch = batch;
   options.context = context;
@@ -230,15 +230,13 @@ const Predictor::Step& Predictor::step(const std::string& device, const std::str
   options.threads = 1;
   options.checked = false;  // the schedule of full is, in each sweep
   options.ranges = !first;
-  const auto row_on = [&](const HardwareProfile& h) {
-    return simulate_target(shape, h, workload_, options).rows.at(0);
-  };
+  const auto row_on = [&](const HardwareProfile& h) { return eval::predict(shape, h, workload_, options).rows.at(0); };
   const auto first_token = [&](const HardwareProfile& h) {
-    const TargetRow row = row_on(h);
+    const PredictedRow row = row_on(h);
     return row.prefill_ms + row.first_step_ms;
   };
   try {
-    const TargetRow row = row_on(hardware);
+    const PredictedRow row = row_on(hardware);
     out.refused = row.refused;
     if (row.refused.empty() && first)
       out = {first_token(hardware), range_of(hardware, first_token), ""};

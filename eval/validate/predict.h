@@ -13,8 +13,8 @@
 #include "engine/device/profile.h"
 #include "engine/device/types.h"
 #include "engine/runtime/workload.h"
-#include "eval/target/level.h"
-#include "eval/target/ranges.h"
+#include "eval/predict/level.h"
+#include "eval/predict/ranges.h"
 #include "eval/validate/points.h"
 
 namespace tandem::eval {

@@ -157,7 +157,7 @@ class Calibrator {
     }
     out_.set("device.launch_ns", d.launch_ns,
              measured_by(probe_.find("launch_host", {{"what", "kernel"}}), "launch_host of a kernel"));
-    launches();
+    is_gpu();
   }
 
   /// A measured rate of one shape contains what the kernel takes besides.
@@ -168,7 +168,7 @@ class Calibrator {
   }
 
   /// Of graphs the control thread launches one for many kernels; without them it launches each.
-  void launches() {
+  void is_gpu() {
     auto& d = result_.profile.device;
     const ProbeFigure* kernel = probe_.find("launch_host", {{"what", "kernel"}});
     const ProbeFigure* graph = largest(probe_.all("launch_host", {{"what", "graph"}}), "nodes");

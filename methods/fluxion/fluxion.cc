@@ -298,7 +298,7 @@ class Fluxion : public Method {
 }  // namespace
 
 void HeadSource::launch(LaunchContext&, const ModelShape&, std::span<const HeadInputs>, float*) const {
-  no_cuda_code("Method fluxion, option 'heads': what is measured in the run, or drawn for simulations, has");
+  throw_not_on_gpu("Method fluxion, option 'heads': what is measured in the run, or drawn for simulations, has");
 }
 
 void launch_known(LaunchContext& ctx, const HeadSource& source, const ModelShape& shape,

@@ -23,7 +23,7 @@ import numpy as np
 import text
 import wording
 from tasks import FAMILIES, Tasks
-from told import SOURCES, Answers, Told
+from copy_sources import SOURCES, Answers, Told
 from tokenizer import BOS, EOS, FIRST_PLAIN, Encoder
 
 SKIP, CONTEXT, TEXT, ANSWER, CHOICE = range(5)  # what a token is as a target

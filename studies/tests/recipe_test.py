@@ -263,7 +263,7 @@ class TrainingTest(unittest.TestCase):
         import numpy as np
         from packing import ANSWER, CHOICE, SKIP, Packer
         from plan import GUIDES
-        from told import GUIDED, SOURCES, Answers, Told
+        from copy_sources import GUIDED, SOURCES, Answers, Told
         from tokenizer import EOS
         ends = {EOS, encoder.encode(",")[-1]}
         stage = TINY["stages"][1] | {"T": 700, "lm": 0, "families": [1, 0, 0, 0, 1], "hard": 1, "several": 0.5}

@@ -1,12 +1,12 @@
 // Files of results that a later command reads: targets, sweeps, equal bytes, head errors, and the experiments that
 // ship.
 #include "engine/common/paths.h"
-#include "eval/equal/equal.h"
 #include "eval/fluxion/head_errors.h"
+#include "eval/match_bytes/match_bytes.h"
+#include "eval/predict/prediction.h"
 #include "eval/reproduce/experiment.h"
-#include "eval/target/target.h"
+#include "tests/eval/predict/sweeps.h"
 #include "tests/eval/report/fixtures.h"
-#include "tests/eval/target/sweeps.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace tandem::fuzz {
@@ -15,12 +15,12 @@ namespace {
 using namespace eval;
 
 std::string a_target() {
-  TargetOptions options;
+  PredictionOptions options;
   options.methods = {"full", "quest:budget=256", "fluxion:heads=embedded"};  // the last is refused
   options.batch = 2;
   options.context = 512;
   options.steps = 4;
-  return target_json(simulate_target(load_shape(kShape), load_profile("fluxion-a100"), a_workload(), options));
+  return prediction_json(predict(load_shape(kShape), load_profile("fluxion-a100"), a_workload(), options));
 }
 
 std::string a_sweeps_file() {
@@ -59,7 +59,7 @@ int fuzz_results(int argc, char** argv) {
       argc, argv,
       {{"target",
         {a_target()},
-        [](const std::string& input) { target_text(parse_target(input, "target.json"), true); }},
+        [](const std::string& input) { prediction_text(parse_prediction(input, "target.json"), true); }},
        {"sweep",
         {a_sweeps_file()},
         [](const std::string& input) { sweep_text(parse_sweep(input, "sweep.json").sweep, true); }},

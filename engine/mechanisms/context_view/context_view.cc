@@ -54,7 +54,7 @@ void ContextViews::show(SequenceState& sequence, const ContextRequest& request) 
   const Range pages{0, blocks_for(tokens)};
   const std::size_t width = std::size_t{shape.q_heads} * shape.head_dim;
   HostBuffer copied_pages, copied_query;
-  if (device_.launches()) {
+  if (device_.is_gpu()) {
     if (!request.read) return;
     copied_pages = device_.allocate_host(pages.end * kv.slot_bytes(), "copy of a context");
     copied_query = device_.allocate_host(width * sizeof(float), "copy of its last query");
@@ -68,7 +68,7 @@ void ContextViews::show(SequenceState& sequence, const ContextRequest& request) 
     kv_.append_filled(sequence.id, layer, pages, Tier::device, op.after);
     ContextLayer context{layer, tokens, kv_.declare_reads(op, sequence.id, layer, pages, Tier::device)};
     const std::size_t query = (std::size_t{layer} * queries.kept + (tokens - 1) % queries.kept) * width;
-    if (!device_.launches()) {
+    if (!device_.is_gpu()) {
       op.body = [this, context = std::move(context), queries, query, request](BodyContext& ctx) {
         if (!request.read) return;
         show_layer(kv_, context, ctx.read<char>(kv_.device_buffer()), ctx.read<float>(queries.values) + query, request);

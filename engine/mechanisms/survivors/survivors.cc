@@ -313,7 +313,7 @@ const float* Survivors::launch_latest_weights(LaunchContext& ctx, const Competit
   const ModelShape& shape = forward_.shape();
   const std::uint32_t tokens = work.added(), pages = blocks_for(tokens);
   if (work.held > 0 || work.arriving.begin > 0)
-    no_cuda_code("A further prompt whose tokens compete with those that survived has");
+    throw_not_on_gpu("A further prompt whose tokens compete with those that survived has");
   const std::size_t columns = std::size_t{pages} * kPageTokens;
   auto* const scores = ctx.scratch<float>(shape.q_heads * columns);
   auto* const lse = ctx.scratch<float>(shape.q_heads);

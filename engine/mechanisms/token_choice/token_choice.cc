@@ -48,7 +48,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
     TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
                  row.keep, row.end, row.choice.most);
     const Range pages{0, blocks_for(row.end)};
-    if (!device_.launches()) kv_.append_slots(sequence.id, layer, pages, Tier::device, row.slots);
+    if (!device_.is_gpu()) kv_.append_slots(sequence.id, layer, pages, Tier::device, row.slots);
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     op.access.insert(op.access.end(), {values.reads(row.row, row.row + 1), row.choice.lists.writes()});
     // Every key, a score per token and KV head out and in, the lists, the query.

@@ -65,7 +65,7 @@ Event WorkQueue::estimate(const LayerContext& context, const HeadEstimate& heads
   for (const PartialBuffers* part : on_device(room))
     op.access.insert(op.access.end(), {part->out.reads(0, rows), part->lse.reads(0, rows)});
   op.launch = [&](LaunchContext& ctx) {
-    if (!heads.launch) no_cuda_code("These estimates of heads have");
+    if (!heads.launch) throw_not_on_gpu("These estimates of heads have");
     std::vector<HeadView> filled;
     filled.reserve(views.size());
     for (const HeadView& view : views) filled.push_back(seen(ctx, view, room));
@@ -292,7 +292,7 @@ void WorkQueue::finish(const LayerContext& context, const Room& room, Event quer
   const std::vector<Pulled>& work = *all;
   Event landed;
   if (!work.empty()) {
-    TaskBag bag;
+    QueuedTasks bag;
     for (const Pulled& w : work)
       bag.allowed.push_back(static_cast<std::uint8_t>((w.task.host ? 1 : 0) | (w.task.device ? 2 : 0)));
     if (tasks.pace[0] > 0 && tasks.pace[1] > 0) {
@@ -323,7 +323,7 @@ void WorkQueue::finish(const LayerContext& context, const Room& room, Event quer
     pullers.reserve(workers + 1);
     for (const LaneId lane : crew.lanes) pullers.push_back({lane, 0});  // the host is side 0
     pullers.push_back({device_.lane(LaneKind::device_compute), 1});
-    std::vector<Event> last = device_.submit_bag(pullers, bag);
+    std::vector<Event> last = device_.submit_queued(pullers, bag);
     device_.begin_segment("after tasks");
     last.pop_back();
     std::erase_if(last, [](const Event& event) { return !event.valid(); });

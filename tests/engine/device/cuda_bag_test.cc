@@ -57,10 +57,10 @@ struct Bag {
     if (++on_host == host_fails_at) throw RunError("The host gives up.");
     ++taken[task].host;
   }
-  std::vector<Event> submit() { return cuda->submit_bag(pullers, bag); }
+  std::vector<Event> submit() { return cuda->submit_queued(pullers, bag); }
 
   std::unique_ptr<Device> cuda = make_cuda_device({.host_worker_threads = 2});
-  TaskBag bag;
+  QueuedTasks bag;
   std::vector<Puller> pullers;
   std::deque<Taken> taken;
   std::atomic<int> finished = 0, on_host = 0;

@@ -28,7 +28,7 @@ TEST_F(CudaDeviceTest, OneOfEachLaneAndAClockThatSaysMeasured) {
   EXPECT_EQ(cuda->clock_name(), "measured on " + gpu + ", host " + cpu_model_name() + ", 2 threads");
   EXPECT_EQ(cuda->gpu_name(), gpu);
   EXPECT_FALSE(cuda->simulated());
-  EXPECT_TRUE(cuda->launches());
+  EXPECT_TRUE(cuda->is_gpu());
   EXPECT_FALSE(cuda->has_peer());
   for (const LaneKind kind : {LaneKind::control, LaneKind::device_compute, LaneKind::h2d, LaneKind::recall,
                               LaneKind::d2h, LaneKind::side_compute, LaneKind::host_workers})

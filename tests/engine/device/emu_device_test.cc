@@ -214,7 +214,7 @@ TEST(EmuDevice, LanesEmptyABagTogether) {
   const Puller pullers[] = {{emu->lane(LaneKind::host_workers), 0}, {emu->lane(LaneKind::device_compute), 1}};
   constexpr std::uint32_t kTasks = 300;
   const HostBuffer taken = emu->allocate_host(2 * kTasks, "taken by");  // [puller][task]
-  TaskBag bag;
+  QueuedTasks bag;
   for (std::uint32_t task = 0; task < kTasks; ++task)
     bag.allowed.push_back(task % 10 == 0 ? 1 : task % 10 == 1 ? 2 : 3);
   bag.ops = [&](std::uint32_t task, std::uint32_t puller) {
@@ -225,7 +225,7 @@ TEST(EmuDevice, LanesEmptyABagTogether) {
     op.body = [&taken, at = puller * kTasks + task](BodyContext& ctx) { ++ctx.write<std::uint8_t>(taken)[at]; };
     return std::vector<Op>{op, op};
   };
-  const std::vector<Event> last = emu->submit_bag(pullers, bag);
+  const std::vector<Event> last = emu->submit_queued(pullers, bag);
   for (const Event& event : last) emu->host_wait(event);
   const auto by = emu->host_read<std::uint8_t>(taken);
   for (std::uint32_t task = 0; task < kTasks; ++task) {
@@ -239,7 +239,7 @@ TEST(EmuDevice, LanesEmptyABagTogether) {
   for (const TraceRecord& record : emu->drain().records) bytes += record.cost.dram;
   EXPECT_EQ(bytes, 2u * 7 * kTasks);
   bag.allowed.assign(3, 1);
-  EXPECT_FALSE(emu->submit_bag(pullers, bag)[1].valid());
+  EXPECT_FALSE(emu->submit_queued(pullers, bag)[1].valid());
   emu->drain();  // the tasks write what ends with this test
 }
 

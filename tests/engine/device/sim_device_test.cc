@@ -316,10 +316,10 @@ TEST(SimDevice, AHundredThousandOperationsTakeLittleTime) {
 }
 
 /// A bag of tasks of fixed durations, by task and puller.
-TaskBag timed_bag(std::vector<std::uint8_t> allowed, std::vector<std::array<Nanos, 2>> ns) {
+QueuedTasks timed_bag(std::vector<std::uint8_t> allowed, std::vector<std::array<Nanos, 2>> ns) {
   static const char* const kNames[2][4] = {{"host 0", "host 1", "host 2", "host 3"},
                                            {"device 0", "device 1", "device 2", "device 3"}};
-  TaskBag bag;
+  QueuedTasks bag;
   bag.allowed = std::move(allowed);
   bag.ops = [ns = std::move(ns)](std::uint32_t task, std::uint32_t puller) {
     return std::vector<Op>{fixed(kNames[puller][task], ns[task][puller])};
@@ -332,7 +332,7 @@ TEST(SimDevice, TheLaneThatIsFreeFirstTakesTheNextTaskOfABag) {
   const Lanes lanes(*sim);
   const Puller pullers[] = {{lanes.host, 0}, {lanes.device, 1}};
   const std::vector<Event> last =
-      sim->submit_bag(pullers, timed_bag({3, 3, 3, 3}, {{{1000, 2000}}, {{500, 700}}, {{400, 300}}, {{100, 100}}}));
+      sim->submit_queued(pullers, timed_bag({3, 3, 3, 3}, {{{1000, 2000}}, {{500, 700}}, {{400, 300}}, {{100, 100}}}));
   EXPECT_EQ(last[0], (Event{lanes.host, 2}));
   EXPECT_EQ(last[1], (Event{lanes.device, 2}));
   EXPECT_EQ(sim->now(), 1010);  // when the last task was taken
@@ -353,14 +353,14 @@ TEST(SimDevice, ABagOfAssignedTasksKeepsNobodyWaiting) {
   const Lanes lanes(*sim);
   const Puller pullers[] = {{lanes.host, 0}, {lanes.device, 1}};
   const std::vector<Event> last =
-      sim->submit_bag(pullers, timed_bag({1, 2, 1, 2}, {{{1000, 0}}, {{0, 700}}, {{400, 0}}, {{0, 100}}}));
+      sim->submit_queued(pullers, timed_bag({1, 2, 1, 2}, {{{1000, 0}}, {{0, 700}}, {{400, 0}}, {{0, 100}}}));
   EXPECT_EQ(sim->now(), 10 + 2 * 100);
-  EXPECT_EQ(sim->submit_bag(pullers, timed_bag({1}, {{{5, 5}}}))[1], Event{});  // nothing for the device
+  EXPECT_EQ(sim->submit_queued(pullers, timed_bag({1}, {{{5, 5}}}))[1], Event{});  // nothing for the device
   const Trace trace = sim->drain();
   EXPECT_EQ(find(trace, "host 2").start, 1010);
   EXPECT_EQ(find(trace, "device 3").start, find(trace, "device 1").end);
   EXPECT_TRUE(last[1].valid());
-  EXPECT_TRUE(sim->submit_bag(pullers, TaskBag{})[0] == Event{});
+  EXPECT_TRUE(sim->submit_queued(pullers, QueuedTasks{})[0] == Event{});
 }
 
 TEST(SimDevice, ALaneThatIsStillBusyTakesNothing) {
@@ -368,7 +368,7 @@ TEST(SimDevice, ALaneThatIsStillBusyTakesNothing) {
   const Lanes lanes(*sim);
   const Puller pullers[] = {{lanes.host, 0}, {lanes.device, 1}};
   sim->submit(lanes.host, fixed("earlier", 5000));
-  sim->submit_bag(pullers, timed_bag({3, 3, 1}, {{{10, 10}}, {{10, 10}}, {{10, 10}}}));
+  sim->submit_queued(pullers, timed_bag({3, 3, 1}, {{{10, 10}}, {{10, 10}}, {{10, 10}}}));
   const Trace trace = sim->drain();
   EXPECT_EQ(find(trace, "device 0").start, 110);
   EXPECT_GT(find(trace, "device 1").start, 120);

@@ -39,13 +39,13 @@ Op reading(const char* name, std::uint64_t bytes) {
 TEST(Workers, ShareWhatTheCpuReadsAndAreWokenOnce) {
   auto sim = make_sim_device(round_profile());
   static const char* const kNames[] = {"a", "b", "c"};
-  TaskBag bag;
+  QueuedTasks bag;
   bag.allowed = {1, 1, 1};
   bag.ops = [](std::uint32_t task, std::uint32_t) {
     constexpr std::array<std::uint64_t, 3> kBytes = {4000, 2000, 1000};
     return std::vector<Op>{reading(kNames[task], kBytes[task])};
   };
-  const std::vector<Event> last = sim->submit_bag(pullers_of(*sim, 2), bag);
+  const std::vector<Event> last = sim->submit_queued(pullers_of(*sim, 2), bag);
   EXPECT_EQ(sim->now(), 90);  // the last task is taken
   const Trace trace = sim->drain();
   // Two threads read 40 bytes a ns alone, two workers 25 each. Woken at 10, the second ends b at 90 and takes c, until
@@ -76,10 +76,10 @@ TEST(Workers, ShareMemoryWithTheLink) {
   copy.kind = Kind::copy;
   copy.cost.h2d = 4000;
   sim->submit(sim->lane(LaneKind::h2d), copy);
-  TaskBag bag;
+  QueuedTasks bag;
   bag.allowed = {1, 1, 1};
   bag.ops = [](std::uint32_t, std::uint32_t) { return std::vector<Op>{reading("task", 4000)}; };
-  sim->submit_bag(pullers_of(*sim, 3), bag);
+  sim->submit_queued(pullers_of(*sim, 3), bag);
   const Trace trace = sim->drain();
   // Launched at 100, the copy has the link alone for 10 ns. Three workers that read 40 bytes a ns each get a third of
   // memory's 100; with the link's 25 that is 125, so that all slow down to 4/5: 26.7 each and 20. The workers end after
@@ -104,7 +104,7 @@ TEST(Workers, LeaveATaskThatOneOfThemWouldEndLater) {
       while (real && !others_done) std::this_thread::yield();
     };
     device->submit(device->lane(LaneKind::device_compute), busy);
-    TaskBag bag;  // as in TaskQueue's test
+    QueuedTasks bag;  // as in TaskQueue's test
     bag.allowed = {3, 3, 3};
     bag.work = {10, 10, 4};
     bag.pace = {1, 2};
@@ -119,7 +119,7 @@ TEST(Workers, LeaveATaskThatOneOfThemWouldEndLater) {
       };
       return std::vector<Op>{op};
     };
-    const std::vector<Event> last = device->submit_bag(pullers_of(*device, 4), bag);
+    const std::vector<Event> last = device->submit_queued(pullers_of(*device, 4), bag);
     for (std::size_t p = 0; p < 4; ++p) device->host_wait(last[p]);
     others_done = true;
     device->host_wait(last[4]);
@@ -134,7 +134,7 @@ TEST(Workers, OneThatFailsLeavesTheOthersAtWork) {
     const auto device = real ? make_emu_device({}) : make_sim_device(round_profile());
     constexpr std::uint32_t kTasks = 30;
     const HostBuffer taken = device->allocate_host(kTasks, "taken");
-    TaskBag bag;
+    QueuedTasks bag;
     bag.allowed.assign(kTasks, 1);
     bool fails = true;
     bag.ops = [&](std::uint32_t task, std::uint32_t) {
@@ -148,7 +148,7 @@ TEST(Workers, OneThatFailsLeavesTheOthersAtWork) {
     };
     const auto empty = [&] {
       std::uint32_t errors = 0;
-      for (const Event& event : device->submit_bag(pullers_of(*device, 4), bag)) {
+      for (const Event& event : device->submit_queued(pullers_of(*device, 4), bag)) {
         try {
           device->host_wait(event);
         } catch (const std::runtime_error& e) {
@@ -171,7 +171,7 @@ TEST(Workers, OneThatFailsLeavesTheOthersAtWork) {
 
 TEST(Workers, TheDeviceGetsItsOwnTasksAheadWhileTheHostsWorkersCompete) {
   auto sim = make_sim_device(round_profile());
-  TaskBag bag;
+  QueuedTasks bag;
   bag.allowed = {1, 2, 1, 2};
   bag.ops = [](std::uint32_t, std::uint32_t puller) {
     Op op;
@@ -180,7 +180,7 @@ TEST(Workers, TheDeviceGetsItsOwnTasksAheadWhileTheHostsWorkersCompete) {
     op.cost.fixed_ns = puller == 2 ? 700 : 300;
     return std::vector<Op>{op};
   };
-  sim->submit_bag(pullers_of(*sim, 2), bag);
+  sim->submit_queued(pullers_of(*sim, 2), bag);
   const Trace trace = sim->drain();
   Nanos device_end = 0, host_end = 0;
   for (const TraceRecord& r : trace.records) {
@@ -195,7 +195,7 @@ TEST(Workers, TheDeviceGetsItsOwnTasksAheadWhileTheHostsWorkersCompete) {
 void every_task_once(Device& device, std::uint32_t workers, std::mt19937& random) {
   const auto count = static_cast<std::uint32_t>(1 + random() % 40);
   const HostBuffer taken = device.allocate_host(2 * count, "taken by");  // [side][task]
-  TaskBag bag;
+  QueuedTasks bag;
   std::vector<std::uint64_t> bytes;
   bag.allowed.reserve(count);
   bytes.reserve(count);
@@ -214,7 +214,7 @@ void every_task_once(Device& device, std::uint32_t workers, std::mt19937& random
     op.body = [&taken, at](BodyContext& ctx) { ++ctx.write<std::uint8_t>(taken)[at]; };
     return std::vector<Op>{op};
   };
-  for (const Event& event : device.submit_bag(pullers_of(device, workers), bag)) device.host_wait(event);
+  for (const Event& event : device.submit_queued(pullers_of(device, workers), bag)) device.host_wait(event);
   const auto by = device.host_read<std::uint8_t>(taken);
   for (std::uint32_t task = 0; task < count; ++task) {
     EXPECT_EQ(by[task] + by[count + task], 1) << task;
@@ -241,11 +241,11 @@ TEST(Workers, WaitForNothingThatTheirBagDoesNotDeclare) {
     const std::unique_ptr<Device> device = simulated ? make_sim_device(round_profile()) : make_emu_device({});
     const Event copied = device->submit(device->lane(LaneKind::h2d), fixed("copy", 10));
     const std::vector<Puller> pullers = pullers_of(*device, 1);
-    TaskBag bag;
+    QueuedTasks bag;
     bag.allowed = {1, 2};
     bag.ops = [copied](std::uint32_t, std::uint32_t) { return std::vector<Op>{fixed("task", 10, {copied})}; };
     const auto run = [&] {
-      for (const Event& event : device->submit_bag(pullers, bag)) device->host_wait(event);
+      for (const Event& event : device->submit_queued(pullers, bag)) device->host_wait(event);
       device->drain();
     };
     EXPECT_THROW(run(), LogicError) << simulated;

@@ -59,7 +59,7 @@ struct Bench {
       : model(std::move(m)),
         device(std::move(d)),
         pool(threads),
-        engine(model, *device, pool, small(std::move(options), device->launches())) {}
+        engine(model, *device, pool, small(std::move(options), device->is_gpu())) {}
   /// An emulated GPU takes long for column sums, so there who needs them says so, and fills all its memory with NaN.
   static EngineOptions small(EngineOptions options, bool emulated) {
     options.column_sums = options.column_sums || !emulated;

@@ -1,0 +1,246 @@
+#include "eval/match_bytes/match_bytes.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <fmt/ranges.h>
+#include <map>
+
+#include "engine/common/error.h"
+
+namespace tandem::eval {
+namespace {
+
+constexpr std::uint32_t kShares = 1000;         // steps of an option that is a share
+constexpr std::uint32_t kErrorsPerDecade = 40;  // steps of an option that is an error, ...
+constexpr std::uint32_t kErrorDecades = 4;      // ... from 1 down to 1e-4
+
+/// The values of an option as numbers 1 .. count, each with at least as many bytes as the one before.
+struct Values {
+  const BudgetOption* option;
+  std::uint32_t count;
+
+  std::string text(std::uint32_t number) const {
+    switch (option->scale) {
+      case BudgetOption::Scale::tokens:
+        return std::to_string(option->least + std::uint64_t{number - 1} * option->step);
+      case BudgetOption::Scale::share:
+        return fmt::format("{}", double(number) / kShares);
+      case BudgetOption::Scale::error:
+        return fmt::format("{:.3g}", std::pow(10, -double(number - 1) / kErrorsPerDecade));
+      case BudgetOption::Scale::listed:
+        break;
+    }
+    return option->values[number - 1];
+  }
+};
+
+Values values_of(const BudgetOption& option, std::uint32_t most_tokens) {
+  switch (option.scale) {
+    case BudgetOption::Scale::tokens: {
+      const std::uint32_t more = std::max(most_tokens, option.least) - option.least;
+      return {&option, 1 + (more + option.step - 1) / option.step};
+    }
+    case BudgetOption::Scale::share:
+      return {&option, kShares};
+    case BudgetOption::Scale::error:
+      return {&option, kErrorDecades * kErrorsPerDecade + 1};
+    case BudgetOption::Scale::listed:
+      break;
+  }
+  return {&option, static_cast<std::uint32_t>(option.values.size())};
+}
+
+/// Whether the method takes the value: some have a least budget.
+bool is_possible(const std::string& spec) {
+  try {
+    make_method(spec);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+class Search {
+ public:
+  Search(std::uint32_t most_tokens, const BytesOf& bytes_of) : most_tokens_(most_tokens), bytes_of_(bytes_of) {}
+
+  const Bytes& ask(const std::string& spec) {
+    const auto known = known_.find(spec);
+    return known != known_.end() ? known->second : known_.emplace(spec, bytes_of_(spec)).first->second;
+  }
+
+  EqualMethod unset(const std::string& given) {
+    const Bytes& found = ask(given);
+    if (!found.refused.empty()) return {given, given, "", found.refused, std::nullopt, Fit::refused};
+    return {given, given, "", "", found.bytes, Fit::as_given};
+  }
+
+  /// Fit::as_given and Fit::refused: there is nothing to set, whatever the target.
+  EqualMethod set(const std::string& given, const BudgetOption& option, double target) {
+    const Values values = values_of(option, most_tokens_);
+    const auto at = [&](std::uint32_t number) {
+      EqualMethod m{given, with_option(given, option.option, values.text(number)), option.option, values.text(number)};
+      const Bytes& found = ask(m.spec);
+      m.fit = found.refused.empty() ? Fit::set : Fit::refused;
+      if (m.fit == Fit::set) m.bytes = found.bytes;
+      return m;
+    };
+    const auto possible = [&](std::uint32_t number) {
+      return is_possible(with_option(given, option.option, values.text(number)));
+    };
+    if (!possible(values.count)) return unset(given);
+    // The least value that the method takes: it takes all above.
+    std::uint32_t impossible = 0, least = values.count;
+    while (least - impossible > 1) {
+      const std::uint32_t middle = impossible + (least - impossible) / 2;
+      (possible(middle) ? least : impossible) = middle;
+    }
+    EqualMethod low = at(least), high = at(values.count);
+    if (low.fit == Fit::refused || high.fit == Fit::refused || low.bytes == high.bytes) return unset(given);
+    if (low.bytes >= target) return as(low, low.bytes > target ? Fit::least : Fit::set);
+    if (high.bytes <= target) return as(high, high.bytes < target ? Fit::most : Fit::set);
+    // low.bytes < target < high.bytes from here on.
+    std::uint32_t below = least, above = values.count;
+    while (above - below > 1) {
+      const std::uint32_t middle = below + (above - below) / 2;
+      EqualMethod m = at(middle);
+      (m.bytes < target ? below : above) = middle;
+      if (m.bytes) (m.bytes < target ? low : high) = std::move(m);
+    }
+    return as(target - low.bytes.value_or(0) < high.bytes.value_or(0) - target ? low : high, Fit::set);
+  }
+
+ private:
+  static EqualMethod as(EqualMethod method, Fit fit) {
+    method.fit = fit;
+    return method;
+  }
+
+  const std::uint32_t most_tokens_;
+  const BytesOf& bytes_of_;
+  std::map<std::string, Bytes> known_;
+};
+
+double parse_share(std::string_view text, std::string_view whole, std::string_view option) {
+  const bool percent = text.ends_with('%');
+  const std::string_view number = percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (percent) value /= 100;
+  if (error != std::errc{} || end != number.data() + number.size() || !(value > 0 && value <= 1))
+    throw_input_error("{} is '{}': '{}' is no share of what {} comes to; give 0.1 or 10%, above 0 and at most 1.",
+                      option, whole, text, kReference);
+  return value;
+}
+
+}  // namespace
+
+const char* to_string(Measure measure) {
+  return measure == Measure::touched ? "touched-bytes" : "device-bytes";
+}
+
+EqualBytes parse_equal_bytes(std::string_view text, std::string_view option) {
+  const std::size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  EqualBytes asked;
+  if (name == to_string(Measure::device)) {
+    asked.measure = Measure::device;
+  } else if (name != to_string(Measure::touched) || equals == std::string_view::npos) {
+    throw_input_error("{} is '{}': give touched-bytes=SHARES or device-bytes=SHARES, such as touched-bytes=0.05,0.1.",
+                      option, text);
+  }
+  if (equals == std::string_view::npos)
+    throw_input_error("{} is '{}': say of how much, such as {}=0.25 for a quarter of what {} comes to.", option, text,
+                      text, kReference);
+  std::string_view rest = text.substr(equals + 1);
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    const double share = parse_share(rest.substr(0, comma), text, option);
+    if (std::ranges::find(asked.shares, share) != asked.shares.end())
+      throw_input_error("{} is '{}': {} is listed twice.", option, text, share);
+    asked.shares.push_back(share);
+    if (comma == std::string_view::npos) return asked;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::string to_text(const EqualBytes& asked) {
+  return fmt::format("{}={}", to_string(asked.measure), fmt::join(asked.shares, ","));
+}
+
+std::vector<std::string> Equal::specs() const {
+  std::vector<std::string> specs;
+  const auto add = [&](const EqualMethod& method) {
+    if (std::ranges::find(specs, method.spec) == specs.end()) specs.push_back(method.spec);
+  };
+  const auto add_first = [&](const EqualMethod& method) {
+    if (specs.empty() && method.given == given.front()) add(method);
+  };
+  std::for_each(as_given.begin(), as_given.end(), add_first);
+  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add_first);
+  std::for_each(as_given.begin(), as_given.end(), add);
+  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add);
+  return specs;
+}
+
+std::optional<BudgetOption> budget_option(std::string_view spec, Measure measure) {
+  const MethodSpec spelled = parse_method_spec(make_method(spec)->spelled_out());
+  for (const BudgetOption& option : find_method(spelled.name).budget_options) {
+    if (!(measure == Measure::touched ? option.turns_touched : option.turns_device)) continue;
+    const std::pair<std::string, std::string> needed(option.where, option.is);
+    const bool always = option.where.empty();
+    if (always || std::ranges::find(spelled.options, needed) != spelled.options.end()) return option;
+  }
+  return std::nullopt;
+}
+
+std::string with_option(std::string_view spec, std::string_view option, std::string_view value) {
+  const MethodSpec parsed = parse_method_spec(spec);
+  std::vector<std::string> parts;
+  for (const auto& [name, old] : parsed.options)
+    if (name != option) parts.push_back(fmt::format("{}={}", name, old));
+  if (!value.empty()) parts.push_back(fmt::format("{}={}", option, value));
+  return parts.empty() ? parsed.name : fmt::format("{}:{}", parsed.name, fmt::join(parts, ","));
+}
+
+Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& methods, std::uint32_t most_tokens,
+                 const BytesOf& bytes_of) {
+  Search search(most_tokens, bytes_of);
+  const Bytes& reference = search.ask(kReference);
+  if (!reference.refused.empty())
+    throw_input_error("{} cannot be run, so that nothing is a share of it: {}", kReference, reference.refused);
+  Equal equal{asked, methods, reference.bytes, {}, {}};
+  for (const double share : asked.shares) equal.shares.push_back({share, {}});
+  std::map<std::string, std::string> seen;  // without what is set: as given
+  for (const std::string& method : methods) {
+    const std::optional<BudgetOption> option = budget_option(method, asked.measure);
+    const auto [other, is_new] = seen.emplace(option ? with_option(method, option->option, "") : method, method);
+    if (!is_new && other->second == method) throw_input_error("Method '{}' is listed twice.", method);
+    if (!is_new)
+      throw_input_error("Methods '{}' and '{}' differ only in {}, which is what is set: give one of them.",
+                        other->second, method, option->option);
+    std::vector<EqualMethod> set;
+    for (const double share : asked.shares) {
+      if (option) set.push_back(search.set(method, *option, share * equal.reference_bytes));
+    }
+    const bool turns = !set.empty() && set.front().fit != Fit::as_given && set.front().fit != Fit::refused;
+    if (!turns) equal.as_given.push_back(search.unset(method));
+    for (std::size_t i = 0; turns && i < set.size(); ++i) equal.shares[i].methods.push_back(std::move(set[i]));
+  }
+  return equal;
+}
+
+std::uint64_t most_questions(const EqualBytes& asked, const std::vector<std::string>& methods,
+                             std::uint32_t most_tokens) {
+  std::uint64_t sum = 1;  // the reference
+  for (const std::string& method : methods) {
+    ++sum;
+    if (const auto option = budget_option(method, asked.measure))
+      sum += 2 + asked.shares.size() * std::bit_width(values_of(*option, most_tokens).count);
+  }
+  return sum;
+}
+
+}  // namespace tandem::eval

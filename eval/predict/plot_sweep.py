@@ -1,0 +1,153 @@
+"""Draws plot.png and plot.svg of a sweep: tokens per second and idle time of each method, by context or batch, a column of panels
+for each machine and batch. Of several machines with one batch and one context: a map of methods by machines.
+
+  python3 eval/predict/plot_sweep.py FOLDER          with the sweep.json that `tandem simulate --out FOLDER` wrote
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
+from plotting import FAINT, length_name, line_legend, line_style, method_name, plt, read_json, run_script, save, wrapped  # noqa: E402
+
+
+def unique(values):
+    return list(dict.fromkeys(values))
+
+
+def batch_name(batch, sweep):
+    if batch != "max":
+        return f"batch {batch}"
+    return "as many as fit" + (f" within {sweep['tpot_ms']:g} ms a step" if sweep.get("tpot_ms") else "")
+
+
+def tokens_per_second(point):
+    return 1e3 * point["sequences"] / point["step_ms"]
+
+
+def panels_of(sweep):
+    """(title, x's name, {method: [(x, point)]}) of each column of panels. Batches are the x where there is one context."""
+    points = sweep["points"]
+    contexts, batches = unique(p["context"] for p in points), unique(p["batch"] for p in points)
+    by_batch = len(contexts) == 1 and len([b for b in batches if b != "max"]) > 1
+    columns = {}
+    for p in points:
+        if by_batch and p["batch"] == "max":
+            continue
+        part = f"contexts of {length_name(p['context'])}" if by_batch else batch_name(p["batch"], sweep)
+        column = columns.setdefault((p["hardware"], part), {})
+        if "refused" not in p:
+            column.setdefault(p["method"], []).append((p["batch"] if by_batch else p["context"], p))
+    return [(f"{hardware}, {part}", "batch" if by_batch else "context, tokens", lines)
+            for (hardware, part), lines in columns.items()]
+
+
+def rate_range(point):
+    """(lowest, highest) tokens per second, by the range of the step; None without one."""
+    if not point.get("step_high_ms"):
+        return None
+    rate = tokens_per_second(point)
+    return rate * point["step_ms"] / point["step_high_ms"], rate * point["step_ms"] / point["step_low_ms"]
+
+
+def draw_lines(axes, name, lines, methods, value, ends=None):
+    for i, method in enumerate(methods):
+        line = sorted(lines.get(method, []), key=lambda entry: entry[0])
+        if not line:
+            continue
+        drawn, = axes.plot([x for x, _ in line], [value(p) for _, p in line], **line_style(i))
+        for x, p in line:
+            if ends and ends(p):
+                axes.plot([x, x], ends(p), color=drawn.get_color(), linewidth=0.8, alpha=0.6)
+    ticks = sorted({x for line in lines.values() for x, _ in line})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [str(t) if name == "batch" else length_name(t) for t in ticks])
+    axes.minorticks_off()
+    axes.grid(color=FAINT)
+    axes.set_axisbelow(True)
+
+
+def draw_panels(sweep, methods, folder):
+    columns = panels_of(sweep)
+    figure, panels = plt.subplots(2, len(columns), figsize=(3.4 * len(columns) + 0.6, 6.4), sharey="row", sharex="col",
+                                  squeeze=False, constrained_layout=True)
+    for (title, name, lines), (rate, idle) in zip(columns, panels.T):
+        draw_lines(rate, name, lines, methods, tokens_per_second, rate_range)
+        draw_lines(idle, name, lines, methods, lambda p: 100 * p["idle_ms"] / p["step_ms"])
+        if any(lines.values()):
+            rate.set_yscale("log")
+            rate.yaxis.set_major_formatter(lambda value, _: rate_text(value))
+        rate.set_title(wrapped(title, 40), fontsize=9, loc="left")
+        idle.set_ylim(0, 100)
+        idle.set_xlabel(name, loc="left")
+    panels[0][0].set_ylabel(f"tokens/s, simulated (bars: range), {sweep['model']}")
+    panels[1][0].set_ylabel("device idle, % of a decode step")
+    line_legend(figure, methods)
+    save(figure, folder, "plot", bbox_inches="tight")
+
+
+def rate_text(rate):
+    return f"{rate:.1f}" if rate < 9.95 else f"{rate:,.0f}"
+
+
+def draw_map(axes, sweep, methods, machines):
+    """Tokens per second in numbers, and in colour as a share of what the machine's fastest method has."""
+    points = sweep["points"]
+    fastest = {}
+    for p in points:
+        if "refused" not in p:
+            fastest[p["hardware"]] = max(fastest.get(p["hardware"], 0), tokens_per_second(p))
+    at = {(p["method"], p["hardware"]): p for p in points}
+    shares = [[float("nan")] * len(machines) for _ in methods]
+    for y, method in enumerate(methods):
+        for x, machine in enumerate(machines):
+            point = at.get((method, machine), {"refused": ""})
+            text, colour = "\u2013", "#999999"
+            if "refused" not in point:
+                shares[y][x] = tokens_per_second(point) / fastest[machine]
+                text, colour = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.6 else "white"
+                if point["batch"] == "max":
+                    more = "+" if point["sequences"] >= sweep["most_sequences"] else ""
+                    text += f"\n({point['sequences']}{more})"
+            ends = rate_range(point) if "refused" not in point else None
+            axes.text(x, y - (0.17 if ends else 0), text, ha="center", va="center", fontsize=7.5, color=colour)
+            if ends:
+                axes.text(x, y + 0.25, "\u2013".join(map(rate_text, ends)), ha="center", va="center", fontsize=5.5, color=colour)
+    image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    axes.set_xticks(range(len(machines)), [wrapped(m, 14) for m in machines], fontsize=8)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(methods)), [method_name(m, 30) for m in methods])
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return image
+
+
+def draw_machines(sweep, methods, machines, folder):
+    points = sweep["points"]
+    batch, context = points[0]["batch"], length_name(points[0]["context"])
+    figure, axes = plt.subplots(figsize=(2.6 + 0.78 * len(machines), 1.5 + 0.36 * len(methods)), constrained_layout=True)
+    image = draw_map(axes, sweep, methods, machines)
+    name = batch_name(batch, sweep)
+    sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} x {context}"
+    absent = "does not fit, too slow, refused or not simulated" if batch == "max" else "does not fit, refused or not simulated"
+    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; below: their range; \u2013: {absent}", 100), loc="left")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
+    bar.set_ticklabels(["0 %", "50 %", "100 %"])
+    bar.set_label("of the machine's fastest method")
+    save(figure, folder, "plot")
+
+
+def main(folder):
+    sweep = read_json(folder, "sweep.json")
+    points = sweep["points"]
+    if not points:
+        sys.exit("eval/predict/plot_sweep.py: the sweep has no point yet")
+    methods, machines = unique(p["method"] for p in points), unique(p["hardware"] for p in points)
+    if len(machines) > 1 and len(unique((p["batch"], p["context"]) for p in points)) == 1:
+        draw_machines(sweep, methods, machines, folder)
+    else:
+        draw_panels(sweep, methods, folder)
+
+
+if __name__ == "__main__":
+    run_script("eval/predict/plot_sweep.py", __doc__, main)

@@ -1,0 +1,54 @@
+// A predicted row as tables and files show it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/predict/prediction.h"
+#include "eval/report/json_fields.h"
+
+namespace tandem::eval {
+
+/// The cause that most idle time goes to; nothing where the device never waits.
+std::optional<Cause> largest_cause(const PredictedRow& row);
+
+/// Whether a method's budget is none behind so many prompt tokens: in all `steps` it attends everything before.
+bool attends_everything(const PredictedRow& row, std::uint32_t context, std::uint32_t steps);
+inline constexpr const char* kAttendsEverything =
+    "A budget for the whole context leaves nothing out, so that answers are full attention's.";
+
+/// That choices were drawn for some sequences, and the error that this leaves, which is largest in this row: sentences.
+std::string sampling_text(const PredictedRow& row, const std::string& place);
+
+/// Columns that a table has where one of its rows needs them.
+struct RowColumns {
+  bool ranges = false, peers = false;  // what the step's range is due to; a peer's memory
+  void add(const PredictedRow& row);
+};
+
+/// Columns of a row, without its method.
+std::vector<std::string> row_heads(const RowColumns& columns);
+/// As many; dashes and "does not fit", "too slow" or "refused" where it has no figures. `sequences` decode together.
+std::vector<std::string> row_cells(const PredictedRow& row, std::uint32_t layers, std::uint32_t sequences,
+                                   const RowColumns& columns);
+
+/// "294.7 [118–310]": the step with its range, in ms; the step alone where it has none.
+std::string step_text(const PredictedRow& row);
+/// How ranges are to be read, as sentences.
+inline constexpr const char* kHowRangesAre =
+    "Brackets: what the step may be, given the low and high that the hardware profile states for its assumed and "
+    "fitted numbers: one number moved at a time, the changes added in quadrature (or all of them a part of their way, "
+    "where that changes more). Tokens/s have the same range, turned over. Methods on one machine share most of these "
+    "numbers, so that their order is surer than overlapping ranges suggest. Fluxion's policies that let CPU and GPU "
+    "compete for tasks have no range, since times decide who computes what.";
+
+/// What stands in the place of a figure; empty: the row has figures.
+std::string why_absent(const PredictedRow& row);
+
+/// The row's fields, written to a JSON object and read from it.
+void visit_row(ObjectWriter& out, const PredictedRow& row);
+void visit_row(ObjectReader& in, PredictedRow& row);
+
+}  // namespace tandem::eval
