@@ -117,7 +117,7 @@ std::string prediction_of(const eval::RunFolder& folder, bool quiet) {
   std::vector<eval::PredictedMethod> methods;
   for (const eval::MethodEntry& method : folder.manifest().methods) methods.push_back(eval::as_typed(method));
   Progress progress("predicting for gate", Progress::standard(quiet));
-  std::string json = eval::predicted_steps_json(eval::predict_steps({}, methods, [] { return interrupted(); }));
+  std::string json = eval::gate_prediction_json(eval::predict_steps({}, methods, [] { return interrupted(); }));
   progress.finish();
   return json;
 }

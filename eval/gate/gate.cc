@@ -254,7 +254,7 @@ void judge_step(const PredictedRow* before, const PredictedRow* now, const std::
   pair.verdict->times.push_back(std::move(time));
 }
 
-void judge_stored(const PredictedSteps& before, const PredictedSteps& now, double margin,
+void judge_stored(const GatePrediction& before, const GatePrediction& now, double margin,
                   const std::vector<Pairing>& pairs, Gate& gate) {
   const std::string shape = shape_text(before.target);
   for (const PredictedSteps& steps : gate.predictions)
@@ -277,7 +277,7 @@ bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
     now.push_back(here);
   }
   if (changed.empty()) return false;
-  const PredictedSteps first = predict_steps(at, before, gate.options.interrupted),
+  const GatePrediction first = predict_steps(at, before, gate.options.interrupted),
                        second = predict_steps(at, now, gate.options.interrupted);
   const std::string shape = shape_text(first.target);
   gate.predictions.push_back({shape, /*stored=*/false});
@@ -287,7 +287,7 @@ bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
 }
 
 /// Why what the runs stored cannot be judged at this shape; empty: it can.
-std::string why_not_stored(const std::optional<PredictedSteps>& before, const std::optional<PredictedSteps>& now,
+std::string why_not_stored(const std::optional<GatePrediction>& before, const std::optional<GatePrediction>& now,
                            const GateShape& at) {
   if (!before && !now) return fmt::format("Neither run has a {}", kPredictionFile);
   if (!before || !now) return fmt::format("The {} has no {}", before ? "run" : "baseline", kPredictionFile);
@@ -301,7 +301,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
   const double margin = gate.options.latency_margin.value_or(kExactMargin);
   if (gate.options.shape) {
     const GateShape& at = *gate.options.shape;
-    const std::optional<PredictedSteps> before = stored_prediction(baseline.path()),
+    const std::optional<GatePrediction> before = stored_prediction(baseline.path()),
                                         now = stored_prediction(run.path());
     if (const std::string why = why_not_stored(before, now, at); why.empty() && before && now) {
       judge_stored(*before, *now, margin, pairs, gate);
@@ -316,7 +316,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
                                     "were compared."));
     }
   }
-  const std::optional<PredictedSteps> before = stored_target(baseline.path(), gate.baseline),
+  const std::optional<GatePrediction> before = stored_target(baseline.path(), gate.baseline),
                                       now = stored_target(run.path(), gate.run);
   if (!before && !now) return;
   if (!before || !now) {

@@ -37,7 +37,7 @@ std::optional<std::string> text_if_there(const std::filesystem::path& file) {
 
 }  // namespace
 
-const PredictedRow* PredictedSteps::row_of(const std::string& label) const {
+const PredictedRow* GatePrediction::row_of(const std::string& label) const {
   const auto found = std::ranges::find_if(target.rows, [&](const PredictedRow& row) {
     return (row.compared.empty() ? row.method : row.compared) == label;
   });
@@ -55,7 +55,7 @@ PredictedMethod spelled_out(const MethodEntry& method) {
   return {method.label, for_shapes(spec)};
 }
 
-PredictedSteps predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
+GatePrediction predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
                              const std::function<bool()>& interrupted) {
   const HardwareProfile hardware = load_profile(shape.hardware);
   const Model model = load_shape(shape.model);
@@ -74,7 +74,7 @@ PredictedSteps predict_steps(const GateShape& shape, const std::vector<Predicted
           hash_digits(profile_to_json(hardware))};
 }
 
-std::string predicted_steps_json(const PredictedSteps& prediction) {
+std::string gate_prediction_json(const GatePrediction& prediction) {
   nlohmann::ordered_json json;
   json["schema_version"] = 1;
   json["hardware_hash"] = prediction.hardware_hash;
@@ -82,32 +82,32 @@ std::string predicted_steps_json(const PredictedSteps& prediction) {
   return json_text(json, 1) + "\n";
 }
 
-std::optional<PredictedSteps> stored_prediction(const std::filesystem::path& folder) {
+std::optional<GatePrediction> stored_prediction(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kPredictionFile;
   const std::optional<std::string> text = text_if_there(file);
   if (!text) return std::nullopt;
   const nlohmann::ordered_json json = parse_ordered_json(*text, file.string());
   ObjectReader in(json, file.string());
   if (in.integer<int>("schema_version") != 1) in.fail("schema_version", "1");
-  PredictedSteps prediction;
+  GatePrediction prediction;
   prediction.hardware_hash = in.text("hardware_hash", /*may_be_empty=*/false);
   prediction.target = parse_prediction(json_text(in.object("target")), file.string() + ", target");
   in.finish();
   return prediction;
 }
 
-std::optional<PredictedSteps> stored_target(const std::filesystem::path& folder, const Manifest& manifest) {
+std::optional<GatePrediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest) {
   const std::filesystem::path file = folder / "target.json";
   const std::optional<std::string> text = text_if_there(file);
   if (!text) return std::nullopt;
-  return PredictedSteps{parse_prediction(*text, file.string()), manifest.hardware_hash};
+  return GatePrediction{parse_prediction(*text, file.string()), manifest.hardware_hash};
 }
 
 std::string shape_text(const Prediction& target) {
   return fmt::format("{}, {} x {}, {}", target.model, target.batch, length_text(target.context), target.hardware);
 }
 
-std::string shape_difference(const PredictedSteps& baseline, const PredictedSteps& run) {
+std::string shape_difference(const GatePrediction& baseline, const GatePrediction& run) {
   std::vector<std::string> parts;
   const auto compare = [&](const char* what, const auto& before, const auto& now) {
     if (before != now) parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", what, before, now));
@@ -127,7 +127,7 @@ std::string shape_difference(const PredictedSteps& baseline, const PredictedStep
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-bool is_at(const PredictedSteps& prediction, const GateShape& shape) {
+bool is_at(const GatePrediction& prediction, const GateShape& shape) {
   const Prediction& t = prediction.target;
   return t.model == shape.model && t.hardware == shape.hardware && t.batch == shape.batch && t.context == shape.context;
 }

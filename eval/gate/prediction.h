@@ -23,7 +23,7 @@ struct GateShape {
 /// Written by `compare` into the run's folder.
 inline constexpr const char* kPredictionFile = "predicted.json";
 
-struct PredictedSteps {
+struct GatePrediction {
   Prediction target;
   std::string hardware_hash;  // of the profile's content, 16 hexadecimal digits
 
@@ -42,20 +42,20 @@ PredictedMethod spelled_out(const MethodEntry& method);
 
 /// Few steps of each method by this program, from the published workload. Methods that cannot run there are rows that
 /// say why. InputError as check_target(), and for a shape or a profile that does not exist.
-PredictedSteps predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
+GatePrediction predict_steps(const GateShape& shape, const std::vector<PredictedMethod>& methods,
                              const std::function<bool()>& interrupted);
 
-std::string predicted_steps_json(const PredictedSteps& prediction);
+std::string gate_prediction_json(const GatePrediction& prediction);
 /// Reads the run's stored prediction; nullopt without the file. InputError names a damaged file and its field.
-std::optional<PredictedSteps> stored_prediction(const std::filesystem::path& folder);
+std::optional<GatePrediction> stored_prediction(const std::filesystem::path& folder);
 /// The same of target.json, which `compare --as` writes with the run's own hardware profile.
-std::optional<PredictedSteps> stored_target(const std::filesystem::path& folder, const Manifest& manifest);
+std::optional<GatePrediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// "llama-3.1-8b, 12 x 32K, h100"
 std::string shape_text(const Prediction& target);
 
 /// Names how shape, machine or workload differ, as the middle of a sentence; empty where they are the same.
-std::string shape_difference(const PredictedSteps& baseline, const PredictedSteps& run);
-bool is_at(const PredictedSteps& prediction, const GateShape& shape);
+std::string shape_difference(const GatePrediction& baseline, const GatePrediction& run);
+bool is_at(const GatePrediction& prediction, const GateShape& shape);
 
 }  // namespace tandem::eval

@@ -34,7 +34,7 @@ Changes with_methods(std::vector<std::string> labels) {
   return changes;
 }
 
-PredictedSteps predicted(const GateShape& shape, const Changes& changes) {
+GatePrediction predicted(const GateShape& shape, const Changes& changes) {
   Manifest manifest;
   changes.manifest(manifest);
   std::vector<PredictedMethod> methods;
@@ -44,10 +44,10 @@ PredictedSteps predicted(const GateShape& shape, const Changes& changes) {
 
 class GateOfPredictions : public TwoRuns {
  protected:
-  void store(const char* run, const PredictedSteps& prediction, const char* name = kPredictionFile) {
+  void store(const char* run, const GatePrediction& prediction, const char* name = kPredictionFile) {
     std::filesystem::create_directories(root_ / run);
     write_bytes(root_ / run / name,
-                name == kPredictionFile ? predicted_steps_json(prediction) : prediction_json(prediction.target));
+                name == kPredictionFile ? gate_prediction_json(prediction) : prediction_json(prediction.target));
   }
   static GateOptions at(const GateShape& shape) {
     GateOptions options;
@@ -55,9 +55,9 @@ class GateOfPredictions : public TwoRuns {
     return options;
   }
   /// Runs of full at the small shape, the run's prediction changed.
-  Gate judge_changed(const std::function<void(PredictedSteps&)>& change) {
+  Gate judge_changed(const std::function<void(GatePrediction&)>& change) {
     const Changes full = with_methods({"full"});
-    PredictedSteps prediction = predicted(kSmall, full);
+    GatePrediction prediction = predicted(kSmall, full);
     store("baseline", prediction);
     change(prediction);
     store("run", prediction);
@@ -67,9 +67,9 @@ class GateOfPredictions : public TwoRuns {
 
 TEST_F(GateOfPredictions, ABudgetShowsInStepsAtALargeShape) {
   const Changes large = with_methods({"quest:budget=512"}), small = with_methods({"quest:budget=128"});
-  const PredictedSteps of_large = predicted({}, large), of_small = predicted({}, small);
+  const GatePrediction of_large = predicted({}, large), of_small = predicted({}, small);
   for (const bool stored : {false, true}) {
-    const auto store_both = [&](const PredictedSteps& before, const PredictedSteps& now) {
+    const auto store_both = [&](const GatePrediction& before, const GatePrediction& now) {
       if (!stored) return;
       store("baseline", before);
       store("run", now);
@@ -97,29 +97,29 @@ TEST_F(GateOfPredictions, ABudgetShowsInStepsAtALargeShape) {
 }
 
 TEST_F(GateOfPredictions, AScheduleThatBecameSlowerFails) {
-  const Gate slower = judge_changed([](PredictedSteps& p) { p.target.rows[0].step_ms *= 1.02; });
+  const Gate slower = judge_changed([](GatePrediction& p) { p.target.rows[0].step_ms *= 1.02; });
   EXPECT_THAT(failures_of(slower), ElementsAre(HasSubstr("full: predicted step at llama-3.2-1b, 1 x 1K, h100 rose")));
-  EXPECT_THAT(failures_of(judge_changed([](PredictedSteps& p) { p.target.rows[0].step_ms *= 1.005; })), IsEmpty());
-  const Gate refused = judge_changed([](PredictedSteps& p) { p.target.rows[0].refused = "It does not fit."; });
+  EXPECT_THAT(failures_of(judge_changed([](GatePrediction& p) { p.target.rows[0].step_ms *= 1.005; })), IsEmpty());
+  const Gate refused = judge_changed([](GatePrediction& p) { p.target.rows[0].refused = "It does not fit."; });
   EXPECT_THAT(failures_of(refused), ElementsAre("full: the run has no predicted step at llama-3.2-1b, 1 x 1K, h100, "
                                                 "and the baseline has one: It does not fit."));
 }
 
 TEST_F(GateOfPredictions, AnotherShapeMachineOrWorkloadIsSaidAndNotCompared) {
-  const auto note_of = [&](const std::function<void(PredictedSteps&)>& change) {
+  const auto note_of = [&](const std::function<void(GatePrediction&)>& change) {
     const Gate result = judge_changed(change);
     EXPECT_EQ(result.verdict, Verdict::passed);
     EXPECT_THAT(result.predictions, IsEmpty());
     return result.notes.empty() ? "" : result.notes.front();
   };
-  const auto slower = [](PredictedSteps& p) { p.target.rows[0].step_ms *= 2; };
-  EXPECT_THAT(note_of([&](PredictedSteps& p) { slower(p), p.target.batch = 2; }),
+  const auto slower = [](GatePrediction& p) { p.target.rows[0].step_ms *= 2; };
+  EXPECT_THAT(note_of([&](GatePrediction& p) { slower(p), p.target.batch = 2; }),
               HasSubstr("not compared, since the batch is 1 in the baseline and 2 in the run"));
-  EXPECT_THAT(note_of([&](PredictedSteps& p) { slower(p), p.target.hardware = "h200"; }),
+  EXPECT_THAT(note_of([&](GatePrediction& p) { slower(p), p.target.hardware = "h200"; }),
               HasSubstr("the machine is h100 in the baseline and h200 in the run"));
-  EXPECT_THAT(note_of([&](PredictedSteps& p) { slower(p), p.hardware_hash = "0"; }),
+  EXPECT_THAT(note_of([&](GatePrediction& p) { slower(p), p.hardware_hash = "0"; }),
               HasSubstr("the hash of the machine's profile"));
-  EXPECT_THAT(note_of([&](PredictedSteps& p) { slower(p), p.target.workload.layers[0][0].concentration += 1; }),
+  EXPECT_THAT(note_of([&](GatePrediction& p) { slower(p), p.target.workload.layers[0][0].concentration += 1; }),
               AllOf(HasSubstr("the workload, "), HasSubstr("has other figures")));
   const Changes full = with_methods({"full"});
   std::filesystem::remove(root_ / "run" / kPredictionFile);
@@ -130,7 +130,7 @@ TEST_F(GateOfPredictions, AnotherShapeMachineOrWorkloadIsSaidAndNotCompared) {
 
 TEST_F(GateOfPredictions, AMethodThatIsRefusedThereIsSaid) {
   const Changes both = with_methods({"full", "quest:budget=512"});
-  PredictedSteps prediction = predicted(kSmall, both);
+  GatePrediction prediction = predicted(kSmall, both);
   prediction.target.rows[1].refused = "It does not fit.";
   store("baseline", prediction);
   store("run", prediction);
@@ -144,7 +144,7 @@ TEST_F(GateOfPredictions, AMethodThatIsRefusedThereIsSaid) {
 
 TEST_F(GateOfPredictions, StepsOfCompareAsAreComparedToo) {
   const Changes full = with_methods({"full"});
-  PredictedSteps prediction = predicted(kSmall, full);
+  GatePrediction prediction = predicted(kSmall, full);
   store("baseline", prediction, "target.json");
   EXPECT_THAT(gate(full, full).notes, ElementsAre(HasSubstr("Only the baseline has a target.json")));
   prediction.target.rows[0].step_ms *= 2;
@@ -161,7 +161,7 @@ TEST_F(GateOfPredictions, WhatWasTrainedForTheEmbeddedModelGivesWay) {
   EXPECT_EQ(spelled_out(fluxion).spec, "fluxion:heads=published,line=cover");
   const MethodEntry unknown{"mine:x=1", "mine", {{"x", "1"}}, ""};
   EXPECT_EQ(as_typed(unknown).spec, "mine:x=1");
-  const PredictedSteps prediction = predict_steps(kSmall, {as_typed(unknown), as_typed(fluxion)}, {});
+  const GatePrediction prediction = predict_steps(kSmall, {as_typed(unknown), as_typed(fluxion)}, {});
   EXPECT_THAT(prediction.row_of("mine:x=1")->refused, HasSubstr("There is no method 'mine'"));
   EXPECT_THAT(prediction.row_of("fluxion:heads=embedded")->refused, IsEmpty());
   EXPECT_EQ(prediction.row_of("full"), nullptr);
@@ -173,7 +173,7 @@ TEST_F(GateOfPredictions, ADamagedFileIsNamed) {
               ThrowsMessage<InputError>(AllOf(HasSubstr("predicted.json"), HasSubstr("schema_version"))));
   const Changes full = with_methods({"full"});
   store(".", predicted(kSmall, full));
-  EXPECT_EQ(predicted_steps_json(*stored_prediction(root_.path())), predicted_steps_json(predicted(kSmall, full)));
+  EXPECT_EQ(gate_prediction_json(*stored_prediction(root_.path())), gate_prediction_json(predicted(kSmall, full)));
 }
 
 }  // namespace
