@@ -20,7 +20,7 @@
 #include "engine/model/safetensors.h"
 #include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/collection.h"
-#include "eval/heads/prompts.h"
+#include "eval/heads/heads.h"
 #include "eval/report/table.h"
 #include "eval/ruler/essays.h"
 #include "eval/ruler/questions.h"

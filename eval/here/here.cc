@@ -10,7 +10,7 @@
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
 #include "engine/kernels/isa.h"
-#include "eval/kernels/cpu_contention.h"
+#include "eval/kernels/cpu_limits.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
 #include "eval/run/prefix_cache.h"

@@ -13,8 +13,7 @@
 #include "engine/device/emu_device.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/linear.h"
-#include "eval/kernels/bandwidth.h"
-#include "eval/kernels/private_memory.h"
+#include "eval/kernels/cpu_limits.h"
 #include "eval/report/statistics.h"
 #include "hardware/calibration/calibration.h"
 

@@ -26,6 +26,16 @@ struct KernelBenchOptions {
 /// or target.
 std::vector<KernelCase> bench_cases(const KernelBenchOptions& options);
 
+/// Cases that were run one after the other.
+template <class Row>
+struct KernelRun {
+  KernelTarget target = KernelTarget::cpu;
+  std::string machine;    // "AMD EPYC 9B45, 2 threads, avx512_bf16", "NVIDIA H200"
+  std::size_t cases = 0;  // that there are
+  std::vector<Row> rows;  // of those that are finished, in their order: fewer where the run was interrupted or stopped
+  std::string stopped;    // the case that cost the device, and how, a sentence; empty: none did
+};
+
 struct KernelTime {
   std::string kernel, shape;
   std::string error;  // why it could not be measured, a sentence; empty: it was. All below is 0 then.
@@ -38,14 +48,9 @@ struct KernelTime {
   std::string disturbed;  // "other processes used 0.52 of 2 CPUs"; empty where they did not
 };
 
-struct KernelBench {
-  KernelTarget target = KernelTarget::cpu;
-  std::string machine;           // "AMD EPYC 9B45, 2 threads, avx512_bf16", "NVIDIA H200"
-  unsigned threads = 0;          // of the CPU kernels that use more than one; 0 on a GPU
-  std::string no_share;          // why shares are left out; empty where they are there
-  std::size_t cases = 0;         // that there are
-  std::vector<KernelTime> rows;  // of those that are finished: fewer where the run was interrupted or stopped
-  std::string stopped;           // the case that cost the device, and how, a sentence; empty: none did
+struct KernelBench : KernelRun<KernelTime> {
+  unsigned threads = 0;  // of the CPU kernels that use more than one; 0 on a GPU
+  std::string no_share;  // why shares are left out; empty where they are there
 };
 
 /// Measures one case after the other and calls `after_case`, which may be empty, with what there is so far after each.
@@ -62,13 +67,7 @@ struct KernelCheck {
   std::string wrong;  // a sentence; empty: right, unless there is an error
 };
 
-struct KernelChecks {
-  KernelTarget target = KernelTarget::cpu;
-  std::string machine;
-  std::size_t cases = 0;          // that there are
-  std::vector<KernelCheck> rows;  // of those that are finished, in their order
-  std::string stopped;            // as above
-};
+using KernelChecks = KernelRun<KernelCheck>;
 
 /// Runs each case once and compares it with its oracle in float64. Oracles run beside each other on the threads of the
 /// options; the largest take some 15 s of one. Calls, errors and interrupts as above; no two calls of `after_case`

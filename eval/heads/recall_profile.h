@@ -27,8 +27,8 @@ struct RecallProfile {
   std::uint64_t prompts = 0, tokens = 0;  // tokens: sum over the prompts
   std::vector<std::uint32_t> intervals;   // by layer
   Ratios without, with;                   // recalls: never, and at these intervals
-  std::vector<double>
-      changed;  // by layer: tokens of chosen blocks that the step before did not choose, over the budget
+  /// By layer: tokens of chosen blocks that the step before did not choose, over the budget.
+  std::vector<double> changed;
   double mean_interval() const;
 };
 
@@ -36,13 +36,11 @@ struct RecallProfile {
 std::uint32_t longest_interval(const std::vector<double>& ratios, double threshold);
 
 double mean(const Ratios& ratios);
-/// Means over the layers, by step.
-std::vector<double> by_step(const Ratios& ratios);
 
 /// Decodes the prompts with full attention and then the same tokens with the method, three times each. The model must
 /// have no stop tokens, so that every prompt has all steps. InputError where no prompt has more blocks than the budget
-/// holds. `progress` is called after each prompt.
+/// holds. `progress` counts each prompt twice.
 RecallProfile profile_recall(Engine& engine, const std::vector<HeadPrompt>& prompts, const RecallOptions& options,
-                             const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+                             const ProfileProgress& progress = {});
 
 }  // namespace tandem::eval

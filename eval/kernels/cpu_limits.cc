@@ -1,19 +1,47 @@
-#include "eval/kernels/peak.h"
+#include "eval/kernels/cpu_limits.h"
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <cctype>
 #include <cstdint>
+#include <ctime>
 #include <fmt/core.h>
+#include <fstream>
 #include <immintrin.h>
 #include <map>
+#include <numeric>
+#include <sstream>
+#include <unistd.h>
 #include <vector>
 
 #include "engine/kernels/isa.h"
-#include "eval/kernels/bandwidth.h"
 
 namespace tandem {
 namespace {
+
+constexpr std::size_t kBytes = std::size_t{512} << 20;
+constexpr std::size_t kPart = std::size_t{1} << 20;
+
+// XOR of everything in independent chains over four streams, so that memory is the limit. One stream alone reads less
+// than the kernels do: the hardware prefetches each stream only so far ahead.
+__attribute__((noinline)) std::uint64_t read_all(const std::uint64_t* from, std::size_t bytes) {
+  constexpr std::size_t kStreams = 4;
+  const std::size_t stream = bytes / 8 / kStreams;
+  std::uint64_t chain[kStreams][8] = {};
+  for (std::size_t i = 0; i < stream; i += 8)
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      __builtin_prefetch(from + s * stream + i + 128);
+      for (std::size_t j = 0; j < 8; ++j) chain[s][j] ^= from[s * stream + i + j];
+    }
+  std::uint64_t all = 0;
+  for (const auto& lane : chain)
+    for (const std::uint64_t value : lane) all ^= value;
+  return all;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 constexpr int kChains = 16;  // latency of up to 8 cycles times two units
 constexpr std::uint64_t kRounds = 20000;
@@ -68,35 +96,27 @@ __attribute__((target("amx-tile,amx-bf16"), noinline)) double amx_rounds() {
 
 using Rounds = double (*)();
 Rounds rounds_of(Arithmetic arithmetic) {
-  switch (active_isa()) {
-    case Isa::amx:
-      return arithmetic == Arithmetic::bf16_pairs ? amx_rounds : avx512_rounds;
-    case Isa::avx512_bf16:
-      return arithmetic == Arithmetic::bf16_pairs ? bf16_rounds : avx512_rounds;
-    case Isa::avx512:
-      return avx512_rounds;
-    case Isa::avx2:
-      return avx2_rounds;
-    case Isa::baseline:
-      break;
-  }
-  return sse_rounds;
+  constexpr std::pair<Rounds, Rounds> kRoundsOf[] = {{sse_rounds, sse_rounds},  // of each Isa: f32, bf16_pairs
+                                                     {avx2_rounds, avx2_rounds},
+                                                     {avx512_rounds, avx512_rounds},
+                                                     {avx512_rounds, bf16_rounds},
+                                                     {avx512_rounds, amx_rounds}};
+  const auto& [f32, pairs] = kRoundsOf[static_cast<std::size_t>(active_isa())];
+  return arithmetic == Arithmetic::bf16_pairs ? pairs : f32;
 }
 
 double rate(Rounds rounds, ThreadPool& pool, double seconds) {
   const unsigned threads = pool.size();
   std::vector<double> flops(threads, 0.0);
   const auto begin = std::chrono::steady_clock::now();
-  const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  const auto passed = [&] { return seconds_since(begin); };
   // One index per thread, so that a thread that gets no CPU holds up the end.
   pool.parallel_for(threads, [&](std::size_t i) {
     double done = 0;
     while (passed() < seconds) done += rounds();
     flops[i] = done;
   });
-  double all = 0;
-  for (const double done : flops) all += done;
-  return all / passed();
+  return std::accumulate(flops.begin(), flops.end(), 0.0) / passed();
 }
 
 std::string why_busy(ThreadPool& pool) {
@@ -118,7 +138,29 @@ std::string why_busy(ThreadPool& pool) {
   return {};
 }
 
+double own_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+double busy_now(unsigned& cpus) {
+  return busy_seconds(std::ifstream("/proc/stat"), cpus);
+}
+
 }  // namespace
+
+double read_rate(ThreadPool& pool, std::span<const char> memory) {
+  const auto begin = std::chrono::steady_clock::now();
+  pool.parallel_for(memory.size() / kPart, [&](std::size_t part) {
+    std::uint64_t all = read_all(reinterpret_cast<const std::uint64_t*>(memory.data() + part * kPart), kPart);
+    asm volatile("" : "+r"(all));
+  });
+  return static_cast<double>(memory.size()) / seconds_since(begin);
+}
+
+double read_bandwidth_now(ThreadPool& pool) {
+  static const PrivateMemory memory(kBytes);
+  return read_rate(pool, {memory.data(), memory.bytes()});
+}
 
 double arithmetic_rate(Arithmetic arithmetic, ThreadPool& pool) {
   return rate(rounds_of(arithmetic), pool, 0.01);
@@ -128,6 +170,43 @@ const std::string& busy_machine(ThreadPool& pool) {
   static std::map<unsigned, std::string> known;
   const auto found = known.find(pool.size());
   return found != known.end() ? found->second : known[pool.size()] = why_busy(pool);
+}
+
+double busy_seconds(std::istream&& proc_stat, unsigned& cpus) {
+  cpus = 0;
+  double busy = -1;
+  for (std::string line; std::getline(proc_stat, line) && line.compare(0, 3, "cpu") == 0;) {
+    if (line.size() > 3 && std::isdigit(static_cast<unsigned char>(line[3])) != 0) {
+      ++cpus;
+      continue;
+    }
+    std::istringstream fields(line.substr(3));
+    double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;  // guests are in user
+    if (fields >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal)
+      busy = (user + nice + system + irq + softirq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  return cpus == 0 ? -1 : busy;
+}
+
+CpuContention::CpuContention() : begin_(std::chrono::steady_clock::now()), own_(own_seconds()) {
+  unsigned cpus = 0;
+  busy_ = busy_now(cpus);
+}
+
+double CpuContention::cpus() const {
+  unsigned machine = 0;
+  const double busy = busy_now(machine);
+  const double wall = seconds_since(begin_);
+  if (busy < 0 || busy_ < 0 || wall <= 0) return 0;
+  return std::max(0.0, (busy - busy_ - (own_seconds() - own_)) / wall);
+}
+
+std::string CpuContention::disturbance() const {
+  constexpr double kMostOfMachine = 0.1;
+  unsigned machine = 0;
+  const double others = busy_now(machine) < 0 ? 0 : cpus();
+  if (others <= kMostOfMachine * machine) return {};
+  return fmt::format("other processes used {:.2f} of {} CPUs", others, machine);
 }
 
 }  // namespace tandem

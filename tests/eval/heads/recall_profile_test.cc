@@ -1,5 +1,5 @@
 // Recall intervals from CPU compute ratios, and the profile that they come from.
-#include "eval/recall_profile/recall_profile.h"
+#include "eval/heads/recall_profile.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
-#include "eval/recall_profile/report.h"
+#include "eval/heads/report.h"
 #include "methods/scoutattention/recall_intervals.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/engine/runtime/tiny.h"

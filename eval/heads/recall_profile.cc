@@ -1,7 +1,7 @@
-#include "eval/recall_profile/recall_profile.h"
+#include "eval/heads/recall_profile.h"
 
 #include <algorithm>
-#include <numeric>
+#include <fmt/format.h>
 
 #include "engine/common/error.h"
 #include "eval/report/statistics.h"
@@ -10,30 +10,21 @@
 namespace tandem::eval {
 namespace {
 
-class Profiler {
- public:
-  Profiler(Engine& engine, const RecallOptions& options) : engine_(engine), options_(options) {}
-
-  /// Adds the ratios of one prompt's decode to `sums`.
-  void add(const Prefix& prefix, const std::string& recall, const std::vector<std::vector<std::int32_t>>& forced,
-           Ratios& sums) {
-    const char separator = options_.method.find(':') == std::string::npos ? ':' : ',';
-    const auto method = make_method(fmt::format("{}{}recall={}", options_.method, separator, recall));
-    std::vector<std::vector<std::uint64_t>> host;
-    const DecodeRequest request{&prefix, options_.steps};
-    engine_.decode(*method, {&request, 1}, {.host_tokens = &host, .forced = forced});
-    const ModelShape shape = engine_.shape();
-    sums.resize(shape.layers, std::vector<double>(options_.steps));
-    for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-      for (std::uint32_t step = 0; step < options_.steps; ++step)
-        sums[layer][step] += double(host[step][layer]) / shape.kv_heads / options_.budget;
-    }
+/// Adds the ratios of one prompt's decode to `sums`.
+void add(Engine& engine, const RecallOptions& options, const Prefix& prefix, const std::string& recall,
+         const std::vector<std::vector<std::int32_t>>& forced, Ratios& sums) {
+  const char separator = options.method.find(':') == std::string::npos ? ':' : ',';
+  const auto method = make_method(fmt::format("{}{}recall={}", options.method, separator, recall));
+  std::vector<std::vector<std::uint64_t>> host;
+  const DecodeRequest request{&prefix, options.steps};
+  engine.decode(*method, {&request, 1}, {.host_tokens = &host, .forced = forced});
+  const ModelShape shape = engine.shape();
+  sums.resize(shape.layers, std::vector<double>(options.steps));
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    for (std::uint32_t step = 0; step < options.steps; ++step)
+      sums[layer][step] += double(host[step][layer]) / shape.kv_heads / options.budget;
   }
-
- private:
-  Engine& engine_;
-  const RecallOptions& options_;
-};
+}
 
 void divide(Ratios& sums, double n) {
   for (std::vector<double>& layer : sums) {
@@ -44,19 +35,11 @@ void divide(Ratios& sums, double n) {
 }  // namespace
 
 double mean(const Ratios& ratios) {
-  return mean(by_step(ratios));
-}
-
-std::vector<double> by_step(const Ratios& ratios) {
-  std::vector<double> steps(ratios.front().size());
-  for (const std::vector<double>& layer : ratios) {
-    for (std::size_t i = 0; i < steps.size(); ++i) steps[i] += layer[i] / double(ratios.size());
-  }
-  return steps;
+  return mean(column_means(ratios));
 }
 
 double RecallProfile::mean_interval() const {
-  return std::accumulate(intervals.begin(), intervals.end(), 0.0) / double(intervals.size());
+  return mean(std::vector<double>(intervals.begin(), intervals.end()));
 }
 
 std::uint32_t longest_interval(const std::vector<double>& ratios, double threshold) {
@@ -65,13 +48,11 @@ std::uint32_t longest_interval(const std::vector<double>& ratios, double thresho
 }
 
 RecallProfile profile_recall(Engine& engine, const std::vector<HeadPrompt>& prompts, const RecallOptions& options,
-                             const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
+                             const ProfileProgress& progress) {
   RecallProfile profile;
   profile.options = options;
-  Profiler profiler(engine, profile.options);
   const auto full = make_method("full");
   std::vector<std::vector<std::vector<std::int32_t>>> forced;
-  const std::uint64_t total = 2 * prompts.size();
   std::uint64_t done = 0;
   Ratios changed;
   // One prompt at a time is in the store: prefilling twice costs less than keeping all.
@@ -84,7 +65,7 @@ RecallProfile profile_recall(Engine& engine, const std::vector<HeadPrompt>& prom
       throw;
     }
     engine.release(*prefix);
-    if (progress) progress(++done, total);
+    if (progress) progress(++done, 2 * prompts.size());
   };
   forced.reserve(prompts.size());
   for (const HeadPrompt& prompt : prompts) {
@@ -92,8 +73,8 @@ RecallProfile profile_recall(Engine& engine, const std::vector<HeadPrompt>& prom
       const DecodeRequest request{&prefix, options.steps};
       forced.push_back({engine.decode(*full, {&request, 1}).sequences[0].tokens});
       TANDEM_CHECK(forced.back()[0].size() == options.steps, "a prompt ended early");
-      profiler.add(prefix, "0", forced.back(), profile.without);
-      profiler.add(prefix, "1", forced.back(), changed);
+      add(engine, options, prefix, "0", forced.back(), profile.without);
+      add(engine, options, prefix, "1", forced.back(), changed);
       profile.tokens += prefix.prompt.size();
     });
   }
@@ -109,13 +90,12 @@ RecallProfile profile_recall(Engine& engine, const std::vector<HeadPrompt>& prom
   // With a recall in every step the residents are what the step before chose. The first step's are the prompt's.
   for (const std::vector<double>& layer : changed)
     profile.changed.push_back(mean(std::vector<double>(layer.begin() + 1, layer.end())));
-  std::string recall;
-  for (const std::vector<double>& layer : profile.without) {
+  for (const std::vector<double>& layer : profile.without)
     profile.intervals.push_back(longest_interval(layer, options.threshold));
-    recall += (recall.empty() ? "" : "-") + std::to_string(profile.intervals.back());
-  }
+  const std::string recall = fmt::format("{}", fmt::join(profile.intervals, "-"));
   for (std::size_t i = 0; i < prompts.size(); ++i)
-    with_prefix(prompts[i], [&](const Prefix& prefix) { profiler.add(prefix, recall, forced[i], profile.with); });
+    with_prefix(prompts[i],
+                [&](const Prefix& prefix) { add(engine, options, prefix, recall, forced[i], profile.with); });
   divide(profile.with, double(prompts.size()));
   return profile;
 }

@@ -1,10 +1,11 @@
-#include "eval/kernels/cpu_contention.h"
+#include "eval/kernels/cpu_limits.h"
 
 #include <chrono>
 #include <csignal>
 #include <ctime>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -19,12 +20,12 @@ using ::testing::HasSubstr;
 TEST(CpuContention, ReadsTheLinesOfProcStat) {
   unsigned cpus = 0;
   const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
-  EXPECT_DOUBLE_EQ(
-      busy_seconds("cpu  100 20 30 4000 500 6 7 80 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 2\nintr 5\ncpu2 1\n", cpus),
-      (100 + 20 + 30 + 6 + 7 + 80) / ticks);
+  const auto read = [&](const char* text) { return busy_seconds(std::istringstream(text), cpus); };
+  EXPECT_DOUBLE_EQ(read("cpu  100 20 30 4000 500 6 7 80 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 2\nintr 5\ncpu2 1\n"),
+                   (100 + 20 + 30 + 6 + 7 + 80) / ticks);
   EXPECT_EQ(cpus, 2u);
-  EXPECT_LT(busy_seconds("", cpus), 0);
-  EXPECT_LT(busy_seconds("cpu  1 2 3\ncpu0 1 2\n", cpus), 0);
+  EXPECT_LT(read(""), 0);
+  EXPECT_LT(read("cpu  1 2 3\ncpu0 1 2\n"), 0);
 }
 
 TEST(CpuContention, AnotherProcessIsSeen) {
