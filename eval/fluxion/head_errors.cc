@@ -136,8 +136,8 @@ bool has_head_errors(const std::string& spec) {
 }
 
 std::unique_ptr<Method> HeadErrorLog::make(const std::string& spec) {
-  if (!has_head_errors(spec)) return make_method(spec);
   const MethodSpec parsed = parse_method_spec(spec);
+  if (parsed.name != fluxion_info().name) return make_method(spec);
   const auto seen = std::make_shared<Seen>();
   seen_[spec] = seen;
   return make_watched_fluxion(parsed, [seen](const HeadErrors& errors) {
@@ -149,11 +149,8 @@ std::unique_ptr<Method> HeadErrorLog::make(const std::string& spec) {
 void HeadErrorLog::decoded(const SampleKey& first) {
   const auto found = seen_.find(first.method);
   if (found == seen_.end()) return;
-  HeadErrorCounts counts;
-  {
-    const std::lock_guard lock(found->second->mutex);
-    std::swap(counts, found->second->counts);
-  }
+  const std::lock_guard lock(found->second->mutex);
+  const HeadErrorCounts counts = std::exchange(found->second->counts, {});
   if (!out_.is_open()) out_ = LineAppender(run_.output(), kFile);
   out_.append(to_line(Entry{first, counts}));
 }
