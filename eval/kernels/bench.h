@@ -12,13 +12,13 @@ namespace tandem::eval {
 
 struct KernelBenchOptions {
   KernelTarget target = KernelTarget::cpu;
-  std::string kernel;              // only this one; empty: all
-  std::string shape;               // only cases whose shape contains this text; empty: all
-  std::vector<std::string> cases;  // only these, "KERNEL:SHAPE", in this order; beside neither of the two above
-  unsigned threads = 0;            // of the CPU kernels that use more than one; 0: all usable
-  unsigned rounds = 7;             // per case; a round is at least `round_seconds` long
+  std::string kernel;                   // only this one; empty: all
+  std::string shape;                    // only cases whose shape contains this text; empty: all
+  std::vector<std::string> cases = {};  // only these, "KERNEL:SHAPE", in this order; beside neither of the two above
+  unsigned threads = 0;                 // of the CPU kernels that use more than one; 0: all usable
+  unsigned rounds = 7;                  // per case; a round is at least `round_seconds` long
   double round_seconds = 0.02;
-  std::function<bool()> interrupted;  // asked between rounds and oracles; may be empty
+  std::function<bool()> interrupted = {};  // asked between rounds and oracles; may be empty
 };
 
 /// The cases that the options choose, at the sizes that are measured. The shape of one of `options.cases` is a whole
@@ -38,14 +38,14 @@ struct KernelRun {
 
 struct KernelTime {
   std::string kernel, shape;
-  std::string error;  // why it could not be measured, a sentence; empty: it was. All below is 0 then.
+  std::string error = {};  // why it could not be measured, a sentence; empty: it was. All below is 0 then.
   double median_us = 0, least_us = 0, most_us = 0;  // of one call
   double bytes = 0, flops = 0;                      // of one call
   /// Of what the machine attains in the same rounds: pure reads (CPU), copies (GPU; over the link for what crosses it),
   /// or multiply-adds for a matrix kernel. Below 0: not known, or others used the CPUs meanwhile.
   double share = -1;
-  std::string no_share;   // why what the machine attains could not be measured, a sentence; empty where it was
-  std::string disturbed;  // "other processes used 0.52 of 2 CPUs"; empty where they did not
+  std::string no_share = {};   // why what the machine attains could not be measured, a sentence; empty where it was
+  std::string disturbed = {};  // "other processes used 0.52 of 2 CPUs"; empty where they did not
 };
 
 struct KernelBench : KernelRun<KernelTime> {

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <numeric>
 #include <random>
-#include <ranges>
 
 #include "engine/kernels/fetch_list.h"
 #include "engine/kernels/gather.h"
@@ -72,8 +71,9 @@ KernelCase gather_case(std::size_t bytes, std::uint32_t count, GatherWay way, bo
 
 /// `keep` of the numbers below n, ascending, behind their count and followed by room up to `room`.
 std::vector<std::uint32_t> list_of(std::uint32_t n, std::uint32_t keep, std::uint32_t room, std::mt19937& random) {
-  std::vector<std::uint32_t> list(1, keep);
-  std::ranges::sample(std::views::iota(0u, n), std::back_inserter(list), keep, random);
+  std::vector<std::uint32_t> all(n), list(1, keep);
+  std::iota(all.begin(), all.end(), 0u);
+  std::ranges::sample(all, std::back_inserter(list), keep, random);
   list.resize(1 + std::size_t{room}, 0xdeadbeefu);
   return list;
 }

@@ -60,9 +60,9 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
     };
     prepared.expected = [=] {
       std::vector<double> expected;
-      const auto dot = [&](std::size_t row, const float* x) {
+      const auto dot = [&](std::size_t direction, const float* x) {
         double sum = 0;
-        for (std::uint32_t d = 0; d < dim; ++d) sum += double{skew[row * dim + d]} * double{x[d]};
+        for (std::uint32_t d = 0; d < dim; ++d) sum += double{skew[direction * dim + d]} * double{x[d]};
         return sum;
       };
       if (!scores) {
@@ -79,8 +79,8 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
         const std::size_t head = h / group;
         const auto skewed = generated(columns, [&](std::size_t c) { return dot(head * columns + c, &q[h * dim]); });
         for (std::size_t t = 0; t < tokens; ++t) {
-          const float* const row = &stored[(head * tokens + t) * columns];
-          expected.push_back(std::inner_product(skewed.begin(), skewed.end(), row, 0.0) /
+          const float* const components = &stored[(head * tokens + t) * columns];
+          expected.push_back(std::inner_product(skewed.begin(), skewed.end(), components, 0.0) /
                              std::sqrt(static_cast<double>(dim)));
         }
       }
