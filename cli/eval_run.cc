@@ -12,7 +12,7 @@
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
 #include "eval/run/option_values.h"
-#include "eval/run/unread_files.h"
+#include "eval/run/file_dataset.h"
 
 namespace tandem::cli {
 namespace {

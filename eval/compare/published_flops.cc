@@ -43,19 +43,17 @@ nlohmann::ordered_json point_of(const MethodSummary& method, const AccuracyCell&
   return point;
 }
 
-/// What was run: a method without a sample has an entry and no summary.
-const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method) {
-  const auto found = std::find_if(manifest.methods.begin(), manifest.methods.end(),
-                                  [&](const MethodEntry& entry) { return entry.label == method.label; });
-  TANDEM_CHECK(found != manifest.methods.end(), "the run has no method '{}'", method.label);
-  return *found;
-}
-
 }  // namespace
 
 double parameter_flops(const ModelConfig& c) {
   const double hidden = c.hidden, q = double(c.q_heads) * c.head_dim, kv = double(c.kv_heads) * c.head_dim;
   return c.layers * (4 * hidden * q + 4 * kv * hidden + 6 * hidden * c.intermediate);
+}
+
+const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method) {
+  const auto found = std::ranges::find(manifest.methods, method.label, &MethodEntry::label);
+  TANDEM_CHECK(found != manifest.methods.end(), "the run has no method '{}'", method.label);
+  return *found;
 }
 
 std::optional<double> attention_flops(const ModelConfig& c, const MethodEntry& method, std::uint32_t tokens) {

@@ -28,7 +28,7 @@ longproc.json.)",
         return prompt_command(
             {.name = "longproc",
              .title = "LongProc",
-             .protocol = "longproc/v1",
+             .protocol = "+score:upstream",
              .note =
                  "Means over samples in per cent, by upstream's names: f1 of rows and accuracy of whole answers are "
                  "the scores; extraction_rate is the share of answers that have the asked form.",

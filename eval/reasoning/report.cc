@@ -15,16 +15,6 @@
 namespace tandem::eval {
 namespace {
 
-using ByTask = std::map<std::pair<std::string, std::string>, std::vector<SampleResult>>;  // by task and method
-
-struct Point {
-  std::string task;
-  std::size_t method = 0;  // of Summary::methods
-  const AccuracyCell* pass = nullptr;
-  ReasoningFigures figures;
-  std::optional<double> attention;  // FLOPs
-};
-
 /// Mean over steps: with a budget the formula at the mean context is more than that.
 std::optional<double> mean_attention_flops(const ModelConfig& config, const MethodEntry& method,
                                            const std::vector<std::uint64_t>& steps) {
@@ -37,37 +27,6 @@ std::optional<double> mean_attention_flops(const ModelConfig& config, const Meth
     all += static_cast<double>(steps[context]);
   }
   return all > 0 ? std::optional(sum / all) : std::nullopt;
-}
-
-std::vector<Point> points_of(const Reasoning& dataset, const ModelConfig& config, const RunFolder& folder,
-                             const Summary& summary) {
-  ByTask answers;
-  for (SampleResult& sample : folder.samples()) answers[{sample.task, sample.method}].push_back(std::move(sample));
-  std::vector<Point> points;
-  for (const std::string& task : dataset.tasks()) {
-    for (std::size_t m = 0; m < summary.methods.size(); ++m) {
-      const MethodSummary& method = summary.methods[m];
-      const auto cell =
-          std::find_if(method.cells.begin(), method.cells.end(), [&](const AccuracyCell& c) { return c.task == task; });
-      if (cell == method.cells.end()) continue;
-      const auto entry = std::find_if(summary.manifest.methods.begin(), summary.manifest.methods.end(),
-                                      [&](const MethodEntry& e) { return e.label == method.label; });
-      const ReasoningFigures figures =
-          reasoning_figures(answers[{task, method.label}], dataset.options().max_new_tokens);
-      points.push_back({task, m, &*cell, figures, mean_attention_flops(config, *entry, figures.steps)});
-    }
-  }
-  return points;
-}
-
-std::string shares_text(std::uint64_t part, std::uint64_t all) {
-  return fmt::format("{:.1f}", 100 * static_cast<double>(part) / static_cast<double>(all));
-}
-
-std::string estimate_text(const Estimate& e, bool is_difference) {
-  const double value = 100 * e.value, low = 100 * e.interval.low, high = 100 * e.interval.high;
-  return is_difference ? fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", value, low, high)
-                       : fmt::format("{:.1f} [{:.1f}, {:.1f}]", value, low, high);
 }
 
 /// Three figures, with its unit: a small model's token takes megaflops, a large one's gigaflops.
@@ -100,6 +59,30 @@ std::vector<RuleShare> rule_shares(const ReasoningFigures& figures, AnswerKind k
 }
 
 }  // namespace
+
+struct Reasoning::Point {
+  std::string task;
+  std::size_t method = 0;  // of Summary::methods
+  const AccuracyCell* pass = nullptr;
+  ReasoningFigures figures;
+  std::optional<double> attention;  // FLOPs
+};
+
+std::vector<Reasoning::Point> Reasoning::points_of(const RunFolder& folder, const Summary& summary) const {
+  auto answers = samples_by_task(folder);
+  std::vector<Point> points;
+  for (const std::string& task : choice_.tasks) {
+    for (std::size_t m = 0; m < summary.methods.size(); ++m) {
+      const MethodSummary& method = summary.methods[m];
+      const auto cell = std::ranges::find(method.cells, task, &AccuracyCell::task);
+      if (cell == method.cells.end()) continue;
+      const ReasoningFigures figures = reasoning_figures(answers[task][method.label], options_.max_new_tokens);
+      const MethodEntry& entry = entry_of(summary.manifest, method);
+      points.push_back({task, m, &*cell, figures, mean_attention_flops(model_.config, entry, figures.steps)});
+    }
+  }
+  return points;
+}
 
 ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std::uint32_t max_new_tokens) {
   ReasoningFigures figures;
@@ -142,19 +125,21 @@ std::string Reasoning::own_section(const RunFolder& folder, const Summary& summa
                "difference to " + labels.front() + ", points [95\u00a0%]"};
   cost.head = {"task",         "method",           "tokens of an answer", "cut off, %", "no answer found, %",
                "mean context", "FLOPs of a token", "of attention"};
-  for (const Point& p : points_of(*this, model_.config, folder, summary)) {
+  for (const Point& p : points_of(folder, summary)) {
     const ReasoningFigures& f = p.figures;
-    pass.rows.push_back({p.task, labels[p.method], std::to_string(p.pass->units),
-                         estimate_text(p.pass->accuracy, false),
-                         p.pass->has_difference ? estimate_text(p.pass->difference.difference, true) : "-"});
-    cost.rows.push_back({p.task, labels[p.method], fmt::format("{:.1f}", mean_tokens(f)), shares_text(f.cut, f.answers),
-                         shares_text(f.without_answer, f.answers),
+    pass.rows.push_back({p.task, labels[p.method], std::to_string(p.pass->units), accuracy_text(p.pass->accuracy),
+                         difference_text(*p.pass)});
+    const auto share = [&](std::uint64_t part) {
+      return fmt::format("{:.1f}", 100 * double(part) / double(f.answers));
+    };
+    cost.rows.push_back({p.task, labels[p.method], fmt::format("{:.1f}", mean_tokens(f)), share(f.cut),
+                         share(f.without_answer),
                          figure_text(f.context, [](double tokens) { return fmt::format("{:.0f}", tokens); }),
                          p.attention ? flops_text(parameter_flops(config) + *p.attention) : "-",
                          p.attention ? flops_text(*p.attention) : "-"});
-    for (const RuleShare& rule : rule_shares(f, kind_of(p.task))) {
-      rules.rows.push_back({p.task, labels[p.method], rule.name, fmt::format("{:.1f}", 100 * rule.decided),
-                            rule.alone ? fmt::format("{:.1f}", 100 * *rule.alone) : "-"});
+    for (const RuleShare& rule : rule_shares(f, file(p.task).kind)) {
+      rules.rows.push_back(
+          {p.task, labels[p.method], rule.name, percent_text(rule.decided), figure_text(rule.alone, percent_text)});
     }
   }
   const ReasoningOptions& o = options_;
@@ -196,7 +181,7 @@ std::string Reasoning::own_json(const RunFolder& folder, const Summary& summary)
   json["protocol_id"] = m.protocol_id;
   json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();
-  for (const Point& p : points_of(*this, model_.config, folder, summary)) {
+  for (const Point& p : points_of(folder, summary)) {
     const ReasoningFigures& f = p.figures;
     const MethodSummary& method = summary.methods[p.method];
     nlohmann::ordered_json point = {{"method", method.label}, {"task", p.task}, {"problems", p.pass->units}};
@@ -212,7 +197,7 @@ std::string Reasoning::own_json(const RunFolder& folder, const Summary& summary)
       point["attention_flops"] = *p.attention;
     }
     point["rules"] = nlohmann::ordered_json::object();
-    for (const RuleShare& rule : rule_shares(f, kind_of(p.task))) {
+    for (const RuleShare& rule : rule_shares(f, file(p.task).kind)) {
       point["rules"][rule.name] = {{"decided", rule.decided}};
       if (rule.alone) point["rules"][rule.name]["accuracy"] = *rule.alone;
     }

@@ -1,4 +1,4 @@
-#include "eval/longbench/files.h"
+#include "eval/longbench/longbench.h"
 
 #include <functional>
 #include <gmock/gmock.h>

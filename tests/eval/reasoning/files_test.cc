@@ -1,4 +1,4 @@
-#include "eval/reasoning/files.h"
+#include "eval/reasoning/reasoning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
