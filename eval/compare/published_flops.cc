@@ -98,9 +98,8 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
          note(
              "MFLOP of one decoded token by AsyncSpade's appendix B: 4qh C for the C tokens attended, 2qh for each "
              "token or page that is scored on the step's way, l layers; projections and MLP besides. The context T is "
-             "the length in the head, which prompts stay below. -: no formula was "
-             "published for the method with these options. What the operations of this run computed is in "
-             "timings.jsonl.",
+             "the length in the head, which prompts stay below. -: no formula was published for the method with these "
+             "options. What the operations of this run computed is in timings.jsonl.",
              markdown);
 }
 

@@ -75,8 +75,7 @@ Table position_table(const PerplexitySummary& s, const std::vector<std::string>&
 std::string loss_note(const PerplexitySummary& s) {
   std::string text =
       "Perplexity is the exponential of the mean negative log likelihood of a token. Intervals: bootstrap over "
-      "windows; "
-      "differences are taken window by window, and an interval that holds 0 shows no difference.";
+      "windows; differences are taken window by window, and an interval that holds 0 shows no difference.";
   const auto same = [](const MethodLoss& m) { return m.difference.n > 1 && m.difference.kind == IntervalKind::none; };
   if (std::any_of(s.methods.begin(), s.methods.end(), same)) {
     text += " Where the windows are all the same there is no interval: they do not say how far off others may be.";

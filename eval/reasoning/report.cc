@@ -144,29 +144,26 @@ std::string Reasoning::own_section(const RunFolder& folder, const Summary& summa
   }
   const ReasoningOptions& o = options_;
   std::string text = section("Pass@1", markdown) + text_of(pass, markdown);
-  text += note(
-      fmt::format("{} An interval takes a problem, with the mean score of its answers, as one sample; differences are "
-                  "between answers of the same problem{}.",
-                  o.repeats == 1 ? "One answer to each problem."
-                                 : fmt::format("The mean over {} answers to each problem.", o.repeats),
-                  o.sampling.temperature == 0 ? "" : " and the same random numbers"),
-      markdown);
+  text += note(fmt::format("{} An interval takes a problem, with the mean score of its answers, as one sample; "
+                           "differences are between answers of the same problem{}.",
+                           o.repeats == 1 ? "One answer to each problem."
+                                          : fmt::format("The mean over {} answers to each problem.", o.repeats),
+                           o.sampling.temperature == 0 ? "" : " and the same random numbers"),
+               markdown);
   text += section("Rules that found the answers", markdown) + text_of(rules, markdown);
   text += note(
       "Decided: answers that this rule found; of several the first one counts (docs/reasoning.md). By it alone: the "
-      "score "
-      "of all answers by one published rule, to put beside published tables; answers that --max-new cut off are "
+      "score of all answers by one published rule, to put beside published tables; answers that --max-new cut off are "
       "scored there as they stand. -: the rule is no published one.",
       markdown);
   text += section("Tokens and FLOPs", markdown) + text_of(cost, markdown);
   text += note(
-      fmt::format(
-          "Cut off: answers of all {} tokens that --max-new allows; they count as wrong, whatever they say, and so do "
-          "answers in which no final answer was found. FLOPs of decoding one token by AsyncSpade's appendix B, the "
-          "mean over decode steps: projections and MLP, and of attention 4qh for each token attended, 2qh "
-          "for each token or page scored on the step's way. -: no formula was published for the method with these "
-          "options. What the operations of this run computed is in timings.jsonl.",
-          o.max_new_tokens),
+      fmt::format("Cut off: answers of all {} tokens that --max-new allows; they count as wrong, whatever they say, "
+                  "and so do answers in which no final answer was found. FLOPs of decoding one token by AsyncSpade's "
+                  "appendix B, the mean over decode steps: projections and MLP, and of attention 4qh for each token "
+                  "attended, 2qh for each token or page scored on the step's way. -: no formula was published for the "
+                  "method with these options. What the operations of this run computed is in timings.jsonl.",
+                  o.max_new_tokens),
       markdown);
   return text;
 }

@@ -324,8 +324,6 @@ RulerSample OfficialRuler::sample(std::string_view task, std::uint32_t length, s
                                   const TokenCounter& count_tokens) const {
   const OfficialSample& found = files_.at({std::string(task), length}).samples.at(n);
   RulerSample sample;
-  sample.task = task;
-  sample.length = length;
   sample.index = n;
   sample.prompt = found.prompt;
   sample.answers = found.answers;
