@@ -4,7 +4,6 @@
 
 #include "engine/common/error.h"
 #include "eval/ruler/draft.h"
-#include "eval/ruler/questions.h"
 
 namespace tandem::eval {
 namespace {

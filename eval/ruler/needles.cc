@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 #include <numeric>
 #include <unordered_set>
 
 #include "eval/ruler/draft.h"
-#include "eval/ruler/essays.h"
 
 namespace tandem::eval {
 namespace {

@@ -4,8 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
 
 namespace tandem::eval {

@@ -1,5 +1,3 @@
-#include "eval/ruler/questions.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -8,6 +6,7 @@
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
+#include "eval/ruler/texts.h"
 #include "eval/scoring/white_space.h"
 
 namespace tandem::eval {

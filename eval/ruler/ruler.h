@@ -15,24 +15,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "eval/ruler/texts.h"
+
 namespace tandem::eval {
-
-struct Essays;       // essays.h
-struct QuestionSet;  // questions.h
-
-/// Texts from files in place of embedded ones; null: embedded.
-struct RulerTexts {
-  std::shared_ptr<const Essays> essays;       // around the needles of tasks with prose
-  std::shared_ptr<const QuestionSet> squad;   // qa_1
-  std::shared_ptr<const QuestionSet> hotpot;  // qa_2
-};
 
 /// Tokens that the model sees for this prompt: the count includes the begin-of-sequence token and, where a chat
 /// template is used, the template.

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
 #include "tests/eval/ruler/prompts.h"
 #include "tests/eval/ruler/question_files.h"

@@ -5,8 +5,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
 #include "tests/eval/ruler/question_files.h"
 
