@@ -40,19 +40,13 @@ std::vector<std::string> there(const fs::path& folder) {
 
 /// text.split(" ")[first:last] joined again, with Python's negative ends.
 std::string_view words_between(std::string_view text, std::int64_t first, std::int64_t last) {
-  std::vector<std::pair<std::size_t, std::size_t>> words;
-  for (std::size_t at = 0;;) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    words.emplace_back(at, end);
-    if (end == text.size()) break;
-    at = end + 1;
-  }
+  std::vector<std::string_view> words;
+  for (const auto word : std::views::split(text, ' ')) words.emplace_back(word.begin(), word.end());
   const auto n = static_cast<std::int64_t>(words.size());
   const auto place = [n](std::int64_t index) { return std::clamp<std::int64_t>(index < 0 ? index + n : index, 0, n); };
   const std::int64_t begin = place(first), end = place(last);
   if (begin >= end) return {};
-  const std::size_t from = words[static_cast<std::size_t>(begin)].first;
-  return text.substr(from, words[static_cast<std::size_t>(end - 1)].second - from);
+  return {words[static_cast<std::size_t>(begin)].begin(), words[static_cast<std::size_t>(end - 1)].end()};
 }
 
 /// Counts the tokens of parts of a document, of which most have far too many. Texts are encoded as a whole only where

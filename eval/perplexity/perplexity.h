@@ -11,6 +11,7 @@
 
 #include "engine/common/interrupt.h"
 #include "engine/model/model.h"
+#include "eval/report/statistics.h"
 #include "eval/run/dataset.h"
 
 namespace tandem::eval {
@@ -48,6 +49,28 @@ class Perplexity final : public Dataset {
   PerplexityOptions options_;
   std::vector<std::int32_t> bos_, all_;  // all_: of the text, window after window
 };
+
+/// A method's losses in a run's figures.
+struct MethodLoss {
+  std::string label;                    // as typed
+  std::vector<double> nll;              // per window, in their order: mean nats of a token
+  Estimate loss;                        // mean of `nll`; IntervalKind::none where all windows are alike, as one is
+  Estimate difference;                  // to the baseline, window by window; n is 0 for the baseline itself
+  std::vector<double> nll_by_position;  // means over the windows, per stretch of the scored tokens
+};
+
+struct PerplexitySummary {
+  Summary run;                      // manifest, completeness and latency; no accuracy
+  std::uint32_t scored = 0;         // tokens of a window
+  std::vector<MethodLoss> methods;  // as run.methods
+};
+
+/// InputError for a run without windows, with windows that score different numbers of tokens, and what
+/// RunFolder::windows() and timings() refuse.
+PerplexitySummary summarise_perplexity(const RunFolder& folder);
+
+std::string perplexity_report(const PerplexitySummary& summary, bool markdown, bool with_plot = false);
+std::string to_json_text(const PerplexitySummary& summary);
 
 /// Prose of made-up sentences, as RULER's embedded source has it: what is scored where no text is given. More bytes
 /// begin with the same ones. `interrupted` as in EngineOptions.

@@ -8,7 +8,6 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/model.h"
-#include "eval/perplexity/summary.h"
 #include "eval/run/run_dataset.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/eval/report/fixtures.h"
