@@ -209,13 +209,15 @@ LEval::LEval(FileChoice choice, const Model& model) : FileDataset(std::move(choi
     files_[task] = parse_leval(read_file(path, kMostOfData), dataset, path.string());
   }
   if (choice_.max_length == 0) {
-    const std::uint32_t reserved = longest_around() + kMaxNewTokens;
-    if (reserved + 2 > model.config.max_positions)
+    std::uint32_t longest = 0;
+    for (const std::string& task : choice_.tasks)
+      for (std::uint32_t i = 0; i < samples_of(task); ++i) longest = std::max(longest, around(file(task), i));
+    if (longest + kMaxNewTokens + 2 > model.config.max_positions)
       throw_input_error(
           "The longest question has {} tokens with its instruction, and {} are generated, which leaves no room for a "
           "document in the {} positions of model '{}': ask other --tasks, or a model with more positions.",
-          reserved - kMaxNewTokens, kMaxNewTokens, model.config.max_positions, model.name);
-    choice_.max_length = model.config.max_positions - reserved;
+          longest, kMaxNewTokens, model.config.max_positions, model.name);
+    choice_.max_length = model.config.max_positions - kMaxNewTokens - longest;
   }
   std::uint64_t documents = 0;  // questions are in their documents' order
   for (const std::string& task : choice_.tasks) documents += file(task).questions.at(samples_of(task) - 1).document + 1;
@@ -228,27 +230,16 @@ LEval::LEval(FileChoice choice, const Model& model) : FileDataset(std::move(choi
 /// meet.
 std::uint32_t LEval::around(const LEvalFile& file, std::uint32_t index) const {
   constexpr std::size_t kMeet = 8;
+  stop_if_interrupted();
   const std::vector<std::int32_t> tokens =
       leval_tokens(*model_.tokenizer, *file.dataset, "", file.questions[index], choice_.template_of);
   return static_cast<std::uint32_t>(tokens.size() + kMeet);
-}
-
-std::uint32_t LEval::longest_around() const {
-  std::uint32_t longest = 0;
-  for (const std::string& task : choice_.tasks) {
-    for (std::uint32_t i = 0; i < samples_of(task); ++i) {
-      stop_if_interrupted();
-      longest = std::max(longest, around(file(task), i));
-    }
-  }
-  return longest;
 }
 
 void LEval::cut_documents_of(const std::string& task, std::uint64_t all) {
   LEvalFile& file = files_.at(task);
   std::vector<std::size_t> tokens(file.documents.size());  // 0: not asked about so far
   for (std::uint32_t i = 0; i < samples_of(task); ++i) {
-    stop_if_interrupted();
     const LEvalQuestion& question = file.questions[i];
     if (std::size_t& of = tokens[question.document]; of == 0) {
       std::string& document = file.documents[question.document];

@@ -72,9 +72,8 @@ class LEval final : public FileDataset<LEvalFile> {
  private:
   std::string protocol_part() const override;
   FigureTable figures(const RunFolder& folder, const Summary& summary) const override;
-  /// Tokens of a question with all that is around its document, and of the longest one.
+  /// Tokens of a question with all that is around its document.
   std::uint32_t around(const LEvalFile& file, std::uint32_t index) const;
-  std::uint32_t longest_around() const;
   void cut_documents_of(const std::string& task, std::uint64_t all);
 
   std::uint32_t documents_ = 0, cut_ = 0, empty_ = 0;  // asked about; of these cut to some of their words, to nothing

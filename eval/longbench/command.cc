@@ -32,7 +32,6 @@ but for the tasks that upstream leaves plain. The run folder gets what `tandem c
             return file_command(
                 {.tasks = "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds, "
                           "LongBench-E's only where there are no others]",
-                 .samples = "First samples of each task [all]",
                  .max_length = "Tokens of a prompt, whose middle is cut out where it has more [upstream's; of other "
                                "models multiples of 500 that leave 576 positions]",
                  .reading = "measuring prompts",

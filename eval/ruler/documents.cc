@@ -172,12 +172,10 @@ class DocumentDraft : public Draft {
 
 }  // namespace
 
-std::unique_ptr<Draft> draft_facts(const DraftSeed& seed) {
-  return std::make_unique<FactDraft>(seed);
-}
-
-std::unique_ptr<Draft> draft_documents(const DraftSeed& seed, const QuestionSet& set) {
-  return std::make_unique<DocumentDraft>(seed, set);
+std::unique_ptr<Draft> draft_questions(const DraftSeed& seed) {
+  const QuestionSet* set = (seed.task->hops == 1 ? seed.texts->squad : seed.texts->hotpot).get();
+  if (set == nullptr) return std::make_unique<FactDraft>(seed);
+  return std::make_unique<DocumentDraft>(seed, *set);
 }
 
 }  // namespace tandem::eval

@@ -32,13 +32,12 @@ class Draft {
   virtual std::vector<std::string> answers() const = 0;
 };
 
-std::unique_ptr<Draft> make_draft(const DraftSeed& seed);      // by its task:
-std::unique_ptr<Draft> draft_needles(const DraftSeed& seed);   // needles.cc: niah_*
-std::unique_ptr<Draft> draft_chains(const DraftSeed& seed);    // needles.cc: vt
-std::unique_ptr<Draft> draft_common(const DraftSeed& seed);    // word_counts.cc: cwe
-std::unique_ptr<Draft> draft_frequent(const DraftSeed& seed);  // word_counts.cc: fwe
-std::unique_ptr<Draft> draft_facts(const DraftSeed& seed);     // documents.cc: qa_* on made-up facts
-std::unique_ptr<Draft> draft_documents(const DraftSeed& seed, const QuestionSet& set);  // documents.cc: qa_* of files
+std::unique_ptr<Draft> make_draft(const DraftSeed& seed);       // by its task's family:
+std::unique_ptr<Draft> draft_needles(const DraftSeed& seed);    // needles.cc: niah_*
+std::unique_ptr<Draft> draft_chains(const DraftSeed& seed);     // needles.cc: vt
+std::unique_ptr<Draft> draft_common(const DraftSeed& seed);     // word_counts.cc: cwe
+std::unique_ptr<Draft> draft_frequent(const DraftSeed& seed);   // word_counts.cc: fwe
+std::unique_ptr<Draft> draft_questions(const DraftSeed& seed);  // documents.cc: qa_*, on made-up facts or of files
 
 /// Sentences with `lines` put among them; lines[i] goes before sentence `places[i]` (ascending), all joined by spaces.
 /// `starts[i]`, if asked for: where line i begins.

@@ -108,21 +108,8 @@ RulerSample fit(const DraftSeed& seed, std::uint32_t last, const TokenCounter& c
 }  // namespace
 
 std::unique_ptr<Draft> make_draft(const DraftSeed& seed) {
-  switch (seed.task->family) {
-    case Family::needles:
-      return draft_needles(seed);
-    case Family::chains:
-      return draft_chains(seed);
-    case Family::common_words:
-      return draft_common(seed);
-    case Family::frequent_words:
-      return draft_frequent(seed);
-    case Family::facts: {
-      const QuestionSet* set = (seed.task->hops == 1 ? seed.texts->squad : seed.texts->hotpot).get();
-      return set == nullptr ? draft_facts(seed) : draft_documents(seed, *set);
-    }
-  }
-  return nullptr;
+  constexpr std::array kOfFamily = {draft_needles, draft_chains, draft_common, draft_frequent, draft_questions};
+  return kOfFamily[static_cast<std::size_t>(seed.task->family)](seed);
 }
 
 Random DraftSeed::stream(std::uint64_t which) const {

@@ -36,8 +36,8 @@ struct FileChoice {
 
 /// The options --tasks and --samples and, where there is help for it, --max-length, and the dataset behind them.
 struct FileRules {
-  const char* tasks;    // help of the option
-  const char* samples;  // likewise
+  const char* tasks;  // help of the option
+  const char* samples = "First samples of each task [all]";
   const char* max_length = nullptr;
   const char* reading = "";                                 // of the progress line: "reading documents"
   std::function<void(const std::string& task)> check_task;  // InputError for a name that no task has

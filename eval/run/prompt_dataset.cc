@@ -77,7 +77,6 @@ class PromptDataset final : public FileDataset<PromptFile> {
 
 std::unique_ptr<DatasetCommand> prompt_command(const PromptRules& rules, const char* tasks_help) {
   return file_command({.tasks = tasks_help,
-                       .samples = "First samples of each task [all]",
                        .check_task = rules.check_task,
                        .open = [rules](const FileChoice& choice, const Model& model) {
                          return std::make_unique<PromptDataset>(rules, choice, model);
