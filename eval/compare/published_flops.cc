@@ -71,27 +71,20 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
   const std::vector<std::string> labels = labels_of(summary, markdown);
   Table table;
   table.head = {"method"};
-  for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + ", all");
-  for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + ", attention");
+  for (const char* what : {", all", ", attention"})
+    for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + what);
   bool any = false;
-  const double parameters = parameter_flops(config);
-  const auto mega = [](double flops) { return fmt::format("{:.2f}", flops * 1e-6); };
   for (std::size_t i = 0; i < summary.methods.size(); ++i) {
     const MethodEntry& method = entry_of(m, summary.methods[i]);
-    std::vector<std::string> row = {labels[i]}, attention;
-    for (const std::uint32_t length : m.lengths) {
-      const std::optional<double> flops = attention_flops(config, method, length);
-      if (!flops) {
-        row.emplace_back("-");
-        attention.emplace_back("-");
-        continue;
+    std::vector<std::string>& row = table.rows.emplace_back(1, labels[i]);
+    for (const double besides : {parameter_flops(config), 0.0}) {
+      for (const std::uint32_t length : m.lengths) {
+        const std::optional<double> flops = attention_flops(config, method, length);
+        row.push_back(
+            figure_text(flops, [&](double attention) { return fmt::format("{:.2f}", (besides + attention) * 1e-6); }));
+        any = any || (flops && method.name != "full");
       }
-      row.push_back(mega(parameters + *flops));
-      attention.push_back(mega(*flops));
-      if (method.name != "full") any = true;
     }
-    row.insert(row.end(), attention.begin(), attention.end());
-    table.rows.push_back(std::move(row));
   }
   if (!any) return "";
   return section("FLOPs per token, published formulas", markdown) + text_of(table, markdown) +

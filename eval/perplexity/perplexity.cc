@@ -226,6 +226,7 @@ DatasetSample Perplexity::sample(const std::string& task, std::uint32_t length, 
                           .length = length,
                           .index = index,
                           .prompt = bos_,
+                          .answers = {},
                           .max_new_tokens = options_.scored,
                           .first_token = std::uint64_t{index} * tokens};
   const auto first = all_.begin() + static_cast<std::ptrdiff_t>(sample.first_token);

@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-OfficialSample sample_of(const JsonLine& line) {
-  OfficialSample sample;
+RulerSample sample_of(const JsonLine& line) {
+  RulerSample sample;
   sample.prompt = line.text("input");
   if (line.has("answer_prefix")) sample.prompt += line.text("answer_prefix");
   if (sample.prompt.empty()) line.refuse("'input' is empty");
@@ -230,8 +230,8 @@ std::string_view leading_mark(std::string_view prompt) {
 
 }  // namespace
 
-std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file) {
-  std::vector<OfficialSample> samples;
+std::vector<RulerSample> parse_official(std::string_view text, const std::string& file) {
+  std::vector<RulerSample> samples;
   std::set<std::uint64_t> prompts;  // their hashes
   for_each_json_line(text, file, [&](const JsonLine& line) {
     samples.push_back(sample_of(line));
@@ -310,7 +310,7 @@ std::string OfficialRuler::fewest() const {
 ChatTemplate OfficialRuler::chat_template() const {
   ChatTemplate found;
   for (const auto& [key, file] : files_) {
-    for (const OfficialSample& sample : file.samples) {
+    for (const RulerSample& sample : file.samples) {
       ChatTemplate one = chat_template_of(sample.prompt);
       if (one.known) return one;
       if (found.mark.empty()) found = std::move(one);
@@ -321,11 +321,8 @@ ChatTemplate OfficialRuler::chat_template() const {
 
 RulerSample OfficialRuler::sample(std::string_view task, std::uint32_t length, std::uint32_t n,
                                   const TokenCounter& count_tokens) const {
-  const OfficialSample& found = files_.at({std::string(task), length}).samples.at(n);
-  RulerSample sample;
+  RulerSample sample = files_.at({std::string(task), length}).samples.at(n);
   sample.index = n;
-  sample.prompt = found.prompt;
-  sample.answers = found.answers;
   sample.prompt_tokens = count_tokens(sample.prompt);
   sample.max_new_tokens = upstream_max_new_tokens(find_ruler_task(task));
   return sample;
