@@ -63,14 +63,14 @@ Estimate estimate_of(const std::vector<double>& values, IntervalKind kind) {
 }
 
 MethodLoss loss_of(const std::string& label, const std::map<std::uint32_t, const WindowLoss*>& own,
-                   const std::map<std::uint32_t, const WindowLoss*>& baseline, bool is_baseline) {
+                   const std::map<std::uint32_t, const WindowLoss*>& baseline) {
   MethodLoss out;
   out.label = label;
   std::vector<double> more;
   out.nll_by_position.resize(own.begin()->second->nll_by_position.size());
   for (const auto& [index, window] : own) {
     out.nll.push_back(window->nll);
-    if (const auto other = baseline.find(index); other != baseline.end() && !is_baseline)
+    if (const auto other = baseline.find(index); other != baseline.end() && &own != &baseline)
       more.push_back(window->nll - other->second->nll);
     for (std::size_t b = 0; b < out.nll_by_position.size(); ++b)
       out.nll_by_position[b] += window->nll_by_position[b] / static_cast<double>(own.size());
@@ -89,23 +89,13 @@ nlohmann::ordered_json json_of(const Estimate& e) {
 
 constexpr std::uint64_t kFewWindows = 10;
 
-/// "low, high", or why there is no interval.
-std::string interval_text(const Estimate& e, const std::string& low, const std::string& high) {
-  if (e.n < 2) return "-";
-  return e.kind == IntervalKind::none ? fmt::format("the same in all {}", e.n) : fmt::format("{}, {}", low, high);
-}
-
-std::string perplexity_cell(const Estimate& loss) {
-  const auto text = [](double nats) { return fmt::format("{:.4f}", std::exp(nats)); };
-  return fmt::format("{} [{}]", text(loss.value),
-                     interval_text(loss, text(loss.interval.low), text(loss.interval.high)));
-}
-
-std::string difference_cell(const Estimate& more) {
-  if (more.n == 0) return "-";
-  const auto text = [](double nats) { return fmt::format("{:+.4f}", nats); };
-  return fmt::format("{} [{}]", text(more.value),
-                     interval_text(more, text(more.interval.low), text(more.interval.high)));
+/// A figure with its interval, or why there is none.
+template <class Text>
+std::string loss_cell(const Estimate& e, const Text& text) {
+  if (e.n == 0) return "-";
+  if (e.n == 1) return text(e.value) + " [-]";
+  if (e.kind == IntervalKind::none) return fmt::format("{} [the same in all {}]", text(e.value), e.n);
+  return interval_text(e, text);
 }
 
 /// Whether the run's first method has a window yet: a run that is not finished may have only others'.
@@ -114,6 +104,8 @@ bool has_baseline(const PerplexitySummary& s) {
 }
 
 Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& labels) {
+  const auto perplexity = [](double nats) { return fmt::format("{:.4f}", std::exp(nats)); };
+  const auto more = [](double nats) { return fmt::format("{:+.4f}", nats); };
   Table t;
   t.head = {"method", "windows", "perplexity [95\u00a0%]"};
   if (has_baseline(s)) t.head.emplace_back("nats per token more than the first [95\u00a0%]");
@@ -122,8 +114,8 @@ Table loss_table(const PerplexitySummary& s, const std::vector<std::string>& lab
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const MethodLoss& m = s.methods[i];
     std::vector<std::string>& row = t.rows.emplace_back();
-    row = {labels[i], std::to_string(m.loss.n), perplexity_cell(m.loss)};
-    if (has_baseline(s)) row.push_back(difference_cell(m.difference));
+    row = {labels[i], std::to_string(m.loss.n), loss_cell(m.loss, perplexity)};
+    if (has_baseline(s)) row.push_back(loss_cell(m.difference, more));
     if (marked) row.push_back(budget_text(s.run.methods[i].attends_everything_at));
   }
   return t;
@@ -284,7 +276,7 @@ PerplexitySummary summarise_perplexity(const RunFolder& folder) {
     summary.run.complete = summary.run.complete && own.size() == manifest.samples &&
                            has_times(manifest, timings, entry.label, manifest.samples);
     if (own.empty()) continue;
-    summary.methods.push_back(loss_of(entry.label, own, baseline, &own == &baseline));
+    summary.methods.push_back(loss_of(entry.label, own, baseline));
     MethodSummary& method = summary.run.methods.emplace_back();
     method.label = entry.label;
     add_latency(manifest, timings, method);
