@@ -11,8 +11,8 @@
 #include "engine/common/error.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
+#include "eval/run/file_dataset.h"
 #include "eval/run/option_values.h"
-#include "eval/run/unread_files.h"
 
 namespace tandem::cli {
 namespace {

@@ -22,9 +22,8 @@
 #include "eval/fluxion/collection.h"
 #include "eval/heads/heads.h"
 #include "eval/report/table.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
 #include "eval/ruler/ruler.h"
+#include "eval/ruler/texts.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {

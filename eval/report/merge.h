@@ -1,4 +1,4 @@
-// Joins the shards of a run (eval/run/shard.h), or any runs of one command that have different samples.
+// Joins the shards of a run (eval/run/run_dataset.h), or any runs of one command that have different samples.
 #pragma once
 
 #include <cstdint>

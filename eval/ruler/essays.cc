@@ -1,5 +1,3 @@
-#include "eval/ruler/essays.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,6 +8,7 @@
 #include "engine/common/read_file.h"
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
+#include "eval/ruler/texts.h"
 #include "eval/scoring/white_space.h"
 
 namespace tandem::eval {

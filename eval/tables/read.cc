@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
-#include "eval/perplexity/summary.h"
+#include "eval/perplexity/perplexity.h"
 #include "eval/report/line_file.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/tables/tables.h"

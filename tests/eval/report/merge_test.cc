@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
-#include "eval/run/shard.h"
+#include "eval/run/run_dataset.h"
 #include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"
 

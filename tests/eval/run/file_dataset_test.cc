@@ -1,4 +1,4 @@
-#include "eval/run/unread_files.h"
+#include "eval/run/file_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,25 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 namespace fs = std::filesystem;
+
+std::vector<std::uint32_t> numbers(std::vector<std::string_view> texts) {
+  return number_documents(texts);
+}
+
+TEST(Documents, AreNumberedWhereOneIsThereTwice) {
+  EXPECT_THAT(numbers({"b", "a", "b", "c", "a"}), ElementsAre(0u, 1u, 0u, 2u, 1u));
+  EXPECT_THAT(numbers({"a", "a", "b"}), ElementsAre(0u, 0u, 1u));
+}
+
+TEST(Documents, OfOneQuestionEachNeedNoNumbers) {
+  EXPECT_THAT(numbers({"a", "b", "c"}), IsEmpty());
+  EXPECT_THAT(numbers({}), IsEmpty());
+}
+
+TEST(Documents, MayBeOneAlone) {
+  EXPECT_THAT(numbers({"a", "a", "a"}), ElementsAre(0u, 0u, 0u));
+  EXPECT_THAT(numbers({"a"}), IsEmpty());
+}
 
 TEST(UnreadFiles, AreTheOthersOfTheFoldersSorted) {
   const testing::TemporaryFolder folder;
