@@ -18,9 +18,9 @@
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
-#include "eval/predict/equal_shape.h"
 #include "eval/predict/level.h"
 #include "eval/predict/sweep.h"
+#include "eval/predict/text.h"
 #include "eval/report/markdown.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/run_files.h"
@@ -164,18 +164,12 @@ eval::Equal equal_of(const SimulateArguments& a, const eval::EqualBytes& asked, 
     if (auto known = eval::read_equal(a.out, asked, options.methods)) return *known;
   }
   Progress progress("setting budgets", Progress::standard(a.quiet));
-  eval::EqualShapeOptions equal;
-  equal.asked = asked;
-  equal.methods = options.methods;
-  equal.context = options.contexts.front();
-  equal.prefill_chunk = options.prefill_chunk;
-  equal.threads = options.threads;
-  equal.interrupted = options.interrupted;
-  equal.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
+  eval::SweepOptions told = options;
+  told.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
     progress.update(done, total, what);
   };
   try {
-    return eval::equal_at_shape(load_shape(a.as), options.hardware.front(), workload, equal);
+    return eval::equal_at_shape(load_shape(a.as), workload, asked, told);
   } catch (const Interrupted&) {
     throw RunError("Interrupted while budgets were set; nothing was simulated yet.");
   }
@@ -324,7 +318,7 @@ void add_simulate(Command app) {
       .option("--level", arguments->level,
               fmt::format("What runs on the machine: {}. machine: the best kernels that were measured on it; "
                           "this-engine: also its control thread; others: a published engine, by one time per layer",
-                          fmt::join(eval::level_names(), ", ")))
+                          eval::listed(eval::levels(), [](const eval::Level& l) { return l.name; })))
       .show_default();
   command
       .option("--workload", arguments->workload,

@@ -6,7 +6,6 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/device/profile.h"
 #include "engine/model/presets.h"
@@ -59,7 +58,6 @@ GatePrediction predict_steps(const GateShape& shape, const std::vector<Predicted
                              const std::function<bool()>& interrupted) {
   const HardwareProfile hardware = load_profile(shape.hardware);
   const Model model = load_shape(shape.model);
-  const std::string file = data_path("hardware/workloads/published.json").string();
   PredictionOptions options;
   for (const PredictedMethod& method : methods) {
     options.methods.push_back(method.spec);
@@ -70,8 +68,7 @@ GatePrediction predict_steps(const GateShape& shape, const std::vector<Predicted
   options.steps = kSteps;
   options.checked = false;  // compare --as, simulate and the tests look for races
   options.interrupted = interrupted;
-  return {predict(model, hardware, parse_workload(read_file(file), file), options),
-          hash_digits(profile_to_json(hardware))};
+  return {predict(model, hardware, shipped_workload("published"), options), hash_digits(profile_to_json(hardware))};
 }
 
 std::string gate_prediction_json(const GatePrediction& prediction) {
