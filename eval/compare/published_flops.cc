@@ -8,7 +8,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

@@ -10,7 +10,6 @@
 #include "eval/gate/samples.h"
 #include "eval/gate/times.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/method_entry.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/summary.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

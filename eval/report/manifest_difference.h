@@ -1,8 +1,9 @@
-// In what two runs' manifests differ, for those who ask whether the runs belong together.
+// Compares what two runs' manifests say: whether the runs belong together, and whether one can go on.
 #pragma once
 
-#include <map>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +20,24 @@ struct FieldDifference {
 /// one that only one of them has. The first part, where it has no name, is the field "variant".
 std::vector<FieldDifference> protocol_differences(std::string_view there, std::string_view here);
 
-/// What a protocol's field "budget", "a=x,b=y", says of each method.
-std::map<std::string, std::string> budgets_of(std::string_view field);
+/// Methods whose budget counts something else, of the difference in the field "budget": "quest=tokens,h2o=share". Those
+/// that only one of the runs has are none.
+std::vector<FieldDifference> budget_differences(const FieldDifference& budgets);
 
-/// The words of a command as a shell tells them apart, with their quotes.
-std::vector<std::string> words_of(const std::string& command);
+/// Whether a method of this name has a budget; one that this program does not know may.
+bool has_budget(std::string_view name);
+
+/// The value of a method's option. Of a run that is older than the option: its default, which is what methods did
+/// before they had it. Empty where neither knows it.
+std::string option_of(const MethodEntry& method, const std::string& option);
+
+/// Options whose values, as option_of() has them, differ.
+std::vector<FieldDifference> option_differences(const MethodEntry& a, const MethodEntry& b);
+/// No difference except in those of `but`.
+bool same_options(const MethodEntry& a, const MethodEntry& b, const std::set<std::string>& but = {});
+
+/// The same method with the same options, and files of the same content.
+bool same_method(const MethodEntry& a, const MethodEntry& b);
 
 /// What follows the option's name ("--batch") in a command; none where it is not given.
 std::optional<std::string> option_in(const std::string& command, std::string_view option);
@@ -34,5 +48,11 @@ std::uint32_t batch_of(const Manifest& manifest);
 /// Answers to each question, --repeats: the samples of question q are the indices q * repeats to q * repeats + repeats
 /// - 1.
 std::uint32_t repeats_of(const Manifest& manifest);
+
+/// InputError where the run in `path`, of the manifest `there`, was made by another command, with other weights or
+/// data, under another protocol, with another instruction set, clock, hardware profile or method than `mine`; it names
+/// what differs. Room for KV (--device-kv, --host-kv) changes no byte of a sample and may be another; --threads may be
+/// written or not, the clock has their number where it matters.
+void check_resumable(const std::filesystem::path& path, const Manifest& there, const Manifest& mine);
 
 }  // namespace tandem::eval

@@ -8,7 +8,6 @@
 
 #include "engine/common/error.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/resume_check.h"
 #include "eval/report/run_folder.h"
 
 namespace tandem::eval {

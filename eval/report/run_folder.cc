@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "engine/common/error.h"
-#include "eval/report/resume_check.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/run_files.h"
 
 namespace tandem::eval {

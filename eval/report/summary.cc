@@ -7,7 +7,6 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/method_entry.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {

@@ -13,17 +13,17 @@ namespace {
 
 constexpr std::size_t kTimes = 24;
 
-const LatencySummary* latency_of(const ReportedMethod& m, const ReportedCell& cell) {
+const LatencySummary* latency_of(const MethodSummary& m, const AccuracyCell& cell) {
   if (!cell.task.empty()) return nullptr;  // times are of all tasks together
   if (cell.length == 0) return m.latency ? &*m.latency : nullptr;
   const auto found = std::ranges::find(m.by_length, cell.length, &LengthLatency::length);
   return found == m.by_length.end() ? nullptr : &found->latency;
 }
 
-std::string estimate(const std::optional<Estimate>& e) {
-  if (!e || e->n == 0) return ",,";
-  if (e->kind == IntervalKind::none) return fmt::format("{},,", e->value);
-  return fmt::format("{},{},{}", e->value, e->interval.low, e->interval.high);
+std::string estimate(const Estimate& e) {
+  if (e.n == 0) return ",,";
+  if (e.kind == IntervalKind::none) return fmt::format("{},,", e.value);
+  return fmt::format("{},{},{}", e.value, e.interval.low, e.interval.high);
 }
 
 std::string times(const LatencySummary* l, const std::set<std::string>& causes) {
@@ -47,7 +47,7 @@ std::string times(const LatencySummary* l, const std::set<std::string>& causes) 
 std::string tables_csv(std::span<const ReportedRun> runs) {
   std::set<std::string> causes;
   for (const ReportedRun& run : runs)
-    for (const ReportedMethod& m : run.methods)
+    for (const MethodSummary& m : run.methods)
       if (m.latency)
         for (const auto& [cause, ms] : m.latency->idle_ms_by_cause) causes.insert(cause);
   std::string text =
@@ -66,15 +66,19 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
     const std::string origin =
         fmt::format("{},{},{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model), csv_cell(m.benchmark),
                     csv_cell(m.protocol_id), csv_cell(m.clock), batch_of(m), csv_cell(m.precision));
-    for (const ReportedMethod& method : run.methods) {
-      for (const ReportedCell& cell : method.cells) {
+    for (const MethodSummary& method : run.methods) {
+      const auto add = [&](const AccuracyCell& cell) {
+        const PairedEstimate& paired = cell.difference;
         text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", origin, csv_cell(method.label),
                             cell.task.empty() ? "all" : csv_cell(cell.task),
                             cell.length == 0 ? "all" : std::to_string(cell.length),
-                            run.perplexity ? "nats_per_token" : "accuracy", cell.value.n, cell.units,
-                            estimate(cell.value), estimate(cell.difference), cell.p ? fmt::format("{}", *cell.p) : "",
-                            times(latency_of(method, cell), causes));
-      }
+                            run.perplexity ? "nats_per_token" : "accuracy", cell.accuracy.n, cell.units,
+                            estimate(cell.accuracy), estimate(paired.difference),
+                            paired.has_p ? fmt::format("{}", paired.p) : "", times(latency_of(method, cell), causes));
+      };
+      add(method.overall);
+      if (m.lengths.size() > 1) std::ranges::for_each(method.lengths, add);
+      std::ranges::for_each(method.cells, add);
     }
   }
   return text;

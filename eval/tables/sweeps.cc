@@ -1,12 +1,10 @@
-#include "eval/tables/sweeps.h"
-
-#include <fmt/core.h>
-
+// Sweeps of `tandem simulate` as tables.
 #include "engine/common/error.h"
 #include "eval/report/csv.h"
 #include "eval/report/line_file.h"
 #include "eval/report/run_files.h"
 #include "eval/tables/latex.h"
+#include "eval/tables/tables.h"
 
 namespace tandem::eval {
 namespace {

@@ -15,13 +15,13 @@ namespace {
 std::vector<std::string> all_labels(std::span<const ReportedRun> runs) {
   std::vector<std::string> labels;
   for (const ReportedRun& run : runs)
-    for (const ReportedMethod& m : run.methods)
+    for (const MethodSummary& m : run.methods)
       if (std::ranges::find(labels, m.label) == labels.end()) labels.push_back(m.label);
   return labels;
 }
 
-const ReportedMethod* find(const ReportedRun& run, const std::string& label) {
-  const auto found = std::ranges::find(run.methods, label, &ReportedMethod::label);
+const MethodSummary* find(const ReportedRun& run, const std::string& label) {
+  const auto found = std::ranges::find(run.methods, label, &MethodSummary::label);
   return found == run.methods.end() ? nullptr : &*found;
 }
 
@@ -30,15 +30,15 @@ std::string with_interval(const Estimate& e, const auto& text) {
   return interval_text(e, text);
 }
 
-std::string quality(const ReportedRun& run, const ReportedCell& cell) {
-  if (cell.value.n == 0) return "-";
-  return with_interval(cell.value,
+std::string quality(const ReportedRun& run, const AccuracyCell& cell) {
+  if (cell.accuracy.n == 0) return "-";
+  return with_interval(cell.accuracy,
                        [&](double v) { return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : percent_text(v); });
 }
 
-std::string difference(const ReportedRun& run, const ReportedCell& cell) {
-  if (!cell.difference) return "-";
-  return with_interval(*cell.difference,
+std::string difference(const ReportedRun& run, const AccuracyCell& cell) {
+  if (!cell.has_difference) return "-";
+  return with_interval(cell.difference.difference,
                        [&](double v) { return run.perplexity ? fmt::format("{:+.4f}", v) : signed_percent_text(v); });
 }
 
@@ -70,9 +70,9 @@ Table quality_table(std::span<const ReportedRun> runs) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun& run : runs) {
-      const ReportedMethod* m = find(run, label);
-      row.push_back(m == nullptr ? "-" : quality(run, m->cells.front()));
-      if (has_baseline(run)) row.push_back(m == nullptr ? "-" : difference(run, m->cells.front()));
+      const MethodSummary* m = find(run, label);
+      row.push_back(m == nullptr ? "-" : quality(run, m->overall));
+      if (has_baseline(run)) row.push_back(m == nullptr ? "-" : difference(run, m->overall));
       if (any_attends_everything(run.methods))
         row.push_back(m == nullptr ? "-" : budget_text(m->attends_everything_at));
     }
@@ -82,7 +82,7 @@ Table quality_table(std::span<const ReportedRun> runs) {
 
 bool has_peer(const ReportedRun& run) {
   return std::ranges::any_of(run.methods,
-                             [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
+                             [](const MethodSummary& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
 bool is_timed(const ReportedRun& run) {
@@ -94,7 +94,7 @@ bool of_several_lengths(const ReportedRun& run) {
 }
 
 /// Of each length the same weight, as the times beside it have.
-std::optional<double> idle_share(const ReportedMethod& m) {
+std::optional<double> idle_share(const MethodSummary& m) {
   std::vector<double> shares;
   for (const LengthLatency& at : m.by_length)
     if (const std::optional<double> share = at.latency.idle_share()) shares.push_back(*share);
@@ -102,7 +102,7 @@ std::optional<double> idle_share(const ReportedMethod& m) {
 }
 
 /// Cells of a method in a run that has times, as many as time_heads().
-std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m, const LatencySummary& l) {
+std::vector<std::string> time_cells(const ReportedRun& run, const MethodSummary& m, const LatencySummary& l) {
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
   std::vector<std::string> cells = {ms(l.ttft_ms), figure_text(l.tpot_ms, ms)};
@@ -143,7 +143,7 @@ Table time_table(std::span<const ReportedRun> runs) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun* run : timed) {
-      const ReportedMethod* m = find(*run, label);
+      const MethodSummary* m = find(*run, label);
       std::vector<std::string> cells(time_heads(*run, "").size(), "-");
       if (m != nullptr && m->latency) cells = time_cells(*run, *m, *m->latency);
       row.insert(row.end(), cells.begin(), cells.end());
@@ -163,7 +163,7 @@ std::string describe(const ReportedRun& run) {
       m.git_commit, run.complete ? "" : ", NOT COMPLETE");
   if (const auto& times = run.methods.front().latency; times && times->left_out > 0)
     text += fmt::format(" Times of {} in smaller batches are left out.", counted(times->left_out, "sample"));
-  if (const ReportedCell& all = run.methods.front().cells.front(); all.units > 0 && all.units < all.value.n)
+  if (const AccuracyCell& all = run.methods.front().overall; all.units > 0 && all.units < all.accuracy.n)
     text += fmt::format(" Of these {} are independent: intervals are of them.", all.units);
   if (!has_baseline(run))
     text += fmt::format(" {}, its first method, has no {} yet: there are no differences to it.", baseline_of(run),

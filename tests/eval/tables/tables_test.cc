@@ -155,7 +155,7 @@ TEST_F(Tables, ABudgetForTheWholeContextIsMarked) {
 TEST_F(Tables, OneLengthHasItsPercentilesAndNoNoteOnWeights) {
   std::vector<ReportedRun> runs = {read_run(folder_, "a")};
   runs[0].manifest.lengths.pop_back();
-  for (ReportedMethod& m : runs[0].methods) {
+  for (MethodSummary& m : runs[0].methods) {
     m.by_length.pop_back();
     m.latency = m.by_length[0].latency;
   }
@@ -221,7 +221,7 @@ TEST_F(Tables, CsvHasALineForEachFigure) {
 
 TEST_F(Tables, WithoutALaterStepNoFormatHasATimePerToken) {
   std::vector<ReportedRun> runs = {read_run(folder_, "a")};
-  for (ReportedMethod& m : runs[0].methods) {
+  for (MethodSummary& m : runs[0].methods) {
     m.by_length.pop_back();
     LatencySummary& l = m.by_length[0].latency;
     l.tpot_ms = l.tpot_p50_ms = l.tpot_p90_ms = l.tpot_p99_ms = std::nullopt;
@@ -272,7 +272,7 @@ TEST_F(Tables, NamesOfAStrangersRunStayText) {
   for (ReportedRun& run : runs) {
     run.name += name;
     for (std::string* text : {&run.manifest.model, &run.manifest.clock, &run.manifest.git_commit}) *text = name + *text;
-    for (ReportedMethod& m : run.methods) m.label = name + m.label;
+    for (MethodSummary& m : run.methods) m.label = name + m.label;
     run.manifest.methods[0].label = name + run.manifest.methods[0].label;
   }
   std::istringstream latex(tables_text(runs, TableFormat::latex));
