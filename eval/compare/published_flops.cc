@@ -109,7 +109,7 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
 std::string published_flops_json(const ModelConfig& config, const Summary& summary) {
   const Manifest& m = summary.manifest;
   nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["model"] = m.model;
   json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();

@@ -1,7 +1,6 @@
 #include "eval/gate/comparable.h"
 
 #include <algorithm>
-#include <map>
 
 #include "engine/common/error.h"
 #include "eval/report/manifest_difference.h"
@@ -10,36 +9,27 @@
 namespace tandem::eval {
 namespace {
 
-/// What the runs' paths and one of their fields are to a sentence.
-class Pair {
- public:
-  Pair(const RunFolder& baseline, const RunFolder& run)
-      : baseline_(baseline.path().string()), run_(run.path().string()) {}
+/// The runs' folders, for sentences.
+struct Pair {
+  std::string baseline, run;
 
-  [[noreturn]] void refuse(std::string_view field, std::string_view baseline, std::string_view run) const {
+  [[noreturn]] void refuse(std::string_view field, std::string_view there, std::string_view here) const {
     throw_input_error(
         "'{}' cannot be judged by '{}': {} is '{}' in the run and '{}' in the baseline. Make one of them anew, with "
         "what the other has.",
-        run_, baseline_, field, run, baseline);
+        run, baseline, field, here, there);
   }
-  void same(std::string_view field, std::string_view baseline, std::string_view run) const {
-    if (baseline != run) refuse(field, baseline, run);
+  void same(std::string_view field, std::string_view there, std::string_view here) const {
+    if (there != here) refuse(field, there, here);
   }
-
- private:
-  std::string baseline_, run_;
 };
 
 /// The budgets of methods that only one of the runs has are no difference.
 void check_protocol(const Pair& pair, const Manifest& baseline, const Manifest& run) {
   for (const FieldDifference& d : protocol_differences(baseline.protocol_id, run.protocol_id)) {
     if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
-    const auto there = budgets_of(d.there), here = budgets_of(d.here);
-    for (const auto& [method, meaning] : there) {
-      const auto other = here.find(method);
-      if (other != here.end())
-        pair.same(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), meaning, other->second);
-    }
+    for (const auto& [method, there, here] : budget_differences(d))
+      pair.refuse(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), there, here);
   }
 }
 
@@ -90,7 +80,7 @@ std::string chunk_of(const Manifest& m) {
 void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_machine) {
   check_whole(baseline);
   check_whole(run);
-  const Pair pair(baseline, run);
+  const Pair pair{baseline.path().string(), run.path().string()};
   const Manifest &a = baseline.manifest(), &b = run.manifest();
   pair.same("the benchmark", a.benchmark, b.benchmark);
   pair.same("the hash of the weights", a.weights_hash, b.weights_hash);

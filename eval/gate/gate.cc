@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
-#include <set>
 
 #include "engine/common/error.h"
 #include "eval/gate/comparable.h"
 #include "eval/gate/prediction.h"
-#include "eval/gate/samples.h"
 #include "eval/gate/times.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
@@ -17,19 +15,18 @@ namespace {
 
 /// The baseline's methods that are asked for, each named by its label or, with all of that name, by its name.
 std::vector<const MethodEntry*> wanted_methods(const Manifest& baseline, const std::vector<std::string>& names) {
+  const auto is_it = [](const MethodEntry& m, const std::string& name) { return m.label == name || m.name == name; };
   std::vector<const MethodEntry*> wanted;
   std::vector<std::string> labels;
   for (const MethodEntry& method : baseline.methods) {
     labels.push_back(method.label);
-    const auto names_it = [&](const std::string& name) { return name == method.label || name == method.name; };
-    if (names.empty() || std::ranges::any_of(names, names_it)) wanted.push_back(&method);
+    if (names.empty() || std::ranges::any_of(names, [&](const std::string& name) { return is_it(method, name); }))
+      wanted.push_back(&method);
   }
-  for (const std::string& name : names) {
-    const auto is_it = [&](const MethodEntry* m) { return m->label == name || m->name == name; };
-    if (std::ranges::none_of(wanted, is_it))
+  for (const std::string& name : names)
+    if (std::ranges::none_of(wanted, [&](const MethodEntry* m) { return is_it(*m, name); }))
       throw_input_error("--methods: the baseline has no method '{}'.{} It has {}.", name, did_you_mean(name, labels),
                         join_names(labels));
-  }
   return wanted;
 }
 
@@ -125,17 +122,10 @@ void note_overlap(Gate& gate) {
 
 /// Which options of a method are others in the run; empty where none is.
 std::string options_difference(const MethodEntry& before, const MethodEntry& now) {
-  const auto value_of = [](const MethodEntry& method, const std::string& name) {
-    const std::string value = option_of(method, name);
-    return value.empty() ? std::string("not there") : value;
-  };
-  std::set<std::string> names = named_options(before);
-  names.merge(named_options(now));
+  const auto shown = [](const std::string& value) { return value.empty() ? "not there" : value; };
   std::vector<std::string> parts;
-  for (const std::string& name : names) {
-    const std::string there = value_of(before, name), here = value_of(now, name);
-    if (there != here) parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", name, there, here));
-  }
+  for (const auto& [option, there, here] : option_differences(before, now))
+    parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", option, shown(there), shown(here)));
   if (before.content != now.content)
     parts.push_back(
         fmt::format("the files that its options name have the hash '{}' in the baseline and '{}' in the run",
@@ -198,7 +188,7 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
   TimeMargins margins{margin, margin};
   for (const RunFolder& folder : noise) {
     const Run again(folder);
-    if (again.manifest().programs() != baseline.manifest().programs())
+    if (again.manifest().programs != baseline.manifest().programs)
       throw_input_error(
           "--noise: the run in '{}' is of another program than the baseline, so that what they differ by is no noise.",
           folder.path().string());

@@ -102,8 +102,7 @@ Table table_of(const Gate& gate, bool markdown) {
 
 std::string programs_of(const Manifest& m) {
   std::vector<std::string> programs;
-  for (const Program& program : m.programs())
-    programs.push_back(fmt::format("{} ({})", program.tandem_version, program.git_commit));
+  for (const auto& [version, commit] : m.programs) programs.push_back(fmt::format("{} ({})", version, commit));
   return "tandem " + join_names(programs);
 }
 
@@ -171,11 +170,11 @@ std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubt
 std::vector<std::string> notes_of(const Gate& gate) {
   std::vector<std::string> notes = gate.notes;
   for (const auto& [what, m] : {std::pair("baseline", &gate.baseline), std::pair("run", &gate.run)}) {
-    if (!m->later_programs.empty())
+    if (m->programs.size() > 1)
       notes.push_back(fmt::format(
           "The {} was resumed, so that its samples are a mixture of what {} programs made; which of them made a sample "
           "is not known.",
-          what, m->programs().size()));
+          what, m->programs.size()));
   }
   std::vector<std::string> by_tokens;
   for (const MethodVerdict& m : gate.methods)
@@ -195,7 +194,7 @@ std::vector<std::string> notes_of(const Gate& gate) {
 
 nlohmann::ordered_json json_of(const Manifest& m, const std::string& path) {
   nlohmann::ordered_json json = {{"folder", path}};
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["finished_utc"] = m.finished_utc;
   json["clock"] = m.clock;
   return json;

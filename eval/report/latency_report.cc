@@ -251,9 +251,9 @@ std::string latency_report(const Summary& s, bool markdown) {
 }
 
 std::string provenance(const Manifest& m) {
-  std::string programs = fmt::format("{} ({})", m.tandem_version, m.git_commit);
-  for (const Program& later : m.later_programs)
-    programs += fmt::format(" and, where it was resumed, {} ({})", later.tandem_version, later.git_commit);
+  std::string programs;
+  for (const auto& [version, commit] : m.programs)
+    programs += fmt::format("{}{} ({})", programs.empty() ? "" : " and, where it was resumed, ", version, commit);
   const std::string data = ruler_data_text(m.protocol_id, m.tasks);
   return fmt::format(
       "\n## How it was made\n\n- command: {}\n- tandem {}, weights {}, tokenizer {}\n{}- protocol: {}\n"

@@ -73,19 +73,16 @@ class LineAppender {
   LineAppender() = default;
   /// Makes the file where it is missing. InputError where it cannot be written.
   LineAppender(const OutputFolder& folder, const std::string& name);
-  LineAppender(LineAppender&& other) noexcept;
-  LineAppender& operator=(LineAppender&& other) noexcept;
-  ~LineAppender() { close(); }
-  bool is_open() const { return descriptor_ >= 0; }
+  std::uint64_t bytes() const { return bytes_; }  // in the file
   /// `text`: a line, or several with newlines between them. RunError when the disk is full; FolderLost where somebody
   /// else removed the file or wrote into it.
   void append(const std::string& text);
-  void close();
+  void close() { out_ = Descriptor(); }
 
  private:
   std::filesystem::path file_;
-  int descriptor_ = -1;
-  std::uint64_t bytes_ = 0;  // in the file
+  Descriptor out_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace tandem::eval

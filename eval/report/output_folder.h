@@ -23,6 +23,23 @@ class FolderLost : public RunError {
   using RunError::RunError;
 };
 
+/// An open file or folder; closed at its end.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor();
+  bool is_open() const { return number_ >= 0; }
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
 /// Which files belong to a manifest. All names are plain names of files in the folder, manifest.json left out.
 struct FileSet {
   std::function<bool(const std::string& manifest)> is_ours;                    // whole, and of a program of this name
@@ -37,13 +54,13 @@ class OutputFolder {
   static OutputFolder lock(const std::filesystem::path& path);
   /// The same; makes the folder, and those above it, where they are missing. InputError also where it is not writable.
   static OutputFolder make(const std::filesystem::path& path);
-  OutputFolder(OutputFolder&& other) noexcept;
-  OutputFolder& operator=(OutputFolder&& other) noexcept;
+  OutputFolder(OutputFolder&&) noexcept = default;
+  OutputFolder& operator=(OutputFolder&&) noexcept = default;
   /// Gives the lock back. Folders that make() made are removed where they are empty.
   ~OutputFolder();
 
-  bool held() const { return descriptor_ >= 0; }
-  int descriptor() const { return descriptor_; }
+  bool held() const { return folder_.is_open(); }
+  int descriptor() const { return folder_.number(); }
   /// Without links and "..", relative where it was given so.
   const std::filesystem::path& path() const { return path_; }
 
@@ -76,7 +93,7 @@ class OutputFolder {
   bool open_at_path();
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor folder_;
   std::vector<std::filesystem::path> made_;  // outermost first
 };
 

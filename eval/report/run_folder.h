@@ -3,6 +3,7 @@
 // most the sample it was working on; a damaged line costs its sample, which is run again, and nothing else.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -81,18 +82,16 @@ class RunFolder {
 
  private:
   RunFolder(std::filesystem::path path, Manifest manifest, OutputFolder output);
-  void begin_with(const std::string& results, const std::string& timings);
+  void begin_with(const std::array<std::string, 2>& lines);
   void open_appenders();
-  void append_result(const std::string& line);
-  void append_line(LineAppender& out, const std::string& line);
+  void append_line(std::size_t file, const std::string& line);
   void continued_by(const Manifest& mine);
-  void stop_appending();
 
   std::filesystem::path path_;
   Manifest manifest_;
   OutputFolder output_;  // holds nothing where the run was opened to read
   bool begun_ = true;
-  LineAppender results_, timings_;
+  std::array<LineAppender, 2> appenders_;  // of results and timings
   std::function<void()> check_;
   std::set<SampleKey> found_;                                  // by resume()
   std::string waiting_;                                        // lines that begin_with() writes, and

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -178,6 +179,16 @@ constexpr auto kVisitProgram = [](auto& f, auto& program) {
   f.field("git_commit", program.git_commit);
 };
 
+/// The first, and others where there are any.
+constexpr auto kVisitPrograms = [](auto& f, auto& programs) {
+  kVisitProgram(f, programs.front());
+  if (!f.present("later_programs", programs.size() > 1)) return;
+  if constexpr (kReads<decltype(f)>)
+    f.list("later_programs", programs, kVisitProgram);
+  else
+    f.list("later_programs", std::span(programs).subspan(1), kVisitProgram);
+};
+
 constexpr auto kVisitMethod = [](auto& f, auto& method) {
   f.filled("label", method.label);
   f.filled("name", method.name);
@@ -192,9 +203,7 @@ constexpr auto kVisitManifest = [](auto& f, auto& manifest) {
   const int version = manifest.schema_version;
   f.field("schema_version", manifest.schema_version);
   f.field("command", manifest.command);
-  kVisitProgram(f, manifest);
-  if (f.present("later_programs", !manifest.later_programs.empty()))
-    f.list("later_programs", manifest.later_programs, kVisitProgram);
+  kVisitPrograms(f, manifest.programs);
   f.field("model", manifest.model);
   f.field("weights_hash", manifest.weights_hash);
   if (version >= 10) f.field("config_hash", manifest.config_hash);
@@ -260,38 +269,18 @@ bool is_clock(std::string_view clock) {
 }
 
 void write_programs(Json& json, const std::vector<Program>& all) {
-  json["tandem_version"] = all.front().tandem_version;
-  json["git_commit"] = all.front().git_commit;
-  for (std::size_t i = 1; i < all.size(); ++i)
-    json["later_programs"].push_back({{"tandem_version", all[i].tandem_version}, {"git_commit", all[i].git_commit}});
-}
-
-void write_programs(Json& json, const Manifest& manifest) {
-  write_programs(json, manifest.programs());
+  json.update(written(all, kVisitPrograms));
 }
 
 std::vector<Program> read_programs(ObjectReader& in) {
   std::vector<Program> all(1);
-  kVisitProgram(in, all.front());
-  if (in.has("later_programs")) in.list("later_programs", all, kVisitProgram);
+  kVisitPrograms(in, all);
   return all;
 }
 
 std::vector<Program> with_program(std::vector<Program> there, const Program& one) {
   if (std::ranges::find(there, one) == there.end()) there.push_back(one);
   return there;
-}
-
-std::vector<Program> Manifest::programs() const {
-  std::vector<Program> all = {{tandem_version, git_commit}};
-  all.insert(all.end(), later_programs.begin(), later_programs.end());
-  return all;
-}
-
-void Manifest::set_programs(const std::vector<Program>& all) {
-  tandem_version = all.front().tandem_version;
-  git_commit = all.front().git_commit;
-  later_programs.assign(all.begin() + 1, all.end());
 }
 
 void Manifest::set_samples(std::vector<std::uint32_t> of_tasks) {
@@ -337,15 +326,18 @@ std::string to_json_text(const Manifest& manifest) {
   return json_text(written(manifest, kVisitManifest), 1) + "\n";
 }
 
-SampleResult parse_sample(std::string_view line, const std::string& where) {
+template <>
+SampleResult parse_line(std::string_view line, const std::string& where) {
   return read_item<SampleResult>(line, where, kVisitSample);
 }
 
-WindowLoss parse_window(std::string_view line, const std::string& where) {
+template <>
+WindowLoss parse_line(std::string_view line, const std::string& where) {
   return read_item<WindowLoss>(line, where, kVisitWindow);
 }
 
-SampleTiming parse_timing(std::string_view line, const std::string& where) {
+template <>
+SampleTiming parse_line(std::string_view line, const std::string& where) {
   auto timing = read_item<SampleTiming>(line, where, kVisitTiming);
   if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
   return timing;

@@ -325,7 +325,7 @@ std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
 
 void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
   json["command"] = m.command;
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["model"] = m.model;
   json["weights_hash"] = m.weights_hash;
   json["benchmark"] = m.benchmark;

@@ -23,15 +23,6 @@ Summary losses_of(const RunFolder& folder) {
   return std::move(summary.run);
 }
 
-/// Whether two protocols' budgets differ where both have the method.
-bool contradict(const std::string& there, const std::string& here) {
-  const auto others = budgets_of(here);
-  return std::ranges::any_of(budgets_of(there), [&](const auto& budget) {
-    const auto found = others.find(budget.first);
-    return found != others.end() && found->second != budget.second;
-  });
-}
-
 }  // namespace
 
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
@@ -66,7 +57,7 @@ std::vector<std::string> unlike(std::span<const ReportedRun> runs) {
     differ("samples", std::to_string(first.samples), std::to_string(other.samples));
     differ("the seed", std::to_string(first.seed), std::to_string(other.seed));
     for (const FieldDifference& d : protocol_differences(first.protocol_id, other.protocol_id))
-      if (d.field != "budget" || contradict(d.there, d.here)) differ("the protocol's " + d.field, d.there, d.here);
+      if (d.field != "budget" || !budget_differences(d).empty()) differ("the protocol's " + d.field, d.there, d.here);
     if (!differences.empty())
       sentences.push_back(fmt::format("{} has {}.", runs[i].name, fmt::join(differences, ", ")));
   }

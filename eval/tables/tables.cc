@@ -160,7 +160,7 @@ std::string describe(const ReportedRun& run) {
       "{}: {} of {}, {} at {}, {} per method; batch {}{}, {}, commit {}{}.", run.name, m.benchmark, m.model,
       fmt::join(m.tasks, ", "), lengths, counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"),
       batch_of(m), m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
-      m.git_commit, run.complete ? "" : ", NOT COMPLETE");
+      m.programs.front().git_commit, run.complete ? "" : ", NOT COMPLETE");
   if (const auto& times = run.methods.front().latency; times && times->left_out > 0)
     text += fmt::format(" Times of {} in smaller batches are left out.", counted(times->left_out, "sample"));
   if (const AccuracyCell& all = run.methods.front().overall; all.units > 0 && all.units < all.accuracy.n)

@@ -102,7 +102,7 @@ TEST_F(Tables, UnlikeRunsAreTold) {
   EXPECT_EQ(told([](Manifest&) {}), "alike");
   EXPECT_EQ(told([](Manifest& m) {
               m.model = "another";
-              m.git_commit = "x";
+              m.programs[0].git_commit = "x";
             }),
             "alike");
   EXPECT_EQ(told([](Manifest& m) { m.samples = 8; }), "b has samples '8' where 'a' has '4'.");
@@ -271,7 +271,8 @@ TEST_F(Tables, NamesOfAStrangersRunStayText) {
   std::vector<ReportedRun> runs = twice();
   for (ReportedRun& run : runs) {
     run.name += name;
-    for (std::string* text : {&run.manifest.model, &run.manifest.clock, &run.manifest.git_commit}) *text = name + *text;
+    for (std::string* text : {&run.manifest.model, &run.manifest.clock, &run.manifest.programs[0].git_commit})
+      *text = name + *text;
     for (MethodSummary& m : run.methods) m.label = name + m.label;
     run.manifest.methods[0].label = name + run.manifest.methods[0].label;
   }
