@@ -7,7 +7,6 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/gate/gate.h"
-#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {

@@ -29,13 +29,6 @@ std::size_t operations_shown(const Latency& r) {
   return r.rows.size() == 1 ? r.rows.front().operations.size() : std::max<std::size_t>(1, kLines / r.rows.size());
 }
 
-/// How the tables name a method; those with long option lists are spelled out below them.
-std::string short_label(const Latency& r, std::size_t row) {
-  constexpr std::size_t kLongest = 24;
-  const std::string& label = r.rows[row].label;
-  return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), row + 1);
-}
-
 /// How many times as fast as the first method.
 std::optional<double> speed_up(const Latency& r, const LatencyRow& row) {
   return ratio(r.rows.front().median_ms, row.median_ms);
@@ -62,8 +55,8 @@ std::string figures_text(const Latency& r) {
   for (std::size_t i = 0; i < r.rows.size(); ++i) {
     const LatencyRow& row = r.rows[i];
     std::vector<std::string>& cells = table.rows.emplace_back();
-    cells = {decode ? short_label(r, i) : fmt::format("{} tokens", r.context), fmt::format("{:.3f}", row.median_ms),
-             fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
+    cells = {decode ? short_label(r.rows[i].label, i + 1) : fmt::format("{} tokens", r.context),
+             fmt::format("{:.3f}", row.median_ms), fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
              figure_text(row.tokens_per_second, tenths)};
     if (several)
       cells.push_back(figure_text(speed_up(r, row), [](double times) { return fmt::format("{:.2f}", times); }));
@@ -84,7 +77,7 @@ std::string operations_text(const Latency& r) {
     const auto add = [&](const std::string& name, double ms, const std::string& bytes, const std::string& flops) {
       std::vector<std::string>& cells = table.rows.emplace_back();
       cells = {name, fmt::format("{:.3f}", ms), figure_text(ratio(100 * ms, mean_ms), tenths), bytes, flops};
-      if (several) cells.insert(cells.begin(), short_label(r, i));
+      if (several) cells.insert(cells.begin(), short_label(r.rows[i].label, i + 1));
     };
     for (std::size_t o = 0; o < std::min(row.operations.size(), operations_shown(r)); ++o) {
       const OperationTime& op = row.operations[o];
@@ -97,10 +90,9 @@ std::string operations_text(const Latency& r) {
 
 std::string notes_text(const Latency& r) {
   std::string out;
-  for (std::size_t i = 0; i < r.rows.size(); ++i) {
-    const std::string label = short_label(r, i);
-    if (label != r.rows[i].label) out += note(label + " = " + r.rows[i].label, /*markdown=*/false);
-  }
+  for (std::size_t i = 0; i < r.rows.size(); ++i)
+    if (const std::string label = short_label(r.rows[i].label, i + 1); label != r.rows[i].label)
+      out += note(label + " = " + r.rows[i].label, /*markdown=*/false);
   return out + note(r.rows.size() > 1
                         ? "The operations that take longest; --out has all. Those of side streams, copies "
                           "and the host run beside others."

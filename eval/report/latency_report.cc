@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include "engine/common/printable.h"
+#include "engine/model/model.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
-#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -13,6 +13,7 @@ namespace tandem::eval {
 namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
+using L = LatencySummary;
 
 std::string bytes_text(double bytes) {
   const char* units[] = {"B", "KB", "MB", "GB", "TB"};
@@ -40,9 +41,9 @@ Table by_length(const Summary& s, const Labels& labels, std::vector<std::string>
     for (std::size_t i = 0; i < labels.size(); ++i) {
       for (const LengthLatency& at : s.methods[i].by_length) {
         if (at.length != length) continue;
-        std::vector<std::string> row = {length_text(length), labels[i]};
+        std::vector<std::string>& row = t.rows.emplace_back();
+        row = {length_text(length), labels[i]};
         for (std::string& cell : cells(at.latency)) row.push_back(std::move(cell));
-        t.rows.push_back(std::move(row));
       }
     }
   }
@@ -53,7 +54,7 @@ Table latency_table(const Summary& s, const Labels& labels) {
   Table t = by_length(
       s, labels,
       {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
-      [](const LatencySummary& l) -> std::vector<std::string> {
+      [](const L& l) -> std::vector<std::string> {
         return {ms_text(l.ttft_ms),
                 ms_text(l.prefill_ms),
                 ms_text(l.setup_ms),
@@ -89,12 +90,12 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
     for (const LatencySummary* l : columns) cells.push_back(fmt::format("{:.1f}", 1000 * value(*l)));
     t.rows.push_back(std::move(cells));
   };
-  row("step", [](const LatencySummary& l) { return l.step_ms; });
-  row("= busy", [](const LatencySummary& l) { return l.busy_ms; });
-  row("+ idle", [](const LatencySummary& l) { return l.idle_ms; });
-  row("(in layer 0)", [](const LatencySummary& l) { return l.layer0_idle_ms; });
+  row("step", [](const L& l) { return l.step_ms; });
+  row("= busy", [](const L& l) { return l.busy_ms; });
+  row("+ idle", [](const L& l) { return l.idle_ms; });
+  row("(in layer 0)", [](const L& l) { return l.layer0_idle_ms; });
   for (const std::string& cause : causes) {
-    row("· " + cause, [&](const LatencySummary& l) {
+    row("· " + cause, [&](const L& l) {
       const auto found = l.idle_ms_by_cause.find(cause);
       return found == l.idle_ms_by_cause.end() ? 0.0 : found->second;
     });
@@ -108,12 +109,12 @@ bool any_has(const Summary& s, const Has& has) {
 }
 
 Table bytes_table(const Summary& s, const Labels& labels) {
-  const bool peers = any_has(s, [](const LatencySummary& l) { return l.peer_link > 0; });
-  const bool touched = any_has(s, [](const LatencySummary& l) { return l.touched.has_value(); });
+  const bool peers = any_has(s, [](const L& l) { return l.peer_link > 0; });
+  const bool touched = any_has(s, [](const L& l) { return l.touched.has_value(); });
   std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
   if (touched) head.insert(head.begin(), "touched");
   if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
-  return by_length(s, labels, head, [peers, touched](const LatencySummary& l) {
+  return by_length(s, labels, head, [peers, touched](const L& l) {
     std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
     if (touched) cells.insert(cells.begin(), figure_text(l.touched, bytes_text));
     if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
@@ -122,11 +123,11 @@ Table bytes_table(const Summary& s, const Labels& labels) {
 }
 
 Table attended_table(const Summary& s, const Labels& labels) {
-  const bool peers = any_has(s, [](const LatencySummary& l) { return l.peak_peer_kv > 0; });
+  const bool peers = any_has(s, [](const L& l) { return l.peak_peer_kv > 0; });
   std::vector<std::string> head = {"attended on device", "attended on host", "host share %", "peak KV device",
                                    "peak KV host"};
   if (peers) head.emplace_back("peak KV peer");
-  return by_length(s, labels, head, [peers](const LatencySummary& l) {
+  return by_length(s, labels, head, [peers](const L& l) {
     std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
                                       figure_text(l.host_share(), percent_text), bytes_text(double(l.peak_device_kv)),
                                       bytes_text(double(l.peak_host_kv))};
@@ -135,8 +136,9 @@ Table attended_table(const Summary& s, const Labels& labels) {
   });
 }
 
-/// `l`: of the first method that has times.
-std::string latency_note(const Summary& s, const std::string& label, const LatencySummary& l) {
+/// `timed`: the first method that has times.
+std::string latency_note(const Summary& s, const MethodSummary& timed) {
+  const L& l = timed.latency.value();
   std::string text =
       "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
       "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
@@ -149,7 +151,7 @@ std::string latency_note(const Summary& s, const std::string& label, const Laten
       text += fmt::format(" Times of {} in smaller batches are left out here and below.",
                           l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
   }
-  if (is_embedded(s.manifest)) text += std::string(" ") + kOwnSteps;
+  if (is_embedded(s.manifest)) text += fmt::format(" {}", kOwnSteps);
   const auto launch = l.idle_ms_by_cause.find("launch");
   const std::optional<double> share =
       launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);
@@ -157,21 +159,26 @@ std::string latency_note(const Summary& s, const std::string& label, const Laten
     text += fmt::format(
         " {:.0f} % of a step of {} is waiting for launches: for a model this small, latency compares "
         "overheads rather than attention.",
-        100 * *share, label);
+        100 * *share, timed.label);
   return text;
 }
 
 }  // namespace
 
-std::vector<std::string> labels_of(const Summary& s, bool markdown) {
+bool is_embedded(const Manifest& manifest) {
+  return manifest.model == "embedded" || manifest.model == kEmbeddedModel;
+}
+
+std::string short_label(const std::string& label, std::size_t number) {
   constexpr std::size_t kLongest = 24;
+  return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), number);
+}
+
+std::vector<std::string> labels_of(const Summary& s, bool markdown) {
   Labels labels;
   for (const MethodSummary& m : s.methods) {
-    labels.push_back(m.label);
-    if (markdown || text_columns(m.label) <= kLongest) continue;
-    for (std::size_t i = 0; i < s.manifest.methods.size(); ++i)
-      if (s.manifest.methods[i].label == m.label)
-        labels.back() = fmt::format("{}#{}", s.manifest.methods[i].name, i + 1);
+    const auto entry = std::ranges::find(s.manifest.methods, m.label, &MethodEntry::label);
+    labels.push_back(markdown ? m.label : short_label(m.label, entry - s.manifest.methods.begin() + 1u));
   }
   return labels;
 }
@@ -218,18 +225,15 @@ std::string length_text(std::uint32_t length) {
 std::string latency_report(const Summary& s, bool markdown) {
   const auto timed = std::ranges::find_if(s.methods, [](const MethodSummary& m) { return m.latency.has_value(); });
   if (timed == s.methods.end()) return "";
-  const std::optional<LatencySummary>& times = timed->latency;
-  if (!times) return "";
   const Labels labels = labels_of(s, markdown);
   std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
-  out += note(latency_note(s, timed->label, *times), markdown) + section("Where the device waits", markdown);
+  out += note(latency_note(s, *timed), markdown) + section("Where the device waits", markdown);
   bool first = true;
   for (const std::uint32_t length : s.manifest.lengths) {
     const Table t = idle_table(s, labels, length);
     if (t.head.size() < 2) continue;
     if (s.manifest.lengths.size() > 1)
-      out += fmt::format("{}{} {}{}\n{}", first ? "" : "\n", "length", length_text(length), markdown ? ":" : "",
-                         markdown ? "\n" : "");
+      out += fmt::format("{}length {}{}\n", first ? "" : "\n", length_text(length), markdown ? ":\n" : "");
     out += text_of(t, markdown);
     first = false;
   }

@@ -45,7 +45,9 @@ std::string counted(std::uint64_t number, std::string_view singular);
 /// `text` broken at spaces into lines of at most `width` columns where words allow; existing line ends are kept.
 std::string wrap(std::string_view text, std::size_t width);
 
-/// Labels of the methods as they are, or "name#3" where an option list is too long for a column of a terminal.
+/// The label as it is, or "name#3" of method 3 where an option list is too long for a column of a terminal.
+std::string short_label(const std::string& label, std::size_t number);
+/// Labels of the methods as they are or, for a terminal, short.
 std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 
 /// Of these the one of the run's first method, which others are compared with, also where it has no sample yet.
@@ -88,6 +90,12 @@ std::string range_text(double low, double high);
 /// "about 1400", rounded up to two digits, which is as many as an estimate is good for; "more than <most>" from there
 /// on.
 std::string about_text(std::uint64_t count, std::uint64_t most);
+
+/// Note on latencies of the embedded model.
+inline constexpr const char* kOwnSteps =
+    "The embedded model's own steps are launches and hand-offs, not KV: what a method's budget is worth shows in steps "
+    "predicted at a large shape (`compare --as`, `tandem gate`).";
+bool is_embedded(const Manifest& manifest);
 
 /// The sections on latency, idle time and bytes; empty where no sample has a timing.
 std::string latency_report(const Summary& summary, bool markdown);
