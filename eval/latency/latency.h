@@ -70,11 +70,11 @@ struct Latency {
   std::string model, weights_hash, clock;
   std::string isa, precision;  // of the CPU kernels; EngineOptions::precision
   std::uint32_t threads = 0, batch = 1, context = 0, steps = 0, rounds = 0, prefill_chunk = 0;
-  bool mapped_weights = false;   // read from their files
-  std::vector<LatencyRow> rows;  // by method; a method without a measured round has none
-  std::string unfinished;        // "4 of 18 rounds" of all methods; empty: all were measured
-  std::optional<LoadingTime> loading;
-  MemoryUse memory;
+  bool mapped_weights = false;        // read from their files
+  std::vector<LatencyRow> rows = {};  // by method; a method without a measured round has none
+  std::string unfinished = {};        // "4 of 18 rounds" of all methods; empty: all were measured
+  std::optional<LoadingTime> loading = {};
+  MemoryUse memory = {};
 };
 
 /// Prefills `context` random tokens, other ones for each sequence of the batch, then decodes behind them, a round of

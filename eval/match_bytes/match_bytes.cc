@@ -18,38 +18,24 @@ constexpr std::uint32_t kErrorDecades = 4;      // ... from 1 down to 1e-4
 
 /// The values of an option as numbers 1 .. count, each with at least as many bytes as the one before.
 struct Values {
-  const BudgetOption* option;
   std::uint32_t count;
-
-  std::string text(std::uint32_t number) const {
-    switch (option->scale) {
-      case BudgetOption::Scale::tokens:
-        return std::to_string(option->least + std::uint64_t{number - 1} * option->step);
-      case BudgetOption::Scale::share:
-        return fmt::format("{}", double(number) / kShares);
-      case BudgetOption::Scale::error:
-        return fmt::format("{:.3g}", std::pow(10, -double(number - 1) / kErrorsPerDecade));
-      case BudgetOption::Scale::listed:
-        break;
-    }
-    return option->values[number - 1];
-  }
+  std::function<std::string(std::uint32_t number)> text;
 };
 
-Values values_of(const BudgetOption& option, std::uint32_t most_tokens) {
-  switch (option.scale) {
-    case BudgetOption::Scale::tokens: {
-      const std::uint32_t more = std::max(most_tokens, option.least) - option.least;
-      return {&option, 1 + (more + option.step - 1) / option.step};
-    }
+Values values_of(const BudgetOption& o, std::uint32_t most_tokens) {
+  switch (o.scale) {
+    case BudgetOption::Scale::tokens:
+      return {1 + (std::max(most_tokens, o.least) - o.least + o.step - 1) / o.step,
+              [&o](std::uint32_t n) { return std::to_string(o.least + std::uint64_t{n - 1} * o.step); }};
     case BudgetOption::Scale::share:
-      return {&option, kShares};
+      return {kShares, [](std::uint32_t n) { return fmt::format("{}", double(n) / kShares); }};
     case BudgetOption::Scale::error:
-      return {&option, kErrorDecades * kErrorsPerDecade + 1};
+      return {kErrorDecades * kErrorsPerDecade + 1,
+              [](std::uint32_t n) { return fmt::format("{:.3g}", std::pow(10, -double(n - 1) / kErrorsPerDecade)); }};
     case BudgetOption::Scale::listed:
       break;
   }
-  return {&option, static_cast<std::uint32_t>(option.values.size())};
+  return {static_cast<std::uint32_t>(o.values.size()), [&o](std::uint32_t n) { return o.values[n - 1]; }};
 }
 
 /// Whether the method takes the value: some have a least budget.
@@ -80,25 +66,27 @@ class Search {
   /// Fit::as_given and Fit::refused: there is nothing to set, whatever the target.
   EqualMethod set(const std::string& given, const BudgetOption& option, double target) {
     const Values values = values_of(option, most_tokens_);
+    const auto spec_at = [&](std::uint32_t number) { return with_option(given, option.option, values.text(number)); };
     const auto at = [&](std::uint32_t number) {
-      EqualMethod m{given, with_option(given, option.option, values.text(number)), option.option, values.text(number)};
+      EqualMethod m{given, spec_at(number), option.option, values.text(number)};
       const Bytes& found = ask(m.spec);
       m.fit = found.refused.empty() ? Fit::set : Fit::refused;
       if (m.fit == Fit::set) m.bytes = found.bytes;
       return m;
     };
-    const auto possible = [&](std::uint32_t number) {
-      return is_possible(with_option(given, option.option, values.text(number)));
-    };
-    if (!possible(values.count)) return unset(given);
+    if (!is_possible(spec_at(values.count))) return unset(given);
     // The least value that the method takes: it takes all above.
     std::uint32_t impossible = 0, least = values.count;
     while (least - impossible > 1) {
       const std::uint32_t middle = impossible + (least - impossible) / 2;
-      (possible(middle) ? least : impossible) = middle;
+      (is_possible(spec_at(middle)) ? least : impossible) = middle;
     }
     EqualMethod low = at(least), high = at(values.count);
     if (low.fit == Fit::refused || high.fit == Fit::refused || low.bytes == high.bytes) return unset(given);
+    const auto as = [](EqualMethod method, Fit fit) {
+      method.fit = fit;
+      return method;
+    };
     if (low.bytes >= target) return as(low, low.bytes > target ? Fit::least : Fit::set);
     if (high.bytes <= target) return as(high, high.bytes < target ? Fit::most : Fit::set);
     // low.bytes < target < high.bytes from here on.
@@ -109,15 +97,10 @@ class Search {
       (m.bytes < target ? below : above) = middle;
       if (m.bytes) (m.bytes < target ? low : high) = std::move(m);
     }
-    return as(target - low.bytes.value_or(0) < high.bytes.value_or(0) - target ? low : high, Fit::set);
+    return target - low.bytes.value_or(0) < high.bytes.value_or(0) - target ? low : high;
   }
 
  private:
-  static EqualMethod as(EqualMethod method, Fit fit) {
-    method.fit = fit;
-    return method;
-  }
-
   const std::uint32_t most_tokens_;
   const BytesOf& bytes_of_;
   std::map<std::string, Bytes> known_;
@@ -154,16 +137,14 @@ EqualBytes parse_equal_bytes(std::string_view text, std::string_view option) {
   if (equals == std::string_view::npos)
     throw_input_error("{} is '{}': say of how much, such as {}=0.25 for a quarter of what {} comes to.", option, text,
                       text, kReference);
-  std::string_view rest = text.substr(equals + 1);
-  while (true) {
-    const std::size_t comma = rest.find(',');
-    const double share = parse_share(rest.substr(0, comma), text, option);
+  for (std::size_t at = equals, end = 0; at != std::string_view::npos; at = end) {
+    end = text.find(',', at + 1);
+    const double share = parse_share(text.substr(at + 1, end - at - 1), text, option);
     if (std::ranges::find(asked.shares, share) != asked.shares.end())
       throw_input_error("{} is '{}': {} is listed twice.", option, text, share);
     asked.shares.push_back(share);
-    if (comma == std::string_view::npos) return asked;
-    rest.remove_prefix(comma + 1);
   }
+  return asked;
 }
 
 std::string to_text(const EqualBytes& asked) {
@@ -171,17 +152,13 @@ std::string to_text(const EqualBytes& asked) {
 }
 
 std::vector<std::string> Equal::specs() const {
+  std::vector<EqualMethod> all = as_given;
+  for (const EqualShare& share : shares) all.insert(all.end(), share.methods.begin(), share.methods.end());
+  const auto first = std::ranges::find(all, given.front(), &EqualMethod::given);
+  if (first != all.end()) std::rotate(all.begin(), first, first + 1);
   std::vector<std::string> specs;
-  const auto add = [&](const EqualMethod& method) {
+  for (const EqualMethod& method : all)
     if (std::ranges::find(specs, method.spec) == specs.end()) specs.push_back(method.spec);
-  };
-  const auto add_first = [&](const EqualMethod& method) {
-    if (specs.empty() && method.given == given.front()) add(method);
-  };
-  std::for_each(as_given.begin(), as_given.end(), add_first);
-  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add_first);
-  std::for_each(as_given.begin(), as_given.end(), add);
-  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add);
   return specs;
 }
 
@@ -222,9 +199,8 @@ Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& method
       throw_input_error("Methods '{}' and '{}' differ only in {}, which is what is set: give one of them.",
                         other->second, method, option->option);
     std::vector<EqualMethod> set;
-    for (const double share : asked.shares) {
+    for (const double share : asked.shares)
       if (option) set.push_back(search.set(method, *option, share * equal.reference_bytes));
-    }
     const bool turns = !set.empty() && set.front().fit != Fit::as_given && set.front().fit != Fit::refused;
     if (!turns) equal.as_given.push_back(search.unset(method));
     for (std::size_t i = 0; turns && i < set.size(); ++i) equal.shares[i].methods.push_back(std::move(set[i]));
