@@ -58,7 +58,6 @@ AccuracyVerdict judge_accuracy(const PairedScores& scores, double margin, double
 
 std::uint64_t samples_needed(const PairedScores& scores, double margin) {
   TANDEM_CHECK(!scores.first.empty() && margin > 0, "{} pairs, margin {}", scores.first.size(), margin);
-  constexpr double kNormal80 = 0.8416212335729143;  // standard normal quantile at 0.8
   const PairedMoments fair = fair_moments(scores);
   // What one run in five is below 0 by, and the interval below that, which is about as wide as at 0.
   const auto reaches = [&](double n) {
