@@ -215,18 +215,16 @@ struct Pairing {
   MethodVerdict* verdict;
 };
 
-constexpr const char* kStep = "predicted step";
-
 void judge_step(const PredictedRow* before, const PredictedRow* now, const std::string& shape, double margin,
                 const Pairing& pair, Gate& gate) {
   const auto why = [](const PredictedRow* row) {
-    return row == nullptr ? "there is no prediction of it" : row->refused;
+    const std::string sentence = row == nullptr ? "there is no prediction of it" : row->refused;
+    return sentence.substr(0, sentence.find_last_not_of('.') + 1);
   };
   const std::string there = why(before), here = why(now);
   if (!there.empty()) {
-    const std::string also = here.empty() ? "; the run has a step there" : "";
-    gate.notes.push_back(fmt::format("{} has no predicted step at {}: {}{}.", pair.before->label, shape,
-                                     there.substr(0, there.find_last_not_of('.') + 1), also));
+    gate.notes.push_back(fmt::format("{} has no predicted step at {}: {}{}.", pair.before->label, shape, there,
+                                     here.empty() ? "; the run has a step there" : ""));
     return;
   }
   TimeVerdict time;
@@ -235,20 +233,20 @@ void judge_step(const PredictedRow* before, const PredictedRow* now, const std::
   } else {
     time.verdict = Verdict::failed;
     time.margin = margin;
-    time.remark = here.substr(0, here.find_last_not_of('.') + 1);
+    time.remark = here;
   }
-  time.what = kStep;
+  time.what = "predicted step";
   time.shape = shape;
   pair.verdict->verdict = std::max(pair.verdict->verdict, time.verdict);
   pair.verdict->times.push_back(std::move(time));
 }
 
-void judge_stored(const GatePrediction& before, const GatePrediction& now, double margin,
-                  const std::vector<Pairing>& pairs, Gate& gate) {
+void judge_steps(const GatePrediction& before, const GatePrediction& now, bool stored, double margin,
+                 const std::vector<Pairing>& pairs, Gate& gate) {
   const std::string shape = shape_text(before.target);
   for (const PredictedSteps& steps : gate.predictions)
     if (steps.shape == shape) return;  // compare --as predicted the gate's shape
-  gate.predictions.push_back({shape, /*stored=*/true});
+  gate.predictions.push_back({shape, stored});
   for (const Pairing& pair : pairs)
     judge_step(before.row_of(pair.before->label), now.row_of(pair.now->label), shape, margin, pair, gate);
 }
@@ -266,12 +264,8 @@ bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
     now.push_back(here);
   }
   if (changed.empty()) return false;
-  const GatePrediction first = predict_steps(at, before, gate.options.interrupted),
-                       second = predict_steps(at, now, gate.options.interrupted);
-  const std::string shape = shape_text(first.target);
-  gate.predictions.push_back({shape, /*stored=*/false});
-  for (const Pairing& pair : changed)
-    judge_step(first.row_of(pair.before->label), second.row_of(pair.now->label), shape, margin, pair, gate);
+  judge_steps(predict_steps(at, before, gate.options.interrupted), predict_steps(at, now, gate.options.interrupted),
+              /*stored=*/false, margin, changed, gate);
   return true;
 }
 
@@ -293,7 +287,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
     const std::optional<GatePrediction> before = stored_prediction(baseline.path()),
                                         now = stored_prediction(run.path());
     if (const std::string why = why_not_stored(before, now, at); why.empty() && before && now) {
-      judge_stored(*before, *now, margin, pairs, gate);
+      judge_steps(*before, *now, /*stored=*/true, margin, pairs, gate);
     } else {
       const bool predicted = judge_predicted(at, margin, pairs, gate);
       if (predicted || before || now)
@@ -314,7 +308,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
   } else if (const std::string difference = shape_difference(*before, *now); !difference.empty()) {
     gate.notes.push_back(fmt::format("The runs' target.json (--as) were not compared: {}.", difference));
   } else {
-    judge_stored(*before, *now, margin, pairs, gate);
+    judge_steps(*before, *now, /*stored=*/true, margin, pairs, gate);
   }
 }
 

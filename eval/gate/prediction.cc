@@ -29,12 +29,6 @@ std::string for_shapes(const std::string& spec) {
   }
 }
 
-std::optional<std::string> text_if_there(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
-  return read_file(file, kMostOfAFile, file.string());
-}
-
 }  // namespace
 
 const PredictedRow* GatePrediction::row_of(const std::string& label) const {
@@ -84,9 +78,8 @@ std::string gate_prediction_json(const GatePrediction& prediction) {
 
 std::optional<GatePrediction> stored_prediction(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kPredictionFile;
-  const std::optional<std::string> text = text_if_there(file);
-  if (!text) return std::nullopt;
-  const nlohmann::ordered_json json = parse_ordered_json(*text, file.string());
+  if (!path_exists(file)) return std::nullopt;
+  const nlohmann::ordered_json json = parse_ordered_json(read_file(file), file.string());
   ObjectReader in(json, file.string());
   if (in.integer<int>("schema_version") != 1) in.fail("schema_version", "1");
   GatePrediction prediction;
@@ -98,9 +91,8 @@ std::optional<GatePrediction> stored_prediction(const std::filesystem::path& fol
 
 std::optional<GatePrediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest) {
   const std::filesystem::path file = folder / "target.json";
-  const std::optional<std::string> text = text_if_there(file);
-  if (!text) return std::nullopt;
-  return GatePrediction{parse_prediction(*text, file.string()), manifest.hardware_hash};
+  if (!path_exists(file)) return std::nullopt;
+  return GatePrediction{parse_prediction(read_file(file), file.string()), manifest.hardware_hash};
 }
 
 std::string shape_text(const Prediction& target) {
