@@ -1,8 +1,7 @@
-#include "eval/gate/comparable.h"
-
 #include <algorithm>
 
 #include "engine/common/error.h"
+#include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/ruler/protocol.h"
 

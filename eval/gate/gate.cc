@@ -4,9 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
-#include "eval/gate/comparable.h"
 #include "eval/gate/prediction.h"
-#include "eval/gate/times.h"
+#include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 

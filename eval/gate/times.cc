@@ -1,10 +1,9 @@
-#include "eval/gate/times.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <set>
 
+#include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
 
 namespace tandem::eval {

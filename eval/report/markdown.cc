@@ -1,6 +1,7 @@
 #include "eval/report/markdown.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/common/printable.h"
 
@@ -24,13 +25,8 @@ bool is_punctuation(char c) {
 /// Whether the character at `i` would be read as more than itself.
 bool is_syntax(std::string_view text, std::size_t i) {
   const char before = i > 0 ? text[i - 1] : ' ', next = i + 1 < text.size() ? text[i + 1] : ' ';
+  if (std::string_view("`*~|$").find(text[i]) != std::string_view::npos) return true;
   switch (text[i]) {
-    case '`':
-    case '*':
-    case '~':
-    case '|':
-    case '$':
-      return true;
     case '\\':
       return is_punctuation(next);
     case '_':
@@ -70,6 +66,13 @@ std::size_t mark_of_block(std::string_view text) {
   return std::string_view::npos;
 }
 
+/// For a spreadsheet; also in full width, which some programs read alike. Tabs and line ends are spelled out.
+bool begins_a_formula(std::string_view text) {
+  constexpr std::array<std::string_view, 8> kSigns = {"=", "+", "-", "@", "\uFF1D", "\uFF0B", "\uFF0D", "\uFF20"};
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  return std::ranges::any_of(kSigns, [&](std::string_view sign) { return text.starts_with(sign); });
+}
+
 }  // namespace
 
 std::string markdown_text(std::string_view text) {
@@ -101,6 +104,17 @@ std::string markdown_code(std::string_view text) {
   const bool pad =
       shown.empty() || shown.front() == '`' || shown.back() == '`' || (shown.front() == ' ' && shown.back() == ' ');
   return fence + (pad ? " " : "") + shown + (pad ? " " : "") + fence;
+}
+
+std::string csv_cell(const std::string& text) {
+  const std::string shown = (begins_a_formula(text) ? "'" : "") + printable(text);
+  if (shown.find_first_of(",;\"") == std::string::npos) return shown;
+  std::string out = "\"";
+  for (const char c : shown) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + "\"";
 }
 
 }  // namespace tandem::eval

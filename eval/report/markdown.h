@@ -1,5 +1,5 @@
-// Text in Markdown pages that stays text: a name or a command of a stranger's run makes no link, picture, HTML,
-// emphasis, heading, list, table cell or code.
+// Text in Markdown pages and cells of CSV that stays text: a name or a command of a stranger's run makes no link,
+// picture, HTML, emphasis, heading, list, table cell, code or formula.
 #pragma once
 
 #include <string>
@@ -16,5 +16,10 @@ std::string markdown_paragraph(std::string_view text);
 
 /// A code span, in as many backticks as it needs.
 std::string markdown_code(std::string_view text);
+
+/// A cell of comma-separated values (RFC 4180): printable() text that a spreadsheet takes for text: behind an
+/// apostrophe where it would begin a formula, in quotes where it holds what separates cells, in some countries' tables
+/// a semicolon.
+std::string csv_cell(const std::string& text);
 
 }  // namespace tandem::eval

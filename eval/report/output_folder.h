@@ -1,7 +1,7 @@
 // A folder that one process writes into: locked, held open, and known again when somebody moves or removes it.
 //
-// A run or a collection in it is a set of files that manifest.json names. Such a set is begun, or put in the place of
-// an earlier one, by replace(): a process that is killed at any moment leaves the one or the other, whole.
+// A run or a collection is a set of files that manifest.json names. replace() begins such a set or puts it in the place
+// of an earlier one: a process that is killed at any moment leaves the one or the other, whole.
 #pragma once
 
 #include <filesystem>
@@ -52,7 +52,7 @@ class OutputFolder {
   OutputFolder() = default;  // holds nothing
   /// Locks an existing folder. InputError where it cannot be opened or another process writes into it.
   static OutputFolder lock(const std::filesystem::path& path);
-  /// The same; makes the folder, and those above it, where they are missing. InputError also where it is not writable.
+  /// The same; makes missing folders. InputError also where it is not writable.
   static OutputFolder make(const std::filesystem::path& path);
   OutputFolder(OutputFolder&&) noexcept = default;
   OutputFolder& operator=(OutputFolder&&) noexcept = default;
@@ -75,8 +75,8 @@ class OutputFolder {
   /// No error where there is no such file; a folder of that name stays.
   void remove(const std::string& name) const;
 
-  /// Makes `files` (name, text) and `manifest` the folder's files, and removes those of the manifest that is there.
-  /// Throws RunError where the disk is full, for example; all is as it was then.
+  /// Makes `files` (name, text) and `manifest` the folder's files, in place of those of the manifest that is there.
+  /// RunError, with all as it was, where the disk is full, for example.
   void replace(const std::vector<std::pair<std::string, std::string>>& files, const std::string& manifest,
                const FileSet& set) const;
   /// Ends a replace() whose process was killed. To be called before anything else looks at the files.
@@ -97,8 +97,8 @@ class OutputFolder {
   std::vector<std::filesystem::path> made_;  // outermost first
 };
 
-/// A path without links and ".." as far as it exists, and without ".." beyond; relative where `path` is and it stays
-/// below the working folder. InputError where the system refuses the path.
+/// Without links and "..", as far as it exists; relative where `path` is and it stays below the working folder.
+/// InputError where the system refuses the path.
 std::filesystem::path normalised(const std::filesystem::path& path);
 
 /// InputError where OutputFolder::make() would have no place to make the folder, which is not made.

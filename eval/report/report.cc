@@ -1,10 +1,13 @@
 // The report of a run: which tables there are, and how they are to be read.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <map>
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/python.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
@@ -141,12 +144,11 @@ std::string parted_note(const Summary& s, const Labels& labels) {
 }
 
 std::string title_of(const std::string& benchmark) {
-  if (benchmark == "ruler") return "RULER";
-  if (benchmark == "longbench") return "LongBench";
-  if (benchmark == "leval") return "L-Eval";
-  if (benchmark == "longproc") return "LongProc";
-  if (benchmark == "reasoning") return "Reasoning";
-  return benchmark == "needle" ? "A needle by depth and length" : benchmark;
+  static const std::map<std::string, std::string> titles = {
+      {"ruler", "RULER"},       {"longbench", "LongBench"}, {"leval", "L-Eval"},
+      {"longproc", "LongProc"}, {"reasoning", "Reasoning"}, {"needle", "A needle by depth and length"}};
+  const auto found = titles.find(benchmark);
+  return found == titles.end() ? benchmark : found->second;
 }
 
 /// How many, and where samples are made, from which seed.
@@ -218,6 +220,15 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
     if (with_plot) out += "\n![Accuracy and where a step's time goes](plot.png)\n";
   }
   return out;
+}
+
+std::string draw_plot(const std::string& script, const std::filesystem::path& folder) {
+  const PythonEnd end = run_python(script, std::array{folder.string()});
+  if (end == PythonEnd::done) return "";
+  const std::string reasons[] = {"", script + " failed",
+                                 "python3 has no matplotlib (Debian package python3-matplotlib)",
+                                 "python3 is not installed", "no new process could be started"};  // by PythonEnd
+  return fmt::format("The plot was not drawn: {}.", reasons[static_cast<std::size_t>(end)]);
 }
 
 }  // namespace tandem::eval

@@ -21,11 +21,10 @@ struct Table {
   std::vector<std::string> head;               // broken at spaces where a column is narrower than its head
   std::vector<std::vector<std::string>> rows;  // as many cells as `head`
   std::size_t leading = 1;  // columns that name a row: left aligned, repeated when a wide table is cut into several
-  std::string clock;  // where the columns after the leading ones come from: printed above them, and in Markdown in
-                      // each head, so that no time stands without its clock. Empty for counts.
+  std::string clock;        // of the other columns: printed above them, in Markdown in each head; empty for counts
 
-  /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; a cell that is
-  /// too wide even alone ends in "…".
+  /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; too wide a cell
+  /// ends in "…".
   std::string text(std::size_t width = terminal_width()) const;
   std::string markdown() const;
 };
@@ -50,7 +49,7 @@ std::string short_label(const std::string& label, std::size_t number);
 /// Labels of the methods as they are or, for a terminal, short.
 std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 
-/// Of these the one of the run's first method, which others are compared with, also where it has no sample yet.
+/// The label of the run's first method, which others are compared with, also where it has no sample yet.
 const std::string& baseline_label(const Summary& summary, const std::vector<std::string>& labels);
 
 /// "attends everything at 2K, 4K" of a method; "-" where its budget leaves something out at each length.
@@ -76,8 +75,8 @@ std::string interval_text(const Estimate& e, const Text& text) {
 std::string accuracy_text(const Estimate& accuracy);
 std::string difference_text(const AccuracyCell& cell);
 
-/// A paragraph, a section's title, a table: Markdown, or for a terminal of terminal_width() columns. Names in the text
-/// may be anybody's: it makes no Markdown and no line of its own.
+/// A paragraph, a title, a table: Markdown, or for a terminal of terminal_width() columns. Names in the text may be
+/// anybody's: they make no Markdown and no line of their own.
 std::string note(const std::string& text, bool markdown);
 std::string section(const std::string& title, bool markdown);
 std::string text_of(const Table& table, bool markdown);
@@ -87,8 +86,7 @@ std::string length_text(std::uint32_t length);
 
 /// "118–310": three digits each, without exponents.
 std::string range_text(double low, double high);
-/// "about 1400", rounded up to two digits, which is as many as an estimate is good for; "more than <most>" from there
-/// on.
+/// "about 1400", rounded up to two digits; "more than <most>" from there on.
 std::string about_text(std::uint64_t count, std::uint64_t most);
 
 /// Note on latencies of the embedded model.

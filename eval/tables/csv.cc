@@ -1,11 +1,10 @@
 // Figures of runs as lines of comma-separated values (RFC 4180).
-#include "eval/report/csv.h"
-
 #include <algorithm>
 #include <fmt/core.h>
 #include <set>
 
 #include "eval/report/manifest_difference.h"
+#include "eval/report/markdown.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
@@ -82,6 +81,21 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
     }
   }
   return text;
+}
+
+std::string sweeps_csv(std::span<const ReportedSweep> sweeps) {
+  std::string out;
+  for (const ReportedSweep& s : sweeps) {
+    const std::string lines = sweep_csv(s.file.sweep);
+    bool head = true;
+    for (std::size_t at = 0; at < lines.size();) {
+      const std::size_t end = lines.find('\n', at) + 1;  // cells have no line ends
+      if (!head || out.empty()) out += (head ? "run" : csv_cell(s.name)) + "," + lines.substr(at, end - at);
+      head = false;
+      at = end;
+    }
+  }
+  return out;
 }
 
 }  // namespace tandem::eval

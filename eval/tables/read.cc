@@ -5,6 +5,7 @@
 #include "eval/perplexity/summary.h"
 #include "eval/report/line_file.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/run_files.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
@@ -62,6 +63,20 @@ std::vector<std::string> unlike(std::span<const ReportedRun> runs) {
       sentences.push_back(fmt::format("{} has {}.", runs[i].name, fmt::join(differences, ", ")));
   }
   return sentences;
+}
+
+bool holds_sweep(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / kSweepFile, ignored) &&
+         !std::filesystem::exists(folder / "manifest.json", ignored);
+}
+
+ReportedSweep read_sweep(const std::filesystem::path& folder, const std::string& name) {
+  const std::filesystem::path file = folder / kSweepFile;
+  refuse_links(folder);
+  const std::string text = read_if_there(file);
+  if (text.empty()) throw_input_error("The file '{}' is empty or cannot be read.", file.string());
+  return {name, parse_sweep(text, file.string())};
 }
 
 }  // namespace tandem::eval

@@ -190,26 +190,33 @@ std::vector<std::string> other_models_of_a_name(std::span<const ReportedRun> run
   return sentences;
 }
 
+std::string describe(const ReportedSweep& s) {
+  return fmt::format("{}: sweep of {}, made by {}: {}{}", s.name, s.file.sweep.model, s.file.program, s.file.command,
+                     s.file.complete ? "" : " (NOT COMPLETE)");
+}
+
 std::string show(const Table& table, TableFormat format, const std::string& title) {
   if (format == TableFormat::latex) return latex_comment(title) + latex_table(table) + "\n";
   return section(title, format == TableFormat::markdown) + text_of(table, format == TableFormat::markdown);
+}
+
+std::string say(const std::string& sentence, TableFormat format) {
+  return format == TableFormat::latex ? latex_comment(sentence) : note(sentence, format == TableFormat::markdown);
 }
 
 }  // namespace
 
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   std::string text;
-  const auto say = [&](const std::string& sentence) {
-    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, format == TableFormat::markdown);
-  };
-  for (const ReportedRun& run : runs) say(describe(run));
-  for (const std::string& sentence : other_models_of_a_name(runs)) say(sentence);
+  const auto add = [&](const std::string& sentence) { text += say(sentence, format); };
+  for (const ReportedRun& run : runs) add(describe(run));
+  for (const std::string& sentence : other_models_of_a_name(runs)) add(sentence);
   const bool losses = std::ranges::any_of(runs, [](const ReportedRun& r) { return r.perplexity; });
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
   if (std::ranges::any_of(runs, [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
-    say("Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
+    add("Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
         "weight, whatever a method generated there. Times by length, with percentiles, are in report.md and in "
         "--format csv.");
   }
@@ -217,12 +224,31 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
     if (!run.target) continue;
     text += show(prediction_table(*run.target), format,
                  runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
-    for (const std::string& sentence : prediction_notes(*run.target)) say(sentence);
+    for (const std::string& sentence : prediction_notes(*run.target)) add(sentence);
   }
   for (const ReportedRun& run : runs)
     if (!run.target_problem.empty())
-      say(fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem));
-  for (const std::string& sentence : unlike(runs)) say("Not comparable: " + sentence);
+      add(fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem));
+  for (const std::string& sentence : unlike(runs)) add("Not comparable: " + sentence);
+  return text;
+}
+
+std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat format) {
+  std::string text;
+  for (const ReportedSweep& s : sweeps) {
+    const Sweep& sweep = s.file.sweep;
+    text += (text.empty() ? "" : "\n") + say(describe(s), format);
+    if (format == TableFormat::latex) {
+      for (const SweepTable& part : sweep_tables(sweep))
+        for (const Table& table : part.tables) text += show(table, format, part.title);
+      for (const std::string& sentence : sweep_notes(sweep)) text += say(sentence, format);
+      continue;
+    }
+    const bool markdown = format == TableFormat::markdown;
+    if (!s.file.complete && sweep.complete())  // of what it has places of; whole ones may be missing
+      text += note(fmt::format("Not finished: {} points are here.", sweep.points.size()), markdown);
+    text += sweep_text(sweep, markdown);
+  }
   return text;
 }
 

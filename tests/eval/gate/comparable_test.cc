@@ -1,4 +1,4 @@
-#include "eval/gate/comparable.h"
+#include "eval/gate/runs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "engine/common/error.h"
-#include "eval/report/csv.h"
+#include "eval/report/markdown.h"
 #include "eval/tables/latex.h"
 #include "tests/eval/report/example_run.h"
 
