@@ -24,7 +24,9 @@ nlohmann::ordered_json parse_object(std::string_view text, const std::string& wh
 
 class ObjectReader {
  public:
-  ObjectReader(const nlohmann::ordered_json& object, std::string where) : object_(object), where_(std::move(where)) {
+  using Json = nlohmann::ordered_json;
+
+  ObjectReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
     if (!object.is_object()) throw_input_error("{}: an object was expected.", where_);
   }
 
@@ -33,16 +35,13 @@ class ObjectReader {
   bool is_text(const char* name) const { return has(name) && object_.at(name).is_string(); }
 
   std::string text(const char* name, bool may_be_empty = true) {
-    const auto& value = get(name);
-    if (!value.is_string()) fail(name, "a string");
-    if (!may_be_empty && value.get_ref<const std::string&>().empty()) fail(name, "a string that is not empty");
-    return value.get<std::string>();
+    std::string value = typed(name, &Json::is_string, "a string").get<std::string>();
+    if (!may_be_empty && value.empty()) fail(name, "a string that is not empty");
+    return value;
   }
 
   double number(const char* name, double low, double high) {
-    const auto& value = get(name);
-    if (!value.is_number()) fail(name, "a number");
-    const double result = value.get<double>();
+    const double result = typed(name, &Json::is_number, "a number").get<double>();
     if (!(result >= low && result <= high)) fail(name, fmt::format("between {} and {}", low, high));
     return result;
   }
@@ -59,7 +58,7 @@ class ObjectReader {
   }
 
   template <class Integer>
-  Integer as_integer(const nlohmann::ordered_json& value, const char* name) const {
+  Integer as_integer(const Json& value, const char* name) const {
     using Limits = std::numeric_limits<Integer>;
     bool good = value.is_number_integer();
     if (good && value.is_number_unsigned())
@@ -70,23 +69,9 @@ class ObjectReader {
     return value.get<Integer>();
   }
 
-  bool boolean(const char* name) {
-    const auto& value = get(name);
-    if (!value.is_boolean()) fail(name, "true or false");
-    return value.get<bool>();
-  }
-
-  const nlohmann::ordered_json& array(const char* name) {
-    const auto& value = get(name);
-    if (!value.is_array()) fail(name, "a list");
-    return value;
-  }
-
-  const nlohmann::ordered_json& object(const char* name) {
-    const auto& value = get(name);
-    if (!value.is_object()) fail(name, "an object");
-    return value;
-  }
+  bool boolean(const char* name) { return typed(name, &Json::is_boolean, "true or false").get<bool>(); }
+  const Json& array(const char* name) { return typed(name, &Json::is_array, "a list"); }
+  const Json& object(const char* name) { return typed(name, &Json::is_object, "an object"); }
 
   std::vector<std::string> texts(const char* name) {
     std::vector<std::string> result;
@@ -175,21 +160,26 @@ class ObjectReader {
 
  private:
   template <class Item, class Visit>
-  static void add_item(const nlohmann::ordered_json& json, std::string where, std::vector<Item>& items,
-                       const Visit& visit) {
+  static void add_item(const Json& json, std::string where, std::vector<Item>& items, const Visit& visit) {
     ObjectReader inside(json, std::move(where));
     visit(inside, items.emplace_back());
     inside.finish();
   }
 
-  const nlohmann::ordered_json& get(const char* name) {
+  const Json& typed(const char* name, bool (Json::*is)() const noexcept, std::string_view expected) {
+    const Json& value = get(name);
+    if (!(value.*is)()) fail(name, expected);
+    return value;
+  }
+
+  const Json& get(const char* name) {
     seen_.insert(name);
     const auto found = object_.find(name);
     if (found == object_.end()) throw_input_error("{}: the field '{}' is missing.", where_, name);
     return *found;
   }
 
-  const nlohmann::ordered_json& object_;
+  const Json& object_;
   std::string where_;
   std::set<std::string, std::less<>> seen_;
 };

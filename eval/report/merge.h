@@ -14,9 +14,9 @@ struct Merged {
 
 /// Makes a run in `out` of what is in `runs`, in the run's order: on a simulated clock the bytes that one process would
 /// have written. Of runs of several schema versions it is one of the oldest. InputError where runs are of different
-/// commands, inputs or clocks (resume_check.h), where two have a sample in common that is not the same, where `out` is
-/// one of them, for damaged lines, and as RunFolder::create(); RunError where the disk is full, for example. Either way
-/// there is no new folder, and a run that `force` would have replaced is as it was.
+/// commands, inputs or clocks (check_resumable()), where two have a sample in common that is not the same, where `out`
+/// is one of them, for damaged lines, and as RunFolder::create(); RunError where the disk is full, for example. Either
+/// way there is no new folder, and a run that `force` would have replaced is as it was.
 Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesystem::path& out, bool force);
 
 }  // namespace tandem::eval

@@ -18,10 +18,6 @@ namespace fs = std::filesystem;
 constexpr const char* kOld = "manifest.json.old";  // what it names is being removed
 constexpr std::string_view kNew = ".new";
 
-bool same_file(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 std::string staged(const std::string& name) {
   return name + std::string(kNew);
 }
@@ -66,7 +62,7 @@ Descriptor::~Descriptor() {
 }
 
 OutputFolder::~OutputFolder() {
-  if (!held() || !is_at_path()) return;
+  if (!held() || !is_at(path_)) return;
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) rmdir(folder->c_str());  // refuses a full one
 }
 
@@ -81,7 +77,7 @@ bool OutputFolder::open_at_path() {
   }
   // A file system without locks refuses with another error, and then nothing is locked.
   const bool other_has_it = flock(descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  if (!other_has_it && is_at_path()) return true;
+  if (!other_has_it && is_at(path_)) return true;
   folder_ = Descriptor();
   if (other_has_it)
     throw_input_error("Another process is writing into the folder '{}': wait for its end, or choose another one.",
@@ -138,24 +134,25 @@ OutputFolder OutputFolder::make(const fs::path& path) {
   return folder;
 }
 
-bool OutputFolder::is_at_path() const {
+bool OutputFolder::is_at(const fs::path& path) const {
   struct stat mine {
   }, there{};
-  return fstat(descriptor(), &mine) == 0 && lstat(path_.c_str(), &there) == 0 && same_file(mine, there);
+  return fstat(descriptor(), &mine) == 0 && lstat(path.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
 }
 
 void OutputFolder::check_there() const {
-  if (is_at_path()) return;
+  if (is_at(path_)) return;
   std::error_code ignored;
   // Where the kernel says; a folder that was removed has a name that leads nowhere.
   const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor()), ignored);
-  struct stat mine {
-  }, there{};
-  if (!now.empty() && fstat(descriptor(), &mine) == 0 && lstat(now.c_str(), &there) == 0 && same_file(mine, there))
+  if (!now.empty() && is_at(now))
     throw FolderLost(fmt::format(
         "The folder '{}' was moved to '{}' while it was being written. What was finished is there: go on with the same "
         "command and --resume, and that folder as --out.",
         path_.string(), now.string()));
+  struct stat mine {};
+  fstat(descriptor(), &mine);
   throw FolderLost(fmt::format("The folder '{}' was {} while it was being written.", path_.string(),
                                mine.st_nlink == 0 ? "removed" : "moved away"));
 }

@@ -86,7 +86,7 @@ class OutputFolder {
 
  private:
   std::vector<std::string> names() const;
-  bool is_at_path() const;
+  bool is_at(const std::filesystem::path& path) const;
   void take_place(const std::string& next, const FileSet& set) const;
   void rename(const std::string& from, const std::string& to) const;
   void make_missing(const std::filesystem::path& folder);

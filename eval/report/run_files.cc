@@ -17,30 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the manifest and traces.
-constexpr const char* kOwnFiles[] = {"samples.jsonl",
-                                     "windows.jsonl",
-                                     "timings.jsonl",
-                                     "samples.jsonl.damaged",
-                                     "windows.jsonl.damaged",
-                                     "timings.jsonl.damaged",
-                                     "errors.jsonl.damaged",
-                                     "summary.json",
-                                     "report.md",
-                                     "plot.png",
-                                     "plot.svg",
-                                     "target.json",
-                                     "predicted.json",
-                                     "equal.json",
-                                     "equal.png",
-                                     "equal.svg",
-                                     "flops.json",
-                                     "leval.json",
-                                     "longproc.json",
-                                     "longbench.json",
-                                     "reasoning.json",
-                                     "errors.json",
-                                     "errors.jsonl"};
+// Beside the manifest and traces, and with ".damaged" behind it each ".jsonl".
+constexpr const char* kOwnFiles[] = {
+    "samples.jsonl", "windows.jsonl", "timings.jsonl",  "errors.jsonl",   "summary.json", "report.md", "plot.png",
+    "plot.svg",      "target.json",   "predicted.json", "equal.json",     "equal.png",    "equal.svg", "flops.json",
+    "leval.json",    "longproc.json", "longbench.json", "reasoning.json", "errors.json"};
+constexpr std::string_view kDamaged = ".damaged";
 constexpr const char* kPlots[] = {"plot.png", "plot.svg", "equal.png", "equal.svg"};
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 
@@ -78,6 +60,8 @@ bool is_runs_manifest(const std::string& text) {
 /// Also of a later version's manifest, as far as it says.
 std::vector<std::string> names_of(const std::string& manifest) {
   std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
+  for (const std::string_view name : kOwnFiles)
+    if (name.ends_with(".jsonl")) names.push_back(std::string(name).append(kDamaged));
   const nlohmann::json json = json_or_discarded(manifest);
   if (json.is_object() && json.contains("benchmark") && json["benchmark"].is_string())
     names.push_back(json["benchmark"].get<std::string>() + ".json");
@@ -92,6 +76,7 @@ std::vector<std::string> names_of(const std::string& manifest) {
 }
 
 bool is_possible(std::string_view name) {
+  if (name.ends_with(".jsonl.damaged")) name.remove_suffix(kDamaged.size());
   return is_trace(name) || std::ranges::find(kOwnFiles, name) != std::end(kOwnFiles);
 }
 

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <thread>
+#include <unistd.h>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -124,16 +129,6 @@ constexpr auto kVisitWindow = [](auto& f, auto& window) {
             "a list of one number or more, and no more than tokens are scored");
 };
 
-constexpr auto kVisitBytes = [](auto& f, auto& bytes) {
-  f.field("hbm", bytes.hbm);
-  f.field("dram", bytes.dram);
-  f.field("h2d", bytes.h2d);
-  f.field("d2h", bytes.d2h);
-  f.optional("touched", bytes.touched);
-  f.optional("peer_link", bytes.peer_link);
-  f.optional("peer_hbm", bytes.peer_hbm);
-};
-
 // Sums of a line's times must stay inside 64 bits, so single times end at 2^53 ns, which is 104 days.
 constexpr std::int64_t kLongest = std::int64_t{1} << 53;
 constexpr const char* kTimes = "nanoseconds from 0 to 9007199254740992";
@@ -163,7 +158,15 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
   });
   f.require(timing.idle_by_cause.size() <= 100, "idle_by_cause", "an object of at most 100 causes");
   if (f.present("layer0_idle_ns", true)) time("layer0_idle_ns", timing.layer0_idle_ns);
-  f.object("bytes", [&](auto& in) { kVisitBytes(in, timing.bytes); });
+  f.object("bytes", [&](auto& in) {
+    in.field("hbm", timing.bytes.hbm);
+    in.field("dram", timing.bytes.dram);
+    in.field("h2d", timing.bytes.h2d);
+    in.field("d2h", timing.bytes.d2h);
+    in.optional("touched", timing.bytes.touched);
+    in.optional("peer_link", timing.bytes.peer_link);
+    in.optional("peer_hbm", timing.bytes.peer_hbm);
+  });
   f.field("flops", timing.flops);
   f.optional("peer_flops", timing.peer_flops);
   f.field("steps", timing.steps);
@@ -299,6 +302,24 @@ std::uint64_t Manifest::all_samples() const {
   std::uint64_t sum = 0;
   for (const std::string& task : tasks) sum += samples_of(task);
   return sum * lengths.size();
+}
+
+Machine this_machine() {
+  Machine machine;
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; machine.cpu_model.empty() && std::getline(in, line);)
+    if (const std::size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
+      machine.cpu_model = line.substr(colon + 2);
+  if (machine.cpu_model.empty()) machine.cpu_model = "unknown";
+  machine.cores = std::max(1u, std::thread::hardware_concurrency());
+  const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
+  if (pages > 0 && size > 0)
+    machine.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size);
+  return machine;
+}
+
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 std::string to_line(const SampleResult& sample) {

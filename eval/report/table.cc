@@ -15,10 +15,8 @@ namespace {
 
 constexpr std::string_view kGap = "  ";
 
-std::string repeat(std::string_view text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) out += text;
-  return out;
+std::string rule(std::size_t width) {
+  return fmt::format("{:─<{}}", "", width);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -104,8 +102,7 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
     const std::size_t size = text_columns(clock), span = width - named;
     if (size + 2 <= span) {
       const std::size_t before = (span - size - 2) / 2;
-      add_line(out, std::string(named, ' ') + repeat("─", before) + " " + clock + " " +
-                        repeat("─", span - size - 2 - before));
+      add_line(out, std::string(named, ' ') + rule(before) + " " + clock + " " + rule(span - size - 2 - before));
     } else {
       for (const std::string& line : lines_of(wrap(clock, limit))) {
         const std::size_t columns_taken = text_columns(line);
@@ -124,7 +121,7 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
   for (std::size_t i = 0; i < depth; ++i) {  // heads stand on the rule
     line([&](const Column& c) { return i + c.head.size() < depth ? "" : c.head[i + c.head.size() - depth]; });
   }
-  line([](const Column& c) { return repeat("─", c.width); });
+  line([](const Column& c) { return rule(c.width); });
   for (std::size_t row = 0; row < columns.front().cells.size(); ++row)
     line([&](const Column& c) { return c.cells[row]; });
   return out;
