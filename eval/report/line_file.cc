@@ -32,13 +32,11 @@ fs::path linked_file(fs::path file) {
 /// A name that is free for the temporary file beside `file`.
 fs::path part_of(const fs::path& file) {
   std::error_code error;
-  fs::path part = file;
-  part += ".new";
-  for (int i = 2; fs::exists(fs::symlink_status(part, error)); ++i) {
-    part = file;
-    part += fmt::format(".new{}", i);
+  for (int i = 1;; ++i) {
+    fs::path part = file;
+    part += i == 1 ? ".new" : fmt::format(".new{}", i);
+    if (!fs::exists(fs::symlink_status(part, error))) return part;
   }
-  return part;
 }
 
 std::string where(const fs::path& file, std::size_t number) {
@@ -88,11 +86,10 @@ ScannedLines scan_text(std::string_view text, const fs::path& file, const LinePa
   }
   ScannedLines result;
   for (Found& found : all) {
-    if (found.wrong.empty()) {
+    if (found.wrong.empty())
       result.sound.push_back(std::move(found.line));
-    } else {
+    else
       result.damaged.push_back({std::string(found.bytes), std::move(found.wrong), found.copy});
-    }
   }
   return result;
 }

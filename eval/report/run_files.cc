@@ -23,7 +23,6 @@ constexpr const char* kOwnFiles[] = {
     "plot.svg",      "target.json",   "predicted.json", "equal.json",     "equal.png",    "equal.svg", "flops.json",
     "leval.json",    "longproc.json", "longbench.json", "reasoning.json", "errors.json"};
 constexpr std::string_view kDamaged = ".damaged";
-constexpr const char* kPlots[] = {"plot.png", "plot.svg", "equal.png", "equal.svg"};
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 
 /// "trace-2-hgca_beta_0.5.json"
@@ -33,19 +32,6 @@ bool is_trace(std::string_view name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
   return digits != 0 && digits != std::string_view::npos && name[digits] == '-';
 }
-
-}  // namespace
-
-std::string trace_file(std::size_t number, std::string_view label) {
-  constexpr std::size_t kReadable = 60;  // bytes; a label may be longer than a file's name can be
-  std::string name = fmt::format("{}{}-{}", kTrace, number, label.substr(0, kReadable));
-  for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
-  }
-  return name.append(kJson);
-}
-
-namespace {
 
 bool is_runs_manifest(const std::string& text) {
   try {
@@ -82,6 +68,14 @@ bool is_possible(std::string_view name) {
 
 }  // namespace
 
+std::string trace_file(std::size_t number, std::string_view label) {
+  constexpr std::size_t kReadable = 60;  // bytes; a label may be longer than a file's name can be
+  std::string name = fmt::format("{}{}-{}", kTrace, number, label.substr(0, kReadable));
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+  return name.append(kJson);
+}
+
 bool holds_run(const fs::path& folder) {
   const fs::path file = folder / kManifest;
   try {
@@ -116,10 +110,6 @@ void refuse_links(const std::filesystem::path& folder) {
 const FileSet& run_files() {
   static const FileSet files = {is_runs_manifest, names_of, is_possible};
   return files;
-}
-
-void remove_plots(const OutputFolder& folder) {
-  for (const char* name : kPlots) folder.remove(name);
 }
 
 }  // namespace tandem::eval

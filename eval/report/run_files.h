@@ -27,7 +27,4 @@ void refuse_links(const std::filesystem::path& folder);
 /// removed.
 const FileSet& run_files();
 
-/// Plots of samples that are no longer all that there are.
-void remove_plots(const OutputFolder& folder);
-
 }  // namespace tandem::eval

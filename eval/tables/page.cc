@@ -38,20 +38,13 @@ std::string tables_page(const std::string& title, const std::string& tables, std
   for (const PageFolder& folder : folders)
     page["runs"].push_back({{"name", folder.name}, {"folder", hex_of(folder.path)}, {"complete", folder.complete}});
   PythonAnswer answer = ask_python(kScript, json_text(page));
-  switch (answer.end) {
-    case PythonEnd::done:
-      return std::move(answer.text);
-    case PythonEnd::failed:
-      throw_run_error("{} failed: there is no page.", kScript);
-    case PythonEnd::no_package:
-    case PythonEnd::not_installed:
-      throw_input_error(
-          "--format html needs python3 and its markdown: install the Debian package python3-markdown "
-          "(scripts/install_packages.sh does).");
-    case PythonEnd::not_started:
-      break;
-  }
-  throw_run_error("No new process could be started: there is no page.");
+  if (answer.end == PythonEnd::done) return std::move(answer.text);
+  if (answer.end == PythonEnd::no_package || answer.end == PythonEnd::not_installed)
+    throw_input_error(
+        "--format html needs python3 and its markdown: install the Debian package python3-markdown "
+        "(scripts/install_packages.sh does).");
+  throw_run_error("{}: there is no page.", answer.end == PythonEnd::failed ? fmt::format("{} failed", kScript)
+                                                                           : "No new process could be started");
 }
 
 }  // namespace tandem::eval

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <ranges>
 
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
@@ -26,20 +27,8 @@ const MethodSummary* find(const ReportedRun& run, const std::string& label) {
 }
 
 std::string with_interval(const Estimate& e, const auto& text) {
-  if (e.kind == IntervalKind::none) return text(e.value);
-  return interval_text(e, text);
-}
-
-std::string quality(const ReportedRun& run, const AccuracyCell& cell) {
-  if (cell.accuracy.n == 0) return "-";
-  return with_interval(cell.accuracy,
-                       [&](double v) { return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : percent_text(v); });
-}
-
-std::string difference(const ReportedRun& run, const AccuracyCell& cell) {
-  if (!cell.has_difference) return "-";
-  return with_interval(cell.difference.difference,
-                       [&](double v) { return run.perplexity ? fmt::format("{:+.4f}", v) : signed_percent_text(v); });
+  if (e.n == 0) return "-";
+  return e.kind == IntervalKind::none ? text(e.value) : interval_text(e, text);
 }
 
 std::string head(std::span<const ReportedRun> runs, const ReportedRun& run, const std::string& what) {
@@ -70,11 +59,17 @@ Table quality_table(std::span<const ReportedRun> runs) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun& run : runs) {
-      const MethodSummary* m = find(run, label);
-      row.push_back(m == nullptr ? "-" : quality(run, m->overall));
-      if (has_baseline(run)) row.push_back(m == nullptr ? "-" : difference(run, m->overall));
-      if (any_attends_everything(run.methods))
-        row.push_back(m == nullptr ? "-" : budget_text(m->attends_everything_at));
+      static const MethodSummary kNone;
+      const MethodSummary* found = find(run, label);
+      const MethodSummary& m = found == nullptr ? kNone : *found;
+      row.push_back(with_interval(m.overall.accuracy, [&](double v) {
+        return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : percent_text(v);
+      }));
+      if (has_baseline(run))
+        row.push_back(with_interval(m.overall.difference.difference, [&](double v) {
+          return run.perplexity ? fmt::format("{:+.4f}", v) : signed_percent_text(v);
+        }));
+      if (any_attends_everything(run.methods)) row.push_back(budget_text(m.attends_everything_at));
     }
   }
   return t;
@@ -154,13 +149,12 @@ Table time_table(std::span<const ReportedRun> runs) {
 
 std::string describe(const ReportedRun& run) {
   const Manifest& m = run.manifest;
-  std::string lengths;
-  for (const std::uint32_t length : m.lengths) lengths += (lengths.empty() ? "" : ", ") + length_text(length);
-  std::string text = fmt::format(
-      "{}: {} of {}, {} at {}, {} per method; batch {}{}, {}, commit {}{}.", run.name, m.benchmark, m.model,
-      fmt::join(m.tasks, ", "), lengths, counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"),
-      batch_of(m), m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
-      m.programs.front().git_commit, run.complete ? "" : ", NOT COMPLETE");
+  std::string text =
+      fmt::format("{}: {} of {}, {} at {}, {} per method; batch {}{}, {}, commit {}{}.", run.name, m.benchmark, m.model,
+                  fmt::join(m.tasks, ", "), fmt::join(m.lengths | std::views::transform(length_text), ", "),
+                  counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"), batch_of(m),
+                  m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
+                  m.programs.front().git_commit, run.complete ? "" : ", NOT COMPLETE");
   if (const auto& times = run.methods.front().latency; times && times->left_out > 0)
     text += fmt::format(" Times of {} in smaller batches are left out.", counted(times->left_out, "sample"));
   if (const AccuracyCell& all = run.methods.front().overall; all.units > 0 && all.units < all.accuracy.n)
