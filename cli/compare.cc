@@ -14,7 +14,6 @@
 #include "eval/fluxion/head_errors.h"
 #include "eval/gate/prediction.h"
 #include "eval/match_bytes/match_bytes.h"
-#include "eval/match_bytes/measure.h"
 #include "eval/report/run_files.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/gate/rules.h"
-#include "eval/report/run_folder.h"
+#include "eval/gate/gate.h"
 
 namespace tandem::eval {
 

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "eval/report/summary.h"
+#include "eval/run/run_dataset.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -108,5 +111,25 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
 
 /// The same of what was found alone, with the values that were set. `how`: sentences on where the bytes are from.
 std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown);
+
+/// What methods come to in bytes on a run's own prompts: an engine that decodes them as the run will.
+class BytesOfPrompts {
+ public:
+  /// Prefills the samples' prompts: as many as take half of the device's KV budget, at least one; `options` as the run
+  /// has them. Model, device and pool must outlive this. Throws what prefilling does.
+  BytesOfPrompts(std::span<const DatasetSample> samples, const DatasetRunOptions& options, const Model& model,
+                 Device& device, ThreadPool& pool);
+  ~BytesOfPrompts();
+
+  std::size_t prompts() const { return requests_.size(); }
+  /// Decodes all prompts with the method, in batches as the run does.
+  double operator()(const std::string& spec, Measure measure);
+
+ private:
+  const std::uint32_t batch_;
+  Engine engine_;
+  std::vector<std::unique_ptr<Prefix>> prefixes_;
+  std::vector<DecodeRequest> requests_;
+};
 
 }  // namespace tandem::eval

@@ -178,7 +178,8 @@ std::vector<std::string> labels_of(const Summary& s, bool markdown) {
   Labels labels;
   for (const MethodSummary& m : s.methods) {
     const auto entry = std::ranges::find(s.manifest.methods, m.label, &MethodEntry::label);
-    labels.push_back(markdown ? m.label : short_label(m.label, entry - s.manifest.methods.begin() + 1u));
+    labels.push_back(markdown ? m.label
+                              : short_label(m.label, static_cast<std::size_t>(entry - s.manifest.methods.begin()) + 1));
   }
   return labels;
 }

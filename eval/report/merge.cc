@@ -1,5 +1,4 @@
-#include "eval/report/merge.h"
-
+// Joins the shards of a run.
 #include <algorithm>
 #include <fmt/core.h>
 #include <map>

@@ -1,5 +1,5 @@
 // A part of a run, so that several processes or machines share one: each fills a folder of its own with some batches of
-// the same run, and merge_runs() (eval/report/merge.h) puts them together.
+// the same run, and merge_runs() (eval/report/run_folder.h) puts them together.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,18 @@
 #include "eval/tables/tables.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <ranges>
 
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "engine/common/printable.h"
+#include "engine/common/python.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
-#include "eval/tables/latex.h"
 
 namespace tandem::eval {
 namespace {
@@ -59,7 +64,7 @@ Table quality_table(std::span<const ReportedRun> runs) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun& run : runs) {
-      static const MethodSummary kNone;
+      static const MethodSummary kNone = {};
       const MethodSummary* found = find(run, label);
       const MethodSummary& m = found == nullptr ? kNone : *found;
       row.push_back(with_interval(m.overall.accuracy, [&](double v) {
@@ -198,6 +203,27 @@ std::string say(const std::string& sentence, TableFormat format) {
   return format == TableFormat::latex ? latex_comment(sentence) : note(sentence, format == TableFormat::markdown);
 }
 
+bool is_sign(const std::string& text, std::size_t at) {
+  if (text[at] != '-' || at + 1 == text.size() || std::isdigit(static_cast<unsigned char>(text[at + 1])) == 0)
+    return false;
+  return at == 0 || text[at - 1] == ' ' || text[at - 1] == '[';
+}
+
+std::string latex_line(const std::vector<std::string>& cells) {
+  std::string out;
+  for (std::size_t c = 0; c < cells.size(); ++c) out += (c == 0 ? "" : " & ") + latex_text(cells[c]);
+  return out + " \\\\\n";
+}
+
+constexpr const char* kScript = "eval/tables/page.py";
+
+/// As text of JSON it would have to be UTF-8, which a folder's name need not be.
+std::string hex_of(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
 }  // namespace
 
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
@@ -244,6 +270,79 @@ std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat forma
     text += sweep_text(sweep, markdown);
   }
   return text;
+}
+
+std::string latex_text(const std::string& anybodys) {
+  constexpr std::string_view kNoBreak = "\u00a0";
+  const std::string text = printable(anybodys);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (std::string_view(text).substr(i).starts_with(kNoBreak)) {
+      out += '~';
+      i += kNoBreak.size() - 1;
+    } else if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) {
+      out += std::string("\\") + c;
+    } else if (c == '\\') {
+      out += "\\textbackslash{}";
+    } else if (c == '~') {
+      out += "\\textasciitilde{}";
+    } else if (c == '^') {
+      out += "\\textasciicircum{}";
+    } else if (c == '<' || c == '>' || c == '|') {  // other characters in TeX's old fonts
+      out += std::string("$") + c + "$";
+    } else if (i == 0 && (c == '[' || c == '*')) {  // behind \\ or \midrule an argument of these
+      out += std::string("{") + c + "}";
+    } else if (is_sign(text, i)) {
+      out += "$-$";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string latex_comment(const std::string& text) {
+  return "% " + printable(text) + "\n";
+}
+
+std::string latex_table(const Table& table) {
+  const std::size_t columns = table.head.size();
+  std::string out = fmt::format("\\begin{{tabular}}{{{}{}}}\n\\toprule\n", std::string(table.leading, 'l'),
+                                std::string(columns - table.leading, 'r'));
+  if (!table.clock.empty()) {
+    for (std::size_t c = 0; c < table.leading; ++c) out += "& ";
+    out += fmt::format("\\multicolumn{{{}}}{{c}}{{{}}} \\\\\n\\cmidrule(lr){{{}-{}}}\n", columns - table.leading,
+                       latex_text(table.clock), table.leading + 1, columns);
+  }
+  out += latex_line(table.head) + "\\midrule\n";
+  for (const auto& row : table.rows) out += latex_line(row);
+  return out + "\\bottomrule\n\\end{tabular}\n";
+}
+
+std::string title_of(std::span<const ReportedRun> runs) {
+  const Manifest& first = runs.front().manifest;
+  std::string title = fmt::format("{} on {}", first.benchmark, first.model);
+  if (runs.size() == 1) return title;
+  for (const ReportedRun& run : runs)
+    if (run.manifest.model != first.model || run.manifest.benchmark != first.benchmark) title = "Tandem";
+  return fmt::format("{}: {} runs", title, runs.size());
+}
+
+std::string tables_page(const std::string& title, const std::string& tables, std::span<const PageFolder> folders,
+                        const std::string& made_by) {
+  nlohmann::ordered_json page = {
+      {"title", title}, {"tables", tables}, {"runs", nlohmann::ordered_json::array()}, {"made_by", made_by}};
+  for (const PageFolder& folder : folders)
+    page["runs"].push_back({{"name", folder.name}, {"folder", hex_of(folder.path)}, {"complete", folder.complete}});
+  PythonAnswer answer = ask_python(kScript, json_text(page));
+  if (answer.end == PythonEnd::done) return std::move(answer.text);
+  if (answer.end == PythonEnd::no_package || answer.end == PythonEnd::not_installed)
+    throw_input_error(
+        "--format html needs python3 and its markdown: install the Debian package python3-markdown "
+        "(scripts/install_packages.sh does).");
+  throw_run_error("{}: there is no page.", answer.end == PythonEnd::failed ? fmt::format("{} failed", kScript)
+                                                                           : "No new process could be started");
 }
 
 }  // namespace tandem::eval

@@ -70,4 +70,13 @@ std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat forma
 /// A line for each point of each.
 std::string sweeps_csv(std::span<const ReportedSweep> sweeps);
 
+/// In LaTeX with the rules of the package booktabs: a tabular environment. The clock spans the columns that it is of.
+std::string latex_table(const Table& table);
+
+/// printable() text as LaTeX prints it: its special characters escaped, minus signs as such.
+std::string latex_text(const std::string& text);
+
+/// A line that LaTeX does not see.
+std::string latex_comment(const std::string& text);
+
 }  // namespace tandem::eval

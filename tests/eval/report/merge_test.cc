@@ -1,10 +1,9 @@
 // Shards of a run become the run that one process would have made.
-#include "eval/report/merge.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/report/run_folder.h"
 #include "eval/run/shard.h"
 #include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"

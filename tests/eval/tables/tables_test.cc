@@ -9,7 +9,6 @@
 
 #include "engine/common/error.h"
 #include "eval/report/markdown.h"
-#include "eval/tables/latex.h"
 #include "tests/eval/report/example_run.h"
 
 namespace tandem::eval {
