@@ -119,9 +119,4 @@ std::string shape_difference(const GatePrediction& baseline, const GatePredictio
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-bool is_at(const GatePrediction& prediction, const GateShape& shape) {
-  const Prediction& t = prediction.target;
-  return t.model == shape.model && t.hardware == shape.hardware && t.batch == shape.batch && t.context == shape.context;
-}
-
 }  // namespace tandem::eval

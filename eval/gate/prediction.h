@@ -56,6 +56,5 @@ std::string shape_text(const Prediction& target);
 
 /// Names how shape, machine or workload differ, as the middle of a sentence; empty where they are the same.
 std::string shape_difference(const GatePrediction& baseline, const GatePrediction& run);
-bool is_at(const GatePrediction& prediction, const GateShape& shape);
 
 }  // namespace tandem::eval

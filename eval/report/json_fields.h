@@ -31,19 +31,13 @@ class ObjectWriter {
  public:
   explicit ObjectWriter(nlohmann::ordered_json& json) : json_(json) { json_ = nlohmann::ordered_json::object(); }
 
-  template <class Value>
-  void field(const char* name, const Value& value) {
-    json_[name] = value;
-  }
+  void field(const char* name, const auto& value) { json_[name] = value; }
   template <class Value>
   void field(const char* name, const std::optional<Value>& value) {
     json_[name] = value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   }
   void filled(const char* name, const std::string& text) { field(name, text); }
-  template <class Value>
-  void number(const char* name, const Value& value, double /*low*/, double /*high*/) {
-    field(name, value);
-  }
+  void number(const char* name, const auto& value, double /*low*/, double /*high*/) { field(name, value); }
   template <class Enum, std::size_t kCount>
   void one_of(const char* name, Enum value, const std::array<const char*, kCount>& names) {
     field(name, names[static_cast<std::size_t>(value)]);
@@ -53,25 +47,21 @@ class ObjectWriter {
     if (value != Value()) field(name, value);
   }
   bool present(const char* /*name*/, bool written) const { return written; }
-  template <class Visit>
-  void object(const char* name, const Visit& visit) {
+  void object(const char* name, const auto& visit) {
     ObjectWriter inside(json_[name]);
     visit(inside);
   }
-  template <class Items, class Visit>
-  void list(const char* name, const Items& items, const Visit& visit) {
+  void list(const char* name, const auto& items, const auto& visit) {
     nlohmann::ordered_json& list = json_[name] = nlohmann::ordered_json::array();
     for (const auto& item : items) {
       ObjectWriter inside(list.emplace_back());
       visit(inside, item);
     }
   }
-  template <class Items, class Visit>
-  void numbered(const char* name, const char* /*one*/, const Items& items, const Visit& visit) {
+  void numbered(const char* name, const char* /*one*/, const auto& items, const auto& visit) {
     list(name, items, visit);
   }
-  template <class Value, class Read>
-  void entries(const char* name, const std::vector<std::pair<std::string, Value>>& items, const Read& /*read*/) {
+  void entries(const char* name, const auto& items, const auto& /*read*/) {
     nlohmann::ordered_json& object = json_[name] = nlohmann::ordered_json::object();
     for (const auto& [key, value] : items) {
       TANDEM_CHECK(!object.contains(key), "{}: '{}' is listed twice", name, key);
@@ -88,8 +78,7 @@ class ObjectWriter {
 };
 
 /// The JSON object of an item.
-template <class Item, class Visit>
-nlohmann::ordered_json written(const Item& item, const Visit& visit) {
+nlohmann::ordered_json written(const auto& item, const auto& visit) {
   nlohmann::ordered_json json;
   ObjectWriter out(json);
   visit(out, item);

@@ -96,7 +96,7 @@ class ObjectReader {
   void field(const char* name, std::vector<std::string>& value) { value = texts(name); }
   template <std::integral Integer>
   void field(const char* name, std::vector<Integer>& value) {
-    value = integers<Integer>(name);
+    for (const auto& item : array(name)) value.push_back(as_integer<Integer>(item, name));
   }
   void field(const char* name, std::optional<std::string>& value) {
     if (!get(name).is_null()) value = text(name);
@@ -112,8 +112,7 @@ class ObjectReader {
     if (found == names.end()) fail(name, fmt::format("one of: {}", fmt::join(names, ", ")));
     value = static_cast<Enum>(found - names.begin());
   }
-  template <class Value>
-  void optional(const char* name, Value& value) {
+  void optional(const char* name, auto& value) {
     if (has(name)) field(name, value);
   }
   template <class Value>
@@ -121,23 +120,19 @@ class ObjectReader {
     if (has(name)) field(name, value.emplace());
   }
   bool present(const char* name, bool /*written*/) const { return has(name); }
-  template <class Visit>
-  void object(const char* name, const Visit& visit) {
+  void object(const char* name, const auto& visit) {
     ObjectReader inside(object(name), where_ + ", " + name);
     visit(inside);
     inside.finish();
   }
-  template <class Item, class Visit>
-  void list(const char* name, std::vector<Item>& items, const Visit& visit) {
+  void list(const char* name, auto& items, const auto& visit) {
     for (const auto& item : array(name)) add_item(item, where_ + ", " + name, items, visit);
   }
-  template <class Item, class Visit>
-  void numbered(const char* name, const char* one, std::vector<Item>& items, const Visit& visit) {
+  void numbered(const char* name, const char* one, auto& items, const auto& visit) {
     for (const auto& item : array(name))
       add_item(item, fmt::format("{}, {} {}", where_, one, items.size() + 1), items, visit);
   }
-  template <class Value, class Read>
-  void entries(const char* name, std::vector<std::pair<std::string, Value>>& items, const Read& read) {
+  void entries(const char* name, auto& items, const auto& read) {
     ObjectReader inside(object(name), where_ + ", " + name);
     for (const auto& item : inside.object_.items())
       items.emplace_back(item.key(), read(inside, item.key().c_str(), item.value()));
@@ -159,8 +154,7 @@ class ObjectReader {
   const std::string& where() const { return where_; }
 
  private:
-  template <class Item, class Visit>
-  static void add_item(const Json& json, std::string where, std::vector<Item>& items, const Visit& visit) {
+  static void add_item(const Json& json, std::string where, auto& items, const auto& visit) {
     ObjectReader inside(json, std::move(where));
     visit(inside, items.emplace_back());
     inside.finish();

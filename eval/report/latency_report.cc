@@ -31,8 +31,7 @@ std::string ms_text(double ms) {
 }
 
 /// One row per length and method; `cells` turns a LatencySummary into the row's cells.
-template <class Cells>
-Table by_length(const Summary& s, const Labels& labels, std::vector<std::string> head, Cells cells) {
+Table by_length(const Summary& s, const Labels& labels, const std::vector<std::string>& head, const auto& cells) {
   Table t;
   t.leading = 2;
   t.head = {"length", "method"};
@@ -103,8 +102,7 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
   return t;
 }
 
-template <class Has>
-bool any_has(const Summary& s, const Has& has) {
+bool any_has(const Summary& s, const auto& has) {
   return std::ranges::any_of(s.methods, [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
 }
 

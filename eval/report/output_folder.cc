@@ -29,6 +29,12 @@ fs::path nearest_there(fs::path path) {
   return path;
 }
 
+void check_access(const fs::path& folder) {
+  if (access(folder.c_str(), W_OK) != 0)
+    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", folder.string(),
+                      std::strerror(errno));
+}
+
 }  // namespace
 
 fs::path normalised(const fs::path& path) {
@@ -52,9 +58,7 @@ void check_can_be_made(const fs::path& given) {
   if (!fs::is_directory(above, ignored))
     throw_input_error("'{}' is a file, but '{}' needs a folder there. Choose another name.", above.string(),
                       path.string());
-  if (access(above.c_str(), W_OK) != 0)
-    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", above.string(),
-                      std::strerror(errno));
+  check_access(above);
 }
 
 Descriptor::~Descriptor() {
@@ -128,9 +132,7 @@ OutputFolder OutputFolder::make(const fs::path& path) {
   if (!folder.held())
     throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", folder.path_.string(),
                       std::strerror(ENOENT));
-  if (access(folder.path_.c_str(), W_OK) != 0)
-    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", folder.path_.string(),
-                      std::strerror(errno));
+  check_access(folder.path_);
   return folder;
 }
 

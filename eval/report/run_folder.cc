@@ -14,8 +14,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTimings = "timings.jsonl";
 
 /// A line that is not of this run would silently change a mean, or be left out of it.
-template <class Item>
-void check_belongs(const Manifest& manifest, const Item& item, const std::string& where) {
+void check_belongs(const Manifest& manifest, const auto& item, const std::string& where) {
   const auto fail = [&](const char* field, const std::string& value) {
     throw_input_error("{}: the {} '{}' is not in the run's manifest.json.", where, field, value);
   };

@@ -245,8 +245,8 @@ constexpr auto kVisitManifest = [](auto& f, auto& manifest) {
   f.field("finished_utc", manifest.finished_utc);
 };
 
-template <class Item, class Visit>
-Item read_item(std::string_view text, const std::string& where, const Visit& visit) {
+template <class Item>
+Item read_item(std::string_view text, const std::string& where, const auto& visit) {
   const Json json = parse_object(text, where);
   ObjectReader in(json, where);
   Item item;

@@ -13,27 +13,20 @@
 namespace tandem::eval {
 namespace {
 
-/// log of the number of ways to choose k of n.
-double log_choose(double n, double k) {
-  return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
-}
-
 /// P(X >= k) for X binomial(n, p), 0 < p < 1.
 double upper_tail(std::uint64_t k, std::uint64_t n, double p) {
   double sum = 0;
+  const double m = static_cast<double>(n);
   for (std::uint64_t i = k; i <= n; ++i) {
-    const double x = static_cast<double>(i), m = static_cast<double>(n);
-    sum += std::exp(log_choose(m, x) + x * std::log(p) + (m - x) * std::log1p(-p));
+    const double x = static_cast<double>(i);
+    const double log_ways = std::lgamma(m + 1) - std::lgamma(x + 1) - std::lgamma(m - x + 1);
+    sum += std::exp(log_ways + x * std::log(p) + (m - x) * std::log1p(-p));
   }
   return sum;
 }
 
 bool all_binary(std::span<const double> scores) {
   return std::ranges::all_of(scores, [](double s) { return s == 0 || s == 1; });
-}
-
-std::uint64_t ones(std::span<const double> scores) {
-  return static_cast<std::uint64_t>(std::ranges::count(scores, 1.0));
 }
 
 bool all_alike(std::span<const double> values) {
@@ -254,7 +247,7 @@ Estimate estimate_mean(std::span<const double> scores, std::span<const double> w
   Estimate estimate{scores.size(), weighted_mean(scores, w), {}, IntervalKind::shares};
   if (all_binary(scores) && all_alike(w)) {
     estimate.kind = IntervalKind::wilson;
-    estimate.interval = wilson_interval(ones(scores), scores.size());
+    estimate.interval = wilson_interval(static_cast<std::uint64_t>(std::ranges::count(scores, 1.0)), scores.size());
   } else {
     estimate.interval = share_interval(scores, weights);
   }

@@ -33,8 +33,7 @@ struct Table {
 std::size_t text_columns(std::string_view text);
 
 /// `text` of a figure, or "-" where there is none.
-template <class Text>
-std::string figure_text(const std::optional<double>& figure, const Text& text) {
+std::string figure_text(const std::optional<double>& figure, const auto& text) {
   return figure ? text(*figure) : "-";
 }
 
@@ -55,8 +54,7 @@ const std::string& baseline_label(const Summary& summary, const std::vector<std:
 /// "attends everything at 2K, 4K" of a method; "-" where its budget leaves something out at each length.
 std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at);
 /// Whether a method attends everything at some length: the table then has a column of budget_text().
-template <class Methods>
-bool any_attends_everything(const Methods& methods) {
+bool any_attends_everything(const auto& methods) {
   return std::ranges::any_of(methods, [](const auto& m) { return !m.attends_everything_at.empty(); });
 }
 /// A sentence for below a table that has that column; empty where none attends everything.
@@ -66,8 +64,7 @@ std::string budget_note(const Summary& summary);
 std::string percent_text(double share);
 std::string signed_percent_text(double share);
 /// "80.8 [72.9, 86.9]": a figure with its interval, each by `text`.
-template <class Text>
-std::string interval_text(const Estimate& e, const Text& text) {
+std::string interval_text(const Estimate& e, const auto& text) {
   return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
 }
 
