@@ -85,10 +85,6 @@ std::string worst_task(const Samples& before, const Samples& now, const Manifest
   return worst;
 }
 
-bool same_computation(const Manifest& a, const MethodEntry& before, const Manifest& b, const MethodEntry& now) {
-  return !a.isa.empty() && a.isa == b.isa && same_method(before, now) && differences_to_note(a, b).empty();
-}
-
 std::uint64_t other_tokens(const Samples& before, const Samples& now) {
   std::uint64_t others = 0;
   for (const auto& [place, sample] : now.results) {
@@ -151,7 +147,8 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
   out.run_label = now.label;
-  out.tokens_compared = same_computation(a, before, b, now);
+  out.tokens_compared =
+      !a.isa.empty() && a.isa == b.isa && same_method(before, now) && differences_to_note(a, b).empty();
   if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
   out.accuracy = judge_accuracy(scores, terms.options.accuracy_margin, terms.alpha);
   if (out.tokens_compared && out.other_tokens == 0 && scores.first == scores.second) {

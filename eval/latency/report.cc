@@ -23,12 +23,6 @@ std::string gigabytes(std::size_t bytes) {
   return fmt::format("{:.3f} GB", double(bytes) * 1e-9);
 }
 
-/// Operations of each method that the text has room for on one screen; the file has all.
-std::size_t operations_shown(const Latency& r) {
-  constexpr std::size_t kLines = 20;
-  return r.rows.size() == 1 ? r.rows.front().operations.size() : std::max<std::size_t>(1, kLines / r.rows.size());
-}
-
 /// How many times as fast as the first method.
 std::optional<double> speed_up(const Latency& r, const LatencyRow& row) {
   return ratio(r.rows.front().median_ms, row.median_ms);
@@ -66,6 +60,8 @@ std::string figures_text(const Latency& r) {
 
 std::string operations_text(const Latency& r) {
   const bool several = r.rows.size() > 1;
+  // As many as one screen has room for; the file has all.
+  const std::size_t shown = several ? std::max<std::size_t>(1, 20 / r.rows.size()) : r.rows.front().operations.size();
   Table table;
   table.clock = r.clock;
   table.head = {"operation", r.steps > 0 ? "ms per step" : "ms per prefill", "share\u00a0%", "GB/s", "GFLOP/s"};
@@ -79,7 +75,7 @@ std::string operations_text(const Latency& r) {
       cells = {name, fmt::format("{:.3f}", ms), figure_text(ratio(100 * ms, mean_ms), tenths), bytes, flops};
       if (several) cells.insert(cells.begin(), short_label(r.rows[i].label, i + 1));
     };
-    for (std::size_t o = 0; o < std::min(row.operations.size(), operations_shown(r)); ++o) {
+    for (std::size_t o = 0; o < std::min(row.operations.size(), shown); ++o) {
       const OperationTime& op = row.operations[o];
       add(op.name, op.ms, rate(op.gigabytes, op.ms), rate(op.gigaflops, op.ms));
     }

@@ -82,13 +82,6 @@ class ObjectReader {
     return result;
   }
 
-  template <class Integer>
-  std::vector<Integer> integers(const char* name) {
-    std::vector<Integer> result;
-    for (const auto& item : array(name)) result.push_back(as_integer<Integer>(item, name));
-    return result;
-  }
-
   // The calls that ObjectWriter has, too (json_fields.h): they set what they are given.
   void field(const char* name, std::string& value) { value = text(name); }
   void field(const char* name, bool& value) { value = boolean(name); }

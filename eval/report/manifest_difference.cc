@@ -78,13 +78,6 @@ std::uint32_t count_in(const std::string& command, std::string_view option) {
   return std::max(count, 1u);
 }
 
-void check_data(const std::string& run, const Manifest& there, const Manifest& mine) {
-  if (there.tasks != mine.tasks || there.lengths != mine.lengths) return;  // of which the data are
-  const std::string difference = ruler_data_difference(there.protocol_id, mine.protocol_id);
-  if (!difference.empty())
-    throw_input_error("{} was begun with other data, so it cannot be resumed with these ({}).", run, difference);
-}
-
 /// What the command only names: files may have changed since, and the instruction set and the clock are this machine's.
 void check_same_inputs(const std::string& run, const Manifest& there, const Manifest& mine) {
   if (there.weights_hash != mine.weights_hash)
@@ -201,7 +194,10 @@ std::uint32_t repeats_of(const Manifest& manifest) {
 
 void check_resumable(const std::filesystem::path& path, const Manifest& there, const Manifest& mine) {
   const std::string run = path.string();
-  check_data(run, there, mine);
+  const bool same_samples = there.tasks == mine.tasks && there.lengths == mine.lengths;
+  if (const std::string difference = ruler_data_difference(there.protocol_id, mine.protocol_id);
+      same_samples && !difference.empty())
+    throw_input_error("{} was begun with other data, so it cannot be resumed with these ({}).", run, difference);
   if (what_makes_samples(there.command) != what_makes_samples(mine.command))
     throw_input_error("{} was made by another command, so it cannot be resumed:\n  there: {}\n  here:  {}", run,
                       there.command, mine.command);

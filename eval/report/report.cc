@@ -18,11 +18,6 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-std::string p_text(const AccuracyCell& cell) {
-  if (!cell.has_difference || !cell.difference.has_p) return "-";
-  return cell.difference.p < 0.001 ? "<0.001" : fmt::format("{:.3f}", cell.difference.p);
-}
-
 Table accuracy_table(const Summary& s, const Labels& labels) {
   Table t;
   t.head = {"method", "n", "accuracy, % [95\u00a0%]",
@@ -31,8 +26,11 @@ Table accuracy_table(const Summary& s, const Labels& labels) {
   if (marked) t.head.emplace_back("budget");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
-    t.rows.push_back(
-        {labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all), p_text(all)});
+    const double p = all.difference.p;
+    t.rows.push_back({labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all),
+                      !all.difference.has_p ? "-"
+                      : p < 0.001           ? "<0.001"
+                                            : fmt::format("{:.3f}", p)});
     if (marked) t.rows.back().push_back(budget_text(s.methods[i].attends_everything_at));
   }
   return t;
