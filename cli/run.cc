@@ -17,7 +17,7 @@
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
 #include "engine/model/weight_files.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
 

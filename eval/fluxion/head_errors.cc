@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/common/json.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 

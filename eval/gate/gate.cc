@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
-#include "eval/gate/prediction.h"
 #include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
@@ -223,14 +222,8 @@ void judge_step(const PredictedRow* before, const PredictedRow* now, const std::
                                      here.empty() ? "; the run has a step there" : ""));
     return;
   }
-  TimeVerdict time;
-  if (here.empty()) {
-    time = judge_exact(before->step_ms, now->step_ms, margin);
-  } else {
-    time.verdict = Verdict::failed;
-    time.margin = margin;
-    time.remark = here;
-  }
+  TimeVerdict time = {.verdict = Verdict::failed, .margin = margin, .remark = here};
+  if (here.empty()) time = judge_exact(before->step_ms, now->step_ms, margin);
   time.what = "predicted step";
   time.shape = shape;
   pair.verdict->verdict = std::max(pair.verdict->verdict, time.verdict);

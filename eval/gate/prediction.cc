@@ -1,5 +1,4 @@
-#include "eval/gate/prediction.h"
-
+// Predicted steps: what compare keeps of a run and the gate judges.
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -11,7 +10,8 @@
 #include "engine/device/profile.h"
 #include "engine/model/presets.h"
 #include "engine/model/safetensors.h"
-#include "eval/report/json_reader.h"
+#include "eval/gate/gate.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 

@@ -40,11 +40,9 @@ std::optional<double> tpot_of(const SampleTiming& t) {
 
 /// Where one of the runs has no such time: its samples end with their first token.
 TimeVerdict untold(bool in_run, double margin) {
-  TimeVerdict time;
-  time.verdict = Verdict::cannot_tell;
-  time.margin = margin;
-  time.remark = fmt::format("no sample of the {} has a second token", in_run ? "baseline" : "run");
-  return time;
+  return {.verdict = Verdict::cannot_tell,
+          .margin = margin,
+          .remark = fmt::format("no sample of the {} has a second token", in_run ? "baseline" : "run")};
 }
 
 /// log(run / baseline) of the samples of both, a mean for each batch, whose samples have the same steps.
@@ -139,20 +137,14 @@ std::uint64_t samples_needed(const PairedScores& scores, double margin) {
 }
 
 TimeVerdict judge_exact(double before_ms, double after_ms, double margin) {
-  TimeVerdict out;
-  out.before_ms = before_ms;
-  out.after_ms = after_ms;
+  TimeVerdict out = {.before_ms = before_ms, .after_ms = after_ms, .margin = margin};
   if (const std::optional<double> times = ratio(after_ms, before_ms)) out.change = *times - 1;
-  out.margin = margin;
   if (after_ms > before_ms * (1 + margin)) out.verdict = Verdict::failed;
   return out;
 }
 
 TimeVerdict judge_measured(std::span<const double> log_ratios, double margin) {
-  TimeVerdict out;
-  out.change = std::expm1(mean(log_ratios));
-  out.margin = margin;
-  out.verdict = Verdict::cannot_tell;
+  TimeVerdict out = {.verdict = Verdict::cannot_tell, .change = std::expm1(mean(log_ratios)), .margin = margin};
   if (log_ratios.size() < kFewestRatios) return out;
   const Interval logs = bootstrap_mean_interval(log_ratios);
   out.interval = Interval{std::expm1(logs.low), std::expm1(logs.high)};
@@ -265,12 +257,12 @@ std::vector<TimeVerdict> untimed(const Samples& before, const Samples& now, cons
   std::vector<TimeVerdict> times;
   for (const auto& [length, shared] : lengths) {
     if (shared.time) continue;
-    TimeVerdict& time = times.emplace_back();
-    time.verdict = Verdict::cannot_tell;
-    time.what = "TPOT or TTFT";
-    time.length = length;
-    time.margin = margin;
-    time.remark = shared.batch ? "no batch of the two runs has the same samples" : "no sample has times in both runs";
+    times.push_back({.verdict = Verdict::cannot_tell,
+                     .what = "TPOT or TTFT",
+                     .length = length,
+                     .margin = margin,
+                     .remark = shared.batch ? "no batch of the two runs has the same samples"
+                                            : "no sample has times in both runs"});
   }
   return times;
 }

@@ -1,5 +1,3 @@
-#include "eval/report/run_files.h"
-
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
@@ -10,7 +8,8 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
+#include "eval/report/run_folder.h"
 
 namespace tandem::eval {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "engine/common/error.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/run_files.h"
 
 namespace tandem::eval {
 namespace {

@@ -5,7 +5,7 @@
 #include "eval/perplexity/summary.h"
 #include "eval/report/line_file.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {

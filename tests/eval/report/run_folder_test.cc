@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "engine/common/error.h"
-#include "eval/report/run_files.h"
 #include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"
 
