@@ -240,8 +240,7 @@ void judge_steps(const GatePrediction& before, const GatePrediction& now, bool s
     judge_step(before.row_of(pair.before->label), now.row_of(pair.now->label), shape, margin, pair, gate);
 }
 
-/// By this program, of the methods whose options differ: of the others it would predict the same step twice. False
-/// where there are none.
+/// By this program, of the methods whose options differ: others have equal steps. False where there are none.
 bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairing>& pairs, Gate& gate) {
   std::vector<Pairing> changed;
   std::vector<PredictedMethod> before, now;

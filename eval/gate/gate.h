@@ -37,9 +37,9 @@ struct AccuracyVerdict {
 ///   cannot tell  else
 AccuracyVerdict judge_accuracy(const PairedScores& scores, double margin, double alpha);
 
-/// About how many samples a run that is as good as the baseline must have, in four of five runs, for judge_accuracy()
-/// to find the interval above -margin: of pairs like these, which disagree as often, one of them at least, but as often
-/// for the run as against it. kMostNeeded where it is more. Needs a pair and a margin above 0.
+/// About how many samples judge_accuracy() needs to find the interval above -margin in four of five runs that are as
+/// good as the baseline, if pairs disagree as often as these, one of them at least. At most kMostNeeded. Needs a pair
+/// and a margin above 0.
 std::uint64_t samples_needed(const PairedScores& scores, double margin);
 
 struct TimeVerdict {
@@ -51,16 +51,14 @@ struct TimeVerdict {
   std::optional<double> change = {};      // 0.1: the run takes 10 % longer; none where there is nothing to compare
   std::optional<Interval> interval = {};  // of `change`, 95 %, where the clock is measured and samples suffice
   double margin = 0;                      // the largest `change` that passes
-  std::string remark =
-      {};  // failed: where the device waits longer; cannot tell: which run has no such time; else empty
+  std::string remark = {};  // failed: where the device waits longer; cannot tell: which run has no such time
 };
 
 /// Virtual time, which has no noise: more than `margin` fails. `change` is left out where `before_ms` is 0.
 TimeVerdict judge_exact(double before_ms, double after_ms, double margin);
 
-/// Measured time: `log_ratios` of run to baseline, one for each sample (or batch) of both. The change is their
-/// geometric mean, with a bootstrap interval. All of the interval above `margin` fails, all of it below passes; fewer
-/// than five ratios tell nothing. Needs a ratio.
+/// Measured time: the change is the geometric mean of run / baseline, one for each sample or batch, with a bootstrap
+/// interval. All of it above `margin` fails, all below passes; fewer than five ratios tell nothing. Needs a ratio.
 TimeVerdict judge_measured(std::span<const double> log_ratios, double margin);
 
 /// A model's shape, a machine and a batch. At the default one, 12 x 32K of an 8B model, full's KV just fits on the
@@ -156,11 +154,10 @@ struct Gate {
   std::vector<std::string> notes;           // sentences: what differs between the runs and was compared all the same
 };
 
-/// `noise`: further runs of the baseline's program, of which the clock is measured; the largest change among them
-/// becomes the margin of times where it is above options.latency_margin. InputError for runs that cannot be compared
-/// (comparable.h), that lack samples of the baseline (unless options.subset) or share none, that are unfinished, and
-/// for methods that the baseline does not have. Predicted steps (prediction.h) are the runs' own where both have them
-/// at one shape; else this program predicts the methods whose options differ.
+/// `noise`: further runs of the baseline's program on a measured clock; the largest change among them becomes the
+/// margin of times where it is above options.latency_margin. InputError for runs that cannot be compared (runs.h), that
+/// share no sample, and for methods that the baseline does not have. Predicted steps are the runs' own where both have
+/// them at one shape; else this program predicts the methods whose options differ.
 Gate judge(const RunFolder& baseline, const RunFolder& run, const std::vector<RunFolder>& noise,
            const GateOptions& options);
 

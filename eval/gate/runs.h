@@ -15,8 +15,7 @@ namespace tandem::eval {
 /// `any_machine`); also where one of them is unfinished. It names what differs, with both values.
 void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_machine);
 
-/// InputError where the run lacks a task, a length or samples that the baseline has: what was lost there nobody would
-/// see.
+/// InputError where the run lacks a task, a length or samples of the baseline: losses there would not show.
 void check_has_samples_of(const RunFolder& baseline, const RunFolder& run);
 
 /// What differs and may be what is to be judged: a sentence each.
@@ -59,8 +58,7 @@ struct TimeMargins {
   double tpot = 0, ttft = 0;  // shares of 1
 };
 
-/// Without the times of batches that the other run has with other samples (its --samples are others): all samples of a
-/// batch have the batch's times.
+/// Without times of batches that have other samples in the other run: all samples of a batch have its times.
 Samples in_equal_batches(Samples samples, const Manifest& own, const Manifest& other);
 
 /// Times of those of `own` that `other` has too, summed up as reports do, but TPOT over the steps that a sample has in
@@ -84,8 +82,7 @@ std::vector<TimeVerdict> judge_measured_times(const Samples& before, const Sampl
 std::vector<TimeVerdict> untimed(const Samples& before, const Samples& now, const Samples& before_timed,
                                  const Samples& now_timed, bool by_length, double margin);
 
-/// Raises the margins to what `again`, a run of the baseline's program, differs from it.
-/// False where they share no time.
+/// Raises the margins to what `again`, a run of the same program, differs by. False where they share no time.
 bool allow_noise(const Samples& baseline, const Samples& again, std::uint32_t batch, TimeMargins& margins);
 
 }  // namespace tandem::eval

@@ -77,11 +77,10 @@ struct Latency {
   MemoryUse memory = {};
 };
 
-/// Prefills `context` random tokens, other ones for each sequence of the batch, then decodes behind them, a round of
-/// 1 + steps tokens at a time, each from forks; the first step of a round, and the method's preparation before it, are
-/// not counted. Methods take turns by rounds, so that a slow spell of the machine meets all of them; the first method
-/// is the first that is measured. The steps are fed random tokens too. InputError for what the model or the KV store
-/// has no room for.
+/// Prefills `context` random tokens, other ones for each sequence, and decodes random tokens behind them, a round of 1
+/// + steps tokens at a time, each from forks; the first step of a round, and the method's preparation before it, are
+/// not counted. Methods take turns by rounds, so that a slow spell of the machine meets all of them. InputError for
+/// what the model or the KV store has no room for.
 Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool);
 
 /// Prefills `context` random tokens, each round into an empty sequence. Computes no logits.

@@ -31,8 +31,7 @@
 
 namespace tandem::eval {
 
-/// Parses `text` as one object. Invalid JSON, a repeated key or another kind of value is an InputError beginning with
-/// `where`.
+/// `text` as one object. InputError that begins with `where` for invalid JSON, a repeated key or another value.
 nlohmann::ordered_json parse_object(std::string_view text, const std::string& where);
 
 class ObjectReader {

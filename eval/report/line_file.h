@@ -1,5 +1,4 @@
-// Files of one line per finished sample: appending so that no half line stays, and telling sound lines from damaged
-// ones.
+// Files of one line per finished sample: appends whole lines, and tells sound lines from damaged ones.
 #pragma once
 
 #include <filesystem>
@@ -39,8 +38,7 @@ ScannedLines scan_lines(const std::filesystem::path& file, const LineParser& par
 /// The same, where anything but sound lines is an InputError.
 std::vector<Line> read_lines(const std::filesystem::path& file, const LineParser& parse);
 
-/// The sound lines of a file that a run goes on with. Moves the damaged ones to "<name>.damaged" (RunError where that
-/// fails), and adds a sentence for each to `repairs`.
+/// The sound lines of a file. Moves damaged ones to "<name>.damaged" (or RunError), each with a sentence in `repairs`.
 std::vector<Line> set_damaged_aside(const OutputFolder& folder, const std::string& name, const LineParser& parse,
                                     std::vector<std::string>& repairs);
 
@@ -73,8 +71,7 @@ class LineAppender {
   /// Makes the file where it is missing. InputError where it cannot be written.
   LineAppender(const OutputFolder& folder, const std::string& name);
   std::uint64_t bytes() const { return bytes_; }  // in the file
-  /// `text`: a line, or several with newlines between them. RunError when the disk is full; FolderLost where somebody
-  /// else removed the file or wrote into it.
+  /// A line, or several with newlines between. RunError on a full disk; FolderLost where somebody changed the file.
   void append(const std::string& text);
   void close() { out_ = Descriptor(); }
 

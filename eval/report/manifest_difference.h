@@ -20,15 +20,13 @@ struct FieldDifference {
 /// one that only one of them has. The first part, where it has no name, is the field "variant".
 std::vector<FieldDifference> protocol_differences(std::string_view there, std::string_view here);
 
-/// Methods whose budget counts something else, of the difference in the field "budget": "quest=tokens,h2o=share". Those
-/// that only one of the runs has are none.
+/// Of a difference in "budget" ("quest=tokens,h2o=share"): methods of both runs whose budgets count other things.
 std::vector<FieldDifference> budget_differences(const FieldDifference& budgets);
 
 /// Whether a method of this name has a budget; one that this program does not know may.
 bool has_budget(std::string_view name);
 
-/// The value of a method's option. Of a run that is older than the option: its default, which is what methods did
-/// before they had it. Empty where neither knows it.
+/// An option's value: the default in runs that are older than the option, empty where neither knows it.
 std::string option_of(const MethodEntry& method, const std::string& option);
 
 /// Options whose values, as option_of() has them, differ.
@@ -45,14 +43,12 @@ std::optional<std::string> option_in(const std::string& command, std::string_vie
 /// Samples that were decoded together, but for the last ones of a task.
 std::uint32_t batch_of(const Manifest& manifest);
 
-/// Answers to each question, --repeats: the samples of question q are the indices q * repeats to q * repeats + repeats
-/// - 1.
+/// Answers to each question (--repeats): question q has as many indices, from q * repeats on.
 std::uint32_t repeats_of(const Manifest& manifest);
 
-/// InputError where the run in `path`, of the manifest `there`, was made by another command, with other weights or
-/// data, under another protocol, with another instruction set, clock, hardware profile or method than `mine`; it names
-/// what differs. Room for KV (--device-kv, --host-kv) changes no byte of a sample and may be another; --threads may be
-/// written or not, the clock has their number where it matters.
+/// InputError, naming what differs, where the run in `path` was made by another command, with other weights or data,
+/// under another protocol, or with another instruction set, clock, hardware profile or method than `mine`. Room for KV
+/// (--device-kv, --host-kv) changes no byte of a sample; the clock has the number of threads where it matters.
 void check_resumable(const std::filesystem::path& path, const Manifest& there, const Manifest& mine);
 
 }  // namespace tandem::eval

@@ -17,9 +17,8 @@ std::string markdown_paragraph(std::string_view text);
 /// A code span, in as many backticks as it needs.
 std::string markdown_code(std::string_view text);
 
-/// A cell of comma-separated values (RFC 4180): printable() text that a spreadsheet takes for text: behind an
-/// apostrophe where it would begin a formula, in quotes where it holds what separates cells, in some countries' tables
-/// a semicolon.
+/// A cell of CSV (RFC 4180): printable() text, behind an apostrophe where it would begin a formula, in quotes where it
+/// holds a comma, a semicolon or a quote.
 std::string csv_cell(const std::string& text);
 
 }  // namespace tandem::eval

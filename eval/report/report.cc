@@ -124,17 +124,18 @@ std::string parted_note(const Summary& s, const Labels& labels) {
   constexpr std::size_t kShown = 3;
   std::string text;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    const std::vector<PartedSample>& parted = s.methods[i].parted;
+    const std::vector<SampleResult>& parted = s.methods[i].parted;
     if (parted.empty()) continue;
     text += fmt::format("{}{} is lossless, and its tokens part from full's in {} of {}.", text.empty() ? "" : " ",
                         labels[i], parted.size(), counted(s.methods[i].overall.accuracy.n, "sample"));
     for (std::size_t n = 0; n < std::min(parted.size(), kShown); ++n) {
-      const auto& [task, length, index, at] = parted[n];
+      const SampleResult& sample = parted[n];
+      const Parting& at = sample.parted.value();
       text += fmt::format(
           " {}{}, sample {}: step {}, best logits {:.6g} and {:.6g} (gap {:.2g}) of full, {:.6g} and {:.6g} of its "
           "own.",
-          task, length == 0 ? "" : " at " + length_text(length), index, at.step, at.full.logits[0], at.full.logits[1],
-          at.gap(), at.own.logits[0], at.own.logits[1]);
+          sample.task, sample.length == 0 ? "" : " at " + length_text(sample.length), sample.index, at.step,
+          at.full.logits[0], at.full.logits[1], at.gap(), at.own.logits[0], at.own.logits[1]);
     }
     if (parted.size() > kShown) text += " samples.jsonl names the others.";
   }

@@ -1,3 +1,4 @@
+// The files of a run in its folder.
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>

@@ -26,8 +26,7 @@ class RunFolder {
   /// object made goes with it. InputError for a folder with other files, or that another process writes into.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
 
-  /// A new run of these lines, each with its newline, written as a whole or not at all. Throws as create(), and
-  /// RunError when the disk is full.
+  /// A new run of these lines with their newlines, whole or not at all. Throws as create(), RunError on a full disk.
   static RunFolder create_whole(const std::filesystem::path& path, const Manifest& manifest, const std::string& results,
                                 const std::string& timings, bool force);
 
@@ -107,11 +106,10 @@ struct Merged {
   bool documents_dropped = false;    // some runs are of before version 11, and say not which document a sample is about
 };
 
-/// Makes a run in `out` of what is in `runs`, in the run's order: on a simulated clock the bytes that one process would
-/// have written. Of runs of several schema versions it is one of the oldest. InputError where runs are of different
-/// commands, inputs or clocks (check_resumable()), where two have a sample in common that is not the same, where `out`
-/// is one of them, for damaged lines, and as RunFolder::create(); RunError where the disk is full, for example. Either
-/// way there is no new folder, and a run that `force` would have replaced is as it was.
+/// Joins runs into one in `out`, in the run's order: on a simulated clock the bytes that one process would have
+/// written; of the oldest of their schema versions. InputError where check_resumable() refuses, a sample differs
+/// between two runs, `out` is one of them or a line is damaged; else as RunFolder::create(). On an error `out` is as it
+/// was.
 Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesystem::path& out, bool force);
 
 /// The trace of the run's method `number`, from 1 on: its label makes the name readable, the number makes it unique.
@@ -120,16 +118,13 @@ std::string trace_file(std::size_t number, std::string_view label);
 /// Whether the folder's manifest.json is a run's of this program, of whatever version: only such a run is replaced.
 bool holds_run(const std::filesystem::path& folder);
 
-/// Whether a file is, by its name and place, one of those that a run or a sweep consists of, which no report may
-/// replace.
+/// Whether no report may replace the file: by its name and place it is part of a run or a sweep.
 bool is_part_of_run(const std::filesystem::path& file);
 
-/// InputError where an entry of the folder is a link: a stranger's could have any file of this machine read, and shown
-/// as the run's. The folder's own name may be one.
+/// InputError where an entry of the folder is a link: a stranger's run could show any file of this machine.
 void refuse_links(const std::filesystem::path& folder);
 
-/// The files of a run and its report: those that its manifest leads to, of whatever version, and no others are ever
-/// removed.
+/// Files of a run and its report, by its manifest of whatever version. No others are ever removed.
 const FileSet& run_files();
 
 }  // namespace tandem::eval

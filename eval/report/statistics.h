@@ -45,15 +45,13 @@ struct PairedCounts {
 };
 
 /// 95 % interval of P(first right) - P(second right) from paired samples: Newcombe 1998 (Statistics in Medicine
-/// 17:2635), method 10, which joins the two Wilson intervals with the correlation of the pairs. Chosen over the paired
-/// bootstrap because that has width zero where the methods agree on every sample, which says that no difference is
-/// possible; here no disagreement in n samples still leaves an interval.
+/// 17:2635), method 10, which joins the two Wilson intervals with the correlation of the pairs. Unlike the paired
+/// bootstrap's it has a width where the methods agree on every sample.
 Interval newcombe_paired_interval(const PairedCounts& counts);
 
-/// The same for scores in [0, 1], shares among them, and for weights as in share_interval(): 95 % interval of
-/// mean(second) - mean(first), from the two intervals of share_interval() and the correlation of the scores, joined and
-/// corrected as Newcombe's are, whose interval it is for scores of 0 and 1. The bootstrap of the differences is too
-/// sure where the methods seldom differ; where they differ often, this is wider than it.
+/// The same for scores in [0, 1] and weights as in share_interval(): 95 % interval of mean(second) - mean(first), from
+/// the two intervals of share_interval() and the correlation of the scores, joined and corrected as Newcombe's. Scores
+/// of 0 and 1 have Newcombe's. The bootstrap of the differences is too sure where the methods seldom differ.
 Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
                                std::span<const double> weights = {}, double z = kNormal95);
 
@@ -63,9 +61,8 @@ struct PairedMoments {
 };
 Interval paired_share_interval(const PairedMoments& moments, double n, double z = kNormal95);
 
-/// Two-sided McNemar test that the methods differ, mid-p: the binomial's tail with half of the observed outcome's
-/// probability (Fagerland, Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). 1 when the methods never
-/// disagree.
+/// Two-sided McNemar test, mid-p: the binomial's tail with half of the observed outcome's probability (Fagerland,
+/// Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). 1 when the methods never disagree.
 double mcnemar_mid_p(const PairedCounts& counts);
 
 /// The smallest true difference of two methods' shares, in [0, 1], that a McNemar test at 5 % finds in four of five

@@ -283,7 +283,7 @@ Summary summarise(const RunFolder& folder) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
       method.near_tie_samples += s.near_ties.empty() ? 0 : 1;
-      if (s.parted) method.parted.push_back({s.task, s.length, s.index, *s.parted});
+      if (s.parted) method.parted.push_back(s);
     }
     summary.methods.push_back(std::move(method));
   }

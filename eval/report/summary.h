@@ -70,12 +70,6 @@ struct LengthLatency {
   LatencySummary latency;
 };
 
-struct PartedSample {
-  std::string task;
-  std::uint32_t length = 0, index = 0;
-  Parting at;
-};
-
 struct MethodSummary {
   std::string label;
   AccuracyCell overall;
@@ -85,7 +79,7 @@ struct MethodSummary {
   std::vector<LengthLatency> by_length;   // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
   std::vector<std::uint32_t> attends_everything_at;  // lengths, in the manifest's order (lengths_attended_whole())
-  std::vector<PartedSample> parted;                  // of a lossless method: samples whose tokens part from full's
+  std::vector<SampleResult> parted;                  // of a lossless method: samples whose tokens part from full's
 };
 
 struct Summary {
@@ -99,8 +93,7 @@ struct Summary {
 /// Tokens of context of a sample's first decode step.
 using Contexts = std::map<Scores::key_type, std::uint32_t>;
 
-/// Lengths at which a method's budget is none: in every step of every sample it attends all tokens before. Nothing of
-/// methods that have no budget and always do.
+/// Lengths at which a method that has a budget attends all tokens before, in every step of every sample.
 std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, const MethodEntry& method,
                                                   const std::vector<SampleTiming>& timings, const Contexts& contexts);
 
@@ -108,13 +101,11 @@ std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, cons
 bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
                std::uint64_t samples);
 
-/// Fills in `latency` and `by_length` from the timings of the method that `method.label` names: of whole batches, where
-/// there is one.
+/// Fills in `latency` and `by_length` from the method's timings: of whole batches, where there is one.
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
 
-/// `method.latency` with the same weight for each length: means of the lengths' means, peaks of all. (Over all steps
-/// together, a method whose answers are shorter at long contexts looks faster.) Without percentiles where lengths are
-/// several.
+/// `method.latency` with the same weight for each length, however many steps it has: means of means, peaks of all.
+/// Without percentiles where lengths are several.
 std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method);
 
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.

@@ -68,8 +68,7 @@ Column make_column(const Table& table, std::size_t index, std::size_t limit) {
   return column;
 }
 
-/// The columns that name the rows, `most` wide together, so that at least one other stands beside them: what narrow
-/// ones leave over is the wide ones'.
+/// The columns that name the rows, `most` wide together; wide ones have what narrow ones leave over.
 std::vector<Column> leading_columns(const Table& table, std::size_t most) {
   std::vector<Column> columns;
   columns.reserve(table.leading);

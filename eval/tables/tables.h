@@ -49,8 +49,7 @@ std::string tables_page(const std::string& title, const std::string& tables, std
 /// Of a page of these: what they measure, and of which model where that is one.
 std::string title_of(std::span<const ReportedRun> runs);
 
-/// A line for each run, method, task and length, and for all of them together, where the times of several lengths are
-/// mean_of_lengths(). Shares and milliseconds as they are.
+/// A line for each run, method, task and length, and for all together. Shares and milliseconds as they are.
 std::string tables_csv(std::span<const ReportedRun> runs);
 
 /// Whether a folder holds a sweep, and no run.
