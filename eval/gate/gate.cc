@@ -127,17 +127,10 @@ std::string options_difference(const MethodEntry& before, const MethodEntry& now
   return parts.empty() ? "" : fmt::format("{}: {}.", before.label, fmt::join(parts, "; "));
 }
 
-/// What two runs are compared by, beside their samples.
-struct Terms {
-  const GateOptions& options;
-  double alpha;  // of one method
-  bool timed, simulated;
-  TimeMargins margins;
-};
-
 void judge_method(const Run& baseline, const MethodEntry& before, const Run& run, const MethodEntry& now,
-                  const Terms& terms, MethodVerdict& out) {
+                  const GateOptions& options, double alpha, const TimeMargins& margins, MethodVerdict& out) {
   const Manifest &a = baseline.manifest(), &b = run.manifest();
+  const bool simulated = is_simulated(a.clock);
   const Samples &all_there = baseline.of(before), &all_here = run.of(now);
   const Samples there = in_equal_batches(all_there, a, b), here = in_equal_batches(all_here, b, a);
   Repeated repeated = run.repeated();
@@ -149,7 +142,7 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   out.tokens_compared =
       !a.isa.empty() && a.isa == b.isa && same_method(before, now) && differences_to_note(a, b).empty();
   if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
-  out.accuracy = judge_accuracy(scores, terms.options.accuracy_margin, terms.alpha);
+  out.accuracy = judge_accuracy(scores, options.accuracy_margin, alpha);
   if (out.tokens_compared && out.other_tokens == 0 && scores.first == scores.second) {
     // However few they are: the same computation that makes the same tokens has not become worse.
     out.by_tokens = out.accuracy.verdict != Verdict::passed;
@@ -162,19 +155,20 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   out.before = earlier.latency;
   out.after = later.latency;
   out.idle_compared = out.before && out.after && same_steps(there, here, 0);
-  if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
-  if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
-  if (terms.timed)
-    for (TimeVerdict& time : untimed(all_there, all_here, there, here, terms.simulated, terms.margins.tpot))
+  if (!a.clock.empty()) {
+    out.times = simulated ? judge_virtual_times(earlier, later, margins.tpot)
+                          : judge_measured_times(there, here, batch_of(b), margins);
+    for (TimeVerdict& time : untimed(all_there, all_here, there, here, simulated, margins.tpot))
       out.times.push_back(std::move(time));
-  if (terms.options.same_tokens && !out.tokens_compared)
+  }
+  if (options.same_tokens && !out.tokens_compared)
     throw_input_error(
         "--same-tokens: {} is not the same computation in both runs, by instruction set, options, precision or prefill "
         "chunk, so that its tokens need not be the same. Leave the option away.",
         before.label);
   out.verdict = out.accuracy.verdict;
   for (const TimeVerdict& time : out.times) out.verdict = std::max(out.verdict, time.verdict);
-  if (terms.options.same_tokens && out.other_tokens > 0) out.verdict = Verdict::failed;
+  if (options.same_tokens && out.other_tokens > 0) out.verdict = Verdict::failed;
 }
 
 /// Measured times may rise by the margin, or by what further runs of the baseline's program differ, if that is more.
@@ -320,10 +314,10 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
   gate.notes = differences_to_note(a, b);
 
   const std::vector<const MethodEntry*> wanted = wanted_methods(a, options.methods);
-  const bool timed = !a.clock.empty(), simulated = timed && is_simulated(a.clock);
-  if (!noise.empty() && (simulated || !timed))
+  const bool simulated = is_simulated(a.clock);
+  if (!noise.empty() && (simulated || a.clock.empty()))
     throw_input_error("--noise is for times that a real clock took, and the baseline's are {}: leave the option away.",
-                      timed ? a.clock : "not there");
+                      simulated ? a.clock : "not there");
   for (const RunFolder& folder : noise) {
     std::error_code unknown;
     if (std::filesystem::equivalent(folder.path(), run_folder.path(), unknown))
@@ -331,8 +325,8 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
                         folder.path().string());
   }
   const double margin = options.latency_margin.value_or(simulated ? kExactMargin : kMeasuredMargin);
-  const Terms terms{options, options.alpha / static_cast<double>(wanted.size()), timed, simulated,
-                    measured_margins(baseline, wanted, noise, margin)};
+  const TimeMargins margins = measured_margins(baseline, wanted, noise, margin);
+  const double alpha = options.alpha / static_cast<double>(wanted.size());  // of one method
   std::vector<Pairing> pairs;
   gate.methods.reserve(wanted.size());
   for (const MethodEntry* before : wanted) {
@@ -342,7 +336,7 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
     if (now == nullptr) {
       method.verdict = Verdict::failed;
     } else {
-      judge_method(baseline, *before, run, *now, terms, method);
+      judge_method(baseline, *before, run, *now, options, alpha, margins, method);
       gate.samples = method.accuracy.change.difference.n;
       if (std::string difference = options_difference(*before, *now); !difference.empty())
         gate.notes.push_back(std::move(difference));

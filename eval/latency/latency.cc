@@ -106,18 +106,6 @@ struct Measured {
   Times times;
 };
 
-std::vector<Measured> methods_of(const LatencyOptions& options) {
-  std::vector<Measured> methods;
-  for (const MethodEntry& entry : method_entries(options.methods)) {
-    Measured& m = methods.emplace_back();
-    m.method = make_method(entry.label);
-    m.row.label = entry.label;
-    m.row.method = m.method->spelled_out();
-    m.row.round_ms.reserve(options.rounds);
-  }
-  return methods;
-}
-
 /// Adds a round. Its trace has a mark for the set-up, one for the first step, then one for each measured step.
 void add_round(Measured& m, const Trace& trace, std::uint32_t steps) {
   const std::vector<StepMark>& marks = trace.steps;
@@ -131,7 +119,13 @@ void add_round(Measured& m, const Trace& trace, std::uint32_t steps) {
 
 Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {
   Latency result = described(options, model, device, pool);
-  std::vector<Measured> methods = methods_of(options);
+  std::vector<Measured> methods;
+  for (const MethodEntry& entry : method_entries(options.methods)) {
+    Measured& m = methods.emplace_back();
+    m.method = make_method(entry.label);
+    m.row.label = entry.label;
+    m.row.method = m.method->spelled_out();
+  }
   const std::uint32_t new_tokens = options.steps + 1;
   check_positions(model, std::size_t{options.context} + 1, new_tokens);
   check_device_room(options.engine, model, options.batch, options.context + new_tokens, "--context");
@@ -194,7 +188,6 @@ Latency measure_prefill(const LatencyOptions& options, const Model& model, Devic
   const std::uint64_t rounds = options.rounds;
   Latency result = described(options, model, device, pool);
   LatencyRow& row = result.rows.emplace_back();
-  row.round_ms.reserve(options.rounds);
   EngineOptions engine_options = options.engine;
   engine_options.max_batch = 1;
   Engine engine(model, device, pool, engine_options);

@@ -49,15 +49,6 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, none) || normalised(a) == normalised(b);
 }
 
-/// As check_resumable(), whose sentences are about a run that goes on.
-void check_one_run(const fs::path& first, const Manifest& manifest, const fs::path& other, const Manifest& others) {
-  try {
-    check_resumable(other, others, manifest);
-  } catch (const InputError& error) {
-    throw_input_error("'{}' and '{}' are not shards of one run: {}", first.string(), other.string(), error.what());
-  }
-}
-
 /// Of the oldest version among them, since what later ones say of a run does not hold for all of its samples; with all
 /// programs that made samples, and when the first began.
 Manifest manifest_of(const std::vector<RunFolder>& runs) {
@@ -101,7 +92,12 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   }
   for (const fs::path& path : paths) {
     const RunFolder& run = runs.emplace_back(RunFolder::open(path));
-    check_one_run(paths.front(), runs.front().manifest(), path, run.manifest());
+    try {
+      check_resumable(path, run.manifest(), runs.front().manifest());
+    } catch (const InputError& error) {
+      throw_input_error("'{}' and '{}' are not shards of one run: {}", paths.front().string(), path.string(),
+                        error.what());
+    }
   }
   const Manifest manifest = manifest_of(runs);
   bool dropped = false;

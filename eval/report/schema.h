@@ -59,6 +59,7 @@ struct SampleKey {
   std::uint32_t index = 0;      // of the sample in its task and length
   std::string method;           // label of a Manifest::methods entry
   auto operator<=>(const SampleKey&) const = default;
+  const SampleKey& key() const { return *this; }
 };
 
 struct SampleResult : SampleKey {
@@ -76,7 +77,6 @@ struct SampleResult : SampleKey {
   std::optional<std::string> rule = {};
   std::vector<std::pair<std::string, double>> by_rule = {};
   std::optional<Parting> parted = {};  // of lossless methods beside full, where tokens part; written there
-  const SampleKey& key() const { return *this; }
   bool operator==(const SampleResult&) const = default;
 };
 
@@ -87,7 +87,6 @@ struct WindowLoss : SampleKey {
   std::uint32_t scored = 0;                  // tokens
   double nll = 0;                            // mean negative log likelihood of the scored tokens, nats
   std::vector<double> nll_by_position = {};  // over equal stretches: stretch b of B from b * scored / B on
-  const SampleKey& key() const { return *this; }
   bool operator==(const WindowLoss&) const = default;
 };
 
@@ -117,7 +116,6 @@ struct SampleTiming : SampleKey {
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;  // peaks
   std::uint64_t peer_kv_bytes = 0;  // the same of a cache rank on a peer device; written where there is one
   std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
-  const SampleKey& key() const { return *this; }
   bool operator==(const SampleTiming&) const = default;
 };
 

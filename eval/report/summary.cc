@@ -34,12 +34,6 @@ AccuracyCell cell_of(const Scores& own, const Scores* baseline, const std::strin
   return cell;
 }
 
-/// A step of fewer sequences is a shorter one.
-bool in_whole_batch(const Manifest& manifest, const SampleTiming& timing) {
-  const std::uint32_t batch = batch_of(manifest), first = timing.index - timing.index % batch;
-  return manifest.samples_of(timing.task) >= first + std::uint64_t{batch};
-}
-
 /// length 0: of all.
 std::optional<LatencySummary> latency_of(const std::vector<SampleTiming>& timings, std::uint32_t length) {
   LatencySummary out;
@@ -226,11 +220,13 @@ bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timing
 }
 
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
+  const std::uint32_t batch = batch_of(manifest);
   std::vector<SampleTiming> own, of_whole_batches;
   for (const SampleTiming& t : timings) {
     if (t.method != method.label) continue;
     own.push_back(t);
-    if (in_whole_batch(manifest, t)) of_whole_batches.push_back(t);
+    // A step of fewer sequences is a shorter one.
+    if (manifest.samples_of(t.task) >= t.index - t.index % batch + std::uint64_t{batch}) of_whole_batches.push_back(t);
   }
   const std::uint64_t all = own.size();
   if (!of_whole_batches.empty()) own = std::move(of_whole_batches);

@@ -38,11 +38,6 @@ std::string cut(const std::string& text, std::size_t width) {
   return out + "…";
 }
 
-std::string pad(const std::string& text, std::size_t width, bool left) {
-  const std::string space(width - std::min(width, text_columns(text)), ' ');
-  return left ? text + space : space + text;
-}
-
 void add_line(std::string& out, std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   out += line + "\n";
@@ -113,7 +108,8 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
     std::string text;
     for (std::size_t c = 0; c < columns.size(); ++c) {
       if (c > 0) text += kGap;
-      text += pad(cell(columns[c]), columns[c].width, c < leading);
+      const std::string value = cell(columns[c]), space(columns[c].width - text_columns(value), ' ');
+      text += c < leading ? value + space : space + value;
     }
     add_line(out, text);
   };

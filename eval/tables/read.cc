@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 
-#include "engine/common/error.h"
+#include "engine/common/read_file.h"
 #include "eval/perplexity/summary.h"
 #include "eval/report/line_file.h"
 #include "eval/report/manifest_difference.h"
@@ -32,8 +32,7 @@ ReportedRun read_run(const std::filesystem::path& path, const std::string& name)
   ReportedRun run{perplexity ? losses_of(folder) : summarise(folder), name, perplexity, {}, {}};
   for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
   const std::filesystem::path target = path / "target.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(target, ignored)) return run;
+  if (!path_exists(target)) return run;
   try {
     run.target = parse_prediction(read_if_there(target), target.string());
   } catch (const InputError& error) {  // another version's, for example: the run's own figures are there all the same

@@ -85,14 +85,6 @@ bool has_peer(const ReportedRun& run) {
                              [](const MethodSummary& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
-bool is_timed(const ReportedRun& run) {
-  return !run.manifest.clock.empty();
-}
-
-bool of_several_lengths(const ReportedRun& run) {
-  return run.manifest.lengths.size() > 1;
-}
-
 /// Of each length the same weight, as the times beside it have.
 std::optional<double> idle_share(const MethodSummary& m) {
   std::vector<double> shares;
@@ -106,7 +98,7 @@ std::vector<std::string> time_cells(const ReportedRun& run, const MethodSummary&
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
   std::vector<std::string> cells = {ms(l.ttft_ms), figure_text(l.tpot_ms, ms)};
-  if (!of_several_lengths(run)) cells.push_back(figure_text(l.tpot_p99_ms, ms));
+  if (run.manifest.lengths.size() == 1) cells.push_back(figure_text(l.tpot_p99_ms, ms));
   cells.insert(cells.end(), {ms(l.idle_ms), figure_text(idle_share(m), percent_text), megabytes(l.peak_device_kv),
                              megabytes(l.peak_host_kv)});
   if (has_peer(run)) cells.push_back(megabytes(l.peak_peer_kv));
@@ -116,7 +108,7 @@ std::vector<std::string> time_cells(const ReportedRun& run, const MethodSummary&
 /// `clock`: behind the columns that are times.
 std::vector<std::string> time_heads(const ReportedRun& run, const std::string& clock) {
   std::vector<std::string> heads = {"TTFT ms" + clock, "TPOT ms" + clock};
-  if (!of_several_lengths(run)) heads.push_back("p99 ms" + clock);
+  if (run.manifest.lengths.size() == 1) heads.push_back("p99 ms" + clock);
   heads.insert(heads.end(), {"idle ms a step" + clock, "idle %", "KV MB, device", "host"});
   if (has_peer(run)) heads.emplace_back("peer");
   return heads;
@@ -126,7 +118,7 @@ std::vector<std::string> time_heads(const ReportedRun& run, const std::string& c
 Table time_table(std::span<const ReportedRun> runs) {
   std::vector<const ReportedRun*> timed;
   for (const ReportedRun& run : runs)
-    if (is_timed(run)) timed.push_back(&run);
+    if (!run.manifest.clock.empty()) timed.push_back(&run);
   Table t;
   t.head = {"method"};
   const bool one_clock = std::ranges::all_of(
@@ -217,13 +209,6 @@ std::string latex_line(const std::vector<std::string>& cells) {
 
 constexpr const char* kScript = "eval/tables/page.py";
 
-/// As text of JSON it would have to be UTF-8, which a folder's name need not be.
-std::string hex_of(const std::string& bytes) {
-  std::string text;
-  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
-
 }  // namespace
 
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
@@ -235,7 +220,8 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
-  if (std::ranges::any_of(runs, [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
+  if (std::ranges::any_of(
+          runs, [](const ReportedRun& r) { return !r.manifest.clock.empty() && r.manifest.lengths.size() > 1; })) {
     add("Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
         "weight, whatever a method generated there. Times by length, with percentiles, are in report.md and in "
         "--format csv.");
@@ -333,8 +319,11 @@ std::string tables_page(const std::string& title, const std::string& tables, std
                         const std::string& made_by) {
   nlohmann::ordered_json page = {
       {"title", title}, {"tables", tables}, {"runs", nlohmann::ordered_json::array()}, {"made_by", made_by}};
-  for (const PageFolder& folder : folders)
-    page["runs"].push_back({{"name", folder.name}, {"folder", hex_of(folder.path)}, {"complete", folder.complete}});
+  for (const PageFolder& folder : folders) {
+    std::string hex;  // as text of JSON it would have to be UTF-8, which a folder's name need not be
+    for (const char byte : folder.path) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    page["runs"].push_back({{"name", folder.name}, {"folder", hex}, {"complete", folder.complete}});
+  }
   PythonAnswer answer = ask_python(kScript, json_text(page));
   if (answer.end == PythonEnd::done) return std::move(answer.text);
   if (answer.end == PythonEnd::no_package || answer.end == PythonEnd::not_installed)
