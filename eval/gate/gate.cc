@@ -129,12 +129,13 @@ std::string options_difference(const MethodEntry& before, const MethodEntry& now
 
 void judge_method(const Run& baseline, const MethodEntry& before, const Run& run, const MethodEntry& now,
                   const GateOptions& options, double alpha, const TimeMargins& margins, MethodVerdict& out) {
-  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  const Manifest &a = baseline.manifest, &b = run.manifest;
   const bool simulated = is_simulated(a.clock);
   const Samples &all_there = baseline.of(before), &all_here = run.of(now);
   const Samples there = in_equal_batches(all_there, a, b), here = in_equal_batches(all_here, b, a);
-  Repeated repeated = run.repeated();
-  repeated.documents.merge(baseline.repeated().documents);  // either may be an older program's, and know none
+  Repeated repeated = repeated_in(b, run.results);
+  repeated.documents.merge(
+      repeated_in(a, baseline.results).documents);  // either may be an older program's, and know none
   const PairedScores scores = shared_scores(there, here, repeated, "");
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
@@ -177,17 +178,17 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
   TimeMargins margins{margin, margin};
   for (const RunFolder& folder : noise) {
     const Run again(folder);
-    if (again.manifest().programs != baseline.manifest().programs)
+    if (again.manifest.programs != baseline.manifest.programs)
       throw_input_error(
           "--noise: the run in '{}' is of another program than the baseline, so that what they differ by is no noise.",
           folder.path().string());
     for (const MethodEntry* method : wanted) {
-      const auto& others = again.manifest().methods;
+      const auto& others = again.manifest.methods;
       const auto is_it = [&](const MethodEntry& e) { return e.label == method->label && same_method(e, *method); };
       if (std::ranges::none_of(others, is_it))
         throw_input_error("--noise: the run in '{}' has no method '{}' with the baseline's options.",
                           folder.path().string(), method->label);
-      const Manifest &a = baseline.manifest(), &b = again.manifest();
+      const Manifest &a = baseline.manifest, &b = again.manifest;
       if (!allow_noise(in_equal_batches(baseline.of(*method), a, b), in_equal_batches(again.of(*method), b, a),
                        batch_of(a), margins))
         throw_input_error(
@@ -304,7 +305,7 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
   if (!options.subset) check_has_samples_of(baseline_folder, run_folder);
   for (const RunFolder& folder : noise) check_comparable(baseline_folder, folder, options.any_machine);
   const Run baseline(baseline_folder), run(run_folder);
-  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  const Manifest &a = baseline.manifest, &b = run.manifest;
   Gate gate;
   gate.options = options;
   gate.baseline_path = baseline_folder.path().string();

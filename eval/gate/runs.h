@@ -34,24 +34,19 @@ struct Samples {
 };
 
 /// A run's files in memory. InputError for what RunFolder::samples() and timings() refuse.
-class Run {
- public:
+struct Run {
   explicit Run(const RunFolder& folder)
-      : manifest_(folder.manifest()), results_(folder.samples()), timings_(folder.timings()) {
-    for (const SampleResult& s : results_) by_method_[s.method].results[place_of(s)] = &s;
-    for (const SampleTiming& t : timings_) by_method_[t.method].timings[place_of(t)] = &t;
+      : manifest(folder.manifest()), results(folder.samples()), timings(folder.timings()) {
+    for (const SampleResult& s : results) by_method[s.method].results[place_of(s)] = &s;
+    for (const SampleTiming& t : timings) by_method[t.method].timings[place_of(t)] = &t;
   }
   Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
-  const Manifest& manifest() const { return manifest_; }
-  const Samples& of(const MethodEntry& method) const { return by_method_.at(method.label); }
-  Repeated repeated() const { return repeated_in(manifest_, results_); }
+  const Samples& of(const MethodEntry& method) const { return by_method.at(method.label); }
 
- private:
-  Manifest manifest_;
-  std::vector<SampleResult> results_;
-  std::vector<SampleTiming> timings_;
-  std::map<std::string, Samples> by_method_;
+  const Manifest manifest;
+  const std::vector<SampleResult> results;
+  const std::vector<SampleTiming> timings;
+  std::map<std::string, Samples> by_method;
 };
 
 struct TimeMargins {

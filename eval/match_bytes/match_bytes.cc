@@ -153,19 +153,6 @@ constexpr auto kVisitEqual = [](auto& f, auto& equal, auto& asked) {
   });
 };
 
-Equal read(const nlohmann::ordered_json& json, const std::string& where) {
-  ObjectReader in(json, where);
-  Equal equal;
-  std::string asked;
-  kVisitEqual(in, equal, asked);
-  in.finish();
-  equal.asked = parse_equal_bytes(asked, where + ": the field 'asked'");
-  for (const EqualMethod& method : equal.as_given) make_method(method.spec);
-  for (const EqualShare& share : equal.shares)
-    for (const EqualMethod& method : share.methods) make_method(method.spec);
-  return equal;
-}
-
 /// How many of the samples, from the first on.
 std::size_t that_fit(std::span<const DatasetSample> samples, const EngineOptions& engine, const Model& model) {
   std::size_t bytes = 0, count = 0;
@@ -290,9 +277,18 @@ std::optional<Equal> read_equal(const std::filesystem::path& folder, const Equal
                                 const std::vector<std::string>& methods) {
   const std::filesystem::path file = folder / kEqualFile;
   if (!path_exists(file)) return std::nullopt;
-  const std::string text = read_file(file);
+  const std::string text = read_file(file), where = file.string();
   try {
-    Equal equal = read(parse_object(text, file.string()), file.string());
+    const nlohmann::ordered_json json = parse_object(text, where);
+    ObjectReader in(json, where);
+    Equal equal;
+    std::string asked_text;
+    kVisitEqual(in, equal, asked_text);
+    in.finish();
+    equal.asked = parse_equal_bytes(asked_text, where + ": the field 'asked'");
+    for (const EqualMethod& method : equal.as_given) make_method(method.spec);
+    for (const EqualShare& share : equal.shares)
+      for (const EqualMethod& method : share.methods) make_method(method.spec);
     if (equal.asked == asked && equal.given == methods) return equal;
   } catch (const InputError&) {
     // Found anew, and written over: the run itself says whether it can go on.

@@ -60,13 +60,11 @@ std::vector<std::string> words_of(const std::string& command) {
 /// depend on them, the clock says how many they are, also where all of a machine were taken unasked.
 std::vector<std::string> what_makes_samples(const std::string& command) {
   std::vector<std::string> words = words_of(command), kept;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--device-kv" || words[i] == "--host-kv" || words[i] == "--threads") {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == "--device-kv" || words[i] == "--host-kv" || words[i] == "--threads")
       ++i;
-    } else {
+    else
       kept.push_back(std::move(words[i]));
-    }
-  }
   return kept;
 }
 

@@ -61,10 +61,6 @@ void check_can_be_made(const fs::path& given) {
   check_access(above);
 }
 
-Descriptor::~Descriptor() {
-  if (is_open()) ::close(number_);
-}
-
 OutputFolder::~OutputFolder() {
   if (!held() || !is_at(path_)) return;
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) rmdir(folder->c_str());  // refuses a full one

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,9 @@ class Descriptor {
     std::swap(number_, other.number_);
     return *this;
   }
-  ~Descriptor();
+  ~Descriptor() {
+    if (is_open()) ::close(number_);
+  }
   bool is_open() const { return number_ >= 0; }
   int number() const { return number_; }
 

@@ -69,25 +69,23 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
   std::string text = fmt::format("n samples; [95 % interval]: {}.", fmt::join(kinds, ", "));
   const std::vector<std::string> repeating = ruler_repeating_tasks(s.manifest.protocol_id, s.manifest.tasks);
   const AccuracyCell& first = s.methods.front().overall;
+  const std::string units = fmt::format("so that there are {}, not {}", first.units, first.accuracy.n);
   if (!repeating.empty() && first.units != first.accuracy.n) {
     text += fmt::format(
         " {} {} the same questions at every length: over all lengths, intervals and p take a question with its mean "
-        "score as one sample, so that there are {}, not {}{}.",
-        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n,
+        "score as one sample, {}{}.",
+        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", units,
         s.manifest.tasks.size() > repeating.size() ? "; beside samples of other tasks, which weigh less, there is no p"
                                                    : "");
   }
   if (const std::uint32_t answers = repeats_of(s.manifest); answers > 1) {
-    text += fmt::format(
-        " Each question has {} answers: intervals take it with its mean score as one sample, so that there are {}, not "
-        "{}.",
-        answers, first.units, first.accuracy.n);
+    text += fmt::format(" Each question has {} answers: intervals take it with its mean score as one sample, {}.",
+                        answers, units);
   }
   if (!s.about_documents.empty() && first.units != first.accuracy.n) {
     text += fmt::format(
-        " {} {} several questions about a document: intervals take a document with its mean score as one sample, so "
-        "that there are {}, not {}.",
-        join_names(s.about_documents), s.about_documents.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n);
+        " {} {} several questions about a document: intervals take a document with its mean score as one sample, {}.",
+        join_names(s.about_documents), s.about_documents.size() == 1 ? "asks" : "ask", units);
   }
   if (!paired.empty())
     text +=

@@ -98,10 +98,8 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
       const std::size_t before = (span - size - 2) / 2;
       add_line(out, std::string(named, ' ') + rule(before) + " " + clock + " " + rule(span - size - 2 - before));
     } else {
-      for (const std::string& line : lines_of(wrap(clock, limit))) {
-        const std::size_t columns_taken = text_columns(line);
-        add_line(out, std::string(columns_taken < width ? width - columns_taken : 0, ' ') + line);
-      }
+      for (const std::string& line : lines_of(wrap(clock, limit)))
+        add_line(out, std::string(width - std::min(width, text_columns(line)), ' ') + line);
     }
   }
   const auto line = [&](auto&& cell) {
@@ -113,9 +111,8 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
     }
     add_line(out, text);
   };
-  for (std::size_t i = 0; i < depth; ++i) {  // heads stand on the rule
+  for (std::size_t i = 0; i < depth; ++i)  // heads stand on the rule
     line([&](const Column& c) { return i + c.head.size() < depth ? "" : c.head[i + c.head.size() - depth]; });
-  }
   line([](const Column& c) { return rule(c.width); });
   for (std::size_t row = 0; row < columns.front().cells.size(); ++row)
     line([&](const Column& c) { return c.cells[row]; });
