@@ -46,25 +46,22 @@ const MethodEntry* partner_of(const MethodEntry& method, const Manifest& baselin
   return here.size() == 1 && left_over(baseline, run).size() == 1 ? here.front() : nullptr;
 }
 
-/// InputError where the sample of a key is not the same in both: a text has changed that no hash covers.
-void check_same_sample(const SampleResult& before, const SampleResult& now) {
-  if (before.answers == now.answers && before.prompt_tokens == now.prompt_tokens) return;
-  throw_input_error(
-      "Sample {} of {} at {} is another one in the run: {} prompt tokens and the answer '{}', in the baseline {} and "
-      "'{}'. Make the baseline anew.",
-      now.index, now.task, length_text(now.length), now.prompt_tokens, fmt::join(now.answers, "', '"),
-      before.prompt_tokens, fmt::join(before.answers, "', '"));
-}
-
-/// Scores of the samples of both runs.
+/// Scores of the samples of both runs. InputError where one is not the same in both: a text has changed that no hash
+/// covers.
 PairedScores shared_scores(const Samples& before, const Samples& now, const Repeated& repeated,
                            const std::string& task) {
   Scores first, second;
   for (const auto& [place, sample] : now.results) {
-    const auto other = before.results.find(place);
-    if (other == before.results.end() || (!task.empty() && sample->task != task)) continue;
-    check_same_sample(*other->second, *sample);
-    first[place] = other->second->score;
+    const auto found = before.results.find(place);
+    if (found == before.results.end() || (!task.empty() && sample->task != task)) continue;
+    const SampleResult& other = *found->second;
+    if (other.answers != sample->answers || other.prompt_tokens != sample->prompt_tokens)
+      throw_input_error(
+          "Sample {} of {} at {} is another one in the run: {} prompt tokens and the answer '{}', in the baseline {} "
+          "and '{}'. Make the baseline anew.",
+          sample->index, sample->task, length_text(sample->length), sample->prompt_tokens,
+          fmt::join(sample->answers, "', '"), other.prompt_tokens, fmt::join(other.answers, "', '"));
+    first[place] = other.score;
     second[place] = sample->score;
   }
   return paired_scores(first, second, repeated);

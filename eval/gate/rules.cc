@@ -69,12 +69,6 @@ bool any_time(const Samples& samples, TimeOf time) {
 
 constexpr std::size_t kFewestRatios = 5;  // a bootstrap of fewer is much too sure
 
-bool significant_loss(const PairedScores& scores, const PairedEstimate& change, double alpha) {
-  if (change.difference.value >= 0) return false;
-  if (change.has_p) return change.p < alpha;
-  return paired_share_interval(scores.first, scores.second, scores.weights, normal_quantile(1 - alpha / 2)).high < 0;
-}
-
 /// Pairs like these, but which disagree as often for the run as against it, and one of them at least.
 PairedMoments fair_moments(const PairedScores& scores) {
   const bool alike = scores.first == scores.second;
@@ -104,7 +98,11 @@ AccuracyVerdict judge_accuracy(const PairedScores& scores, double margin, double
   out.after = estimate_mean(scores.second, scores.weights).value;
   out.change = compare_paired(scores.first, scores.second, scores.weights);
   out.change.difference.n = scores.samples;
-  if (significant_loss(scores, out.change, alpha)) {
+  const auto significant = [&] {
+    if (out.change.has_p) return out.change.p < alpha;
+    return paired_share_interval(scores.first, scores.second, scores.weights, normal_quantile(1 - alpha / 2)).high < 0;
+  };
+  if (out.change.difference.value < 0 && significant()) {
     out.verdict = Verdict::failed;
   } else if (out.change.difference.interval.low < -margin) {
     out.verdict = Verdict::cannot_tell;

@@ -106,15 +106,6 @@ struct Measured {
   Times times;
 };
 
-/// Adds a round. Its trace has a mark for the set-up, one for the first step, then one for each measured step.
-void add_round(Measured& m, const Trace& trace, std::uint32_t steps) {
-  const std::vector<StepMark>& marks = trace.steps;
-  TANDEM_CHECK(marks.size() == std::size_t{steps} + 2, "{} steps were asked for, {} windows came", steps, marks.size());
-  const Nanos begin = marks[2].begin, window = marks.back().end - begin;
-  m.row.round_ms.push_back(double(window) * 1e-6 / steps);
-  m.times.add(trace, begin, window);
-}
-
 }  // namespace
 
 Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {
@@ -176,7 +167,13 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
       Measured& m = methods[(round + turn + methods.size() - 1) % methods.size()];
       const DecodeResult decoded = engine.decode(*m.method, requests, feed);
       if (round == 0) continue;
-      add_round(m, decoded.trace, options.steps);
+      // A mark for the set-up, one for the first step, then one for each measured step.
+      const std::vector<StepMark>& marks = decoded.trace.steps;
+      TANDEM_CHECK(marks.size() == std::size_t{options.steps} + 2, "{} steps were asked for, {} windows came",
+                   options.steps, marks.size());
+      const Nanos begin = marks[2].begin, window = marks.back().end - begin;
+      m.row.round_ms.push_back(double(window) * 1e-6 / options.steps);
+      m.times.add(decoded.trace, begin, window);
       if (options.after_round) options.after_round(so_far());
     }
   }

@@ -22,13 +22,6 @@ std::string staged(const std::string& name) {
   return name + std::string(kNew);
 }
 
-/// The nearest folder above that is there, or the path itself.
-fs::path nearest_there(fs::path path) {
-  std::error_code ignored;
-  while (!fs::exists(path, ignored) && path.has_parent_path() && path.parent_path() != path) path = path.parent_path();
-  return path;
-}
-
 void check_access(const fs::path& folder) {
   if (access(folder.c_str(), W_OK) != 0)
     throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", folder.string(),
@@ -51,8 +44,11 @@ fs::path normalised(const fs::path& path) {
 }
 
 void check_can_be_made(const fs::path& given) {
-  const fs::path path = normalised(given), above = nearest_there(fs::absolute(path));
+  const fs::path path = normalised(given);
   std::error_code ignored;
+  fs::path above = fs::absolute(path);  // the nearest that is there
+  while (!fs::exists(above, ignored) && above.has_parent_path() && above.parent_path() != above)
+    above = above.parent_path();
   if (above != path && fs::is_symlink(fs::absolute(path), ignored))
     throw_input_error("'{}' is a link to nothing. Choose another name.", path.string());
   if (!fs::is_directory(above, ignored))
