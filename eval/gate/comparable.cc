@@ -23,15 +23,6 @@ struct Pair {
   }
 };
 
-/// The budgets of methods that only one of the runs has are no difference.
-void check_protocol(const Pair& pair, const Manifest& baseline, const Manifest& run) {
-  for (const FieldDifference& d : protocol_differences(baseline.protocol_id, run.protocol_id)) {
-    if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
-    for (const auto& [method, there, here] : budget_differences(d))
-      pair.refuse(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), there, here);
-  }
-}
-
 void check_clock(const Pair& pair, const Manifest& baseline, const Manifest& run, bool any_machine) {
   const bool simulated = is_simulated(baseline.clock);
   if (baseline.clock.empty() || run.clock.empty() || simulated != is_simulated(run.clock)) {
@@ -86,7 +77,11 @@ void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_
   if (!a.config_hash.empty() && !b.config_hash.empty())
     pair.same("the hash of the model's config.json", a.config_hash, b.config_hash);
   pair.same("the hash of the tokenizer", a.tokenizer_hash, b.tokenizer_hash);
-  check_protocol(pair, a, b);
+  for (const FieldDifference& d : protocol_differences(a.protocol_id, b.protocol_id)) {
+    if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
+    for (const auto& [method, there, here] : budget_differences(d))
+      pair.refuse(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), there, here);
+  }
   if (!ruler_reads_files(a.protocol_id)) pair.same("the seed", std::to_string(a.seed), std::to_string(b.seed));
   check_clock(pair, a, b, any_machine);
   if (!a.clock.empty()) pair.same("--batch", std::to_string(batch_of(a)), std::to_string(batch_of(b)));

@@ -116,10 +116,6 @@ std::string memory_text(const Latency& r) {
   return out;
 }
 
-nlohmann::ordered_json bytes_or_null(std::size_t bytes) {
-  return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
-}
-
 }  // namespace
 
 void to_json(nlohmann::ordered_json& json, const OperationTime& o) {
@@ -170,8 +166,9 @@ std::string latency_json(const Latency& r) {
   json["memory"]["weight_bytes"] = r.memory.weight_bytes;
   json["memory"]["device_kv_bytes"] = r.memory.kv_bytes[0];
   json["memory"]["host_kv_bytes"] = r.memory.kv_bytes[1];
-  json["memory"]["resident_bytes"] = bytes_or_null(r.memory.resident_bytes);
-  json["memory"]["peak_bytes"] = bytes_or_null(r.memory.peak_bytes);
+  for (const auto& [name, bytes] :
+       {std::pair("resident_bytes", r.memory.resident_bytes), {"peak_bytes", r.memory.peak_bytes}})
+    json["memory"][name] = bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
   json["rows"] = r.rows;
   if (r.rows.size() > 1)
     for (std::size_t i = 0; i < r.rows.size(); ++i) json["rows"][i]["speed_up"] = json_or_null(speed_up(r, r.rows[i]));

@@ -153,17 +153,6 @@ constexpr auto kVisitEqual = [](auto& f, auto& equal, auto& asked) {
   });
 };
 
-/// How many of the samples, from the first on.
-std::size_t that_fit(std::span<const DatasetSample> samples, const EngineOptions& engine, const Model& model) {
-  std::size_t bytes = 0, count = 0;
-  for (const DatasetSample& sample : samples) {
-    bytes += prompt_kv_bytes(engine, model, static_cast<std::uint32_t>(sample.prompt.size()));
-    if (count > 0 && bytes > engine.kv.device_bytes / 2) break;
-    ++count;
-  }
-  return count;
-}
-
 }  // namespace
 
 const char* to_string(Measure measure) {
@@ -300,7 +289,10 @@ BytesOfPrompts::BytesOfPrompts(std::span<const DatasetSample> samples, const Dat
                                const Model& model, Device& device, ThreadPool& pool)
     : batch_(options.batch), engine_(model, device, pool, engine_options_of(options, model)) {
   const PrefixCache kept(options.prefix_files, engine_options_of(options, model));
-  for (const DatasetSample& sample : samples.first(that_fit(samples, options.engine, model))) {
+  std::size_t bytes = 0;
+  for (const DatasetSample& sample : samples) {
+    bytes += prompt_kv_bytes(options.engine, model, static_cast<std::uint32_t>(sample.prompt.size()));
+    if (!requests_.empty() && bytes > options.engine.kv.device_bytes / 2) break;
     prefixes_.push_back(kept.prefill(engine_, sample.prompt));
     requests_.push_back({prefixes_.back().get(), sample.max_new_tokens, sample.stop_tokens});
   }

@@ -53,17 +53,13 @@ Table latency_table(const Summary& s, const Labels& labels) {
   Table t = by_length(
       s, labels,
       {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
-      [](const L& l) -> std::vector<std::string> {
-        return {ms_text(l.ttft_ms),
-                ms_text(l.prefill_ms),
-                ms_text(l.setup_ms),
-                ms_text(l.first_step_ms),
-                figure_text(l.tpot_ms, ms_text),
-                figure_text(l.tpot_p50_ms, ms_text),
-                figure_text(l.tpot_p90_ms, ms_text),
-                figure_text(l.tpot_p99_ms, ms_text),
-                ms_text(l.idle_ms),
-                figure_text(l.idle_share(), percent_text)};
+      [](const L& l) {
+        std::vector<std::string> cells;
+        for (const double ms : {l.ttft_ms, l.prefill_ms, l.setup_ms, l.first_step_ms}) cells.push_back(ms_text(ms));
+        for (const auto& ms : {l.tpot_ms, l.tpot_p50_ms, l.tpot_p90_ms, l.tpot_p99_ms})
+          cells.push_back(figure_text(ms, ms_text));
+        cells.insert(cells.end(), {ms_text(l.idle_ms), figure_text(l.idle_share(), percent_text)});
+        return cells;
       });
   t.clock = s.manifest.clock;
   return t;
