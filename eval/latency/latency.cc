@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <random>
-#include <span>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"

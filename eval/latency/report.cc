@@ -167,7 +167,7 @@ std::string latency_json(const Latency& r) {
   json["memory"]["device_kv_bytes"] = r.memory.kv_bytes[0];
   json["memory"]["host_kv_bytes"] = r.memory.kv_bytes[1];
   for (const auto& [name, bytes] :
-       {std::pair("resident_bytes", r.memory.resident_bytes), {"peak_bytes", r.memory.peak_bytes}})
+       {std::pair("resident_bytes", r.memory.resident_bytes), std::pair("peak_bytes", r.memory.peak_bytes)})
     json["memory"][name] = bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
   json["rows"] = r.rows;
   if (r.rows.size() > 1)

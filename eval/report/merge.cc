@@ -1,6 +1,5 @@
 // Joins the shards of a run.
 #include <algorithm>
-#include <fmt/core.h>
 #include <map>
 #include <string>
 #include <vector>

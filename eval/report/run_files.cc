@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"

@@ -347,22 +347,19 @@ std::string to_json_text(const Manifest& manifest) {
   return json_text(written(manifest, kVisitManifest), 1) + "\n";
 }
 
-template <>
-SampleResult parse_line(std::string_view line, const std::string& where) {
-  return read_item<SampleResult>(line, where, kVisitSample);
+template <class Item>
+Item parse_line(std::string_view line, const std::string& where) {
+  if constexpr (std::is_same_v<Item, SampleResult>) return read_item<Item>(line, where, kVisitSample);
+  if constexpr (std::is_same_v<Item, WindowLoss>) return read_item<Item>(line, where, kVisitWindow);
+  if constexpr (std::is_same_v<Item, SampleTiming>) {
+    const Item timing = read_item<Item>(line, where, kVisitTiming);
+    if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
+    return timing;
+  }
 }
-
-template <>
-WindowLoss parse_line(std::string_view line, const std::string& where) {
-  return read_item<WindowLoss>(line, where, kVisitWindow);
-}
-
-template <>
-SampleTiming parse_line(std::string_view line, const std::string& where) {
-  auto timing = read_item<SampleTiming>(line, where, kVisitTiming);
-  if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
-  return timing;
-}
+template SampleResult parse_line(std::string_view line, const std::string& where);
+template WindowLoss parse_line(std::string_view line, const std::string& where);
+template SampleTiming parse_line(std::string_view line, const std::string& where);
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   const Json json = parse_object(text, where);

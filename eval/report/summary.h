@@ -2,7 +2,6 @@
 // same samples, latency, idle time by cause, bytes.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

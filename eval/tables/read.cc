@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <fmt/ranges.h>
 
 #include "engine/common/read_file.h"
