@@ -68,10 +68,11 @@ std::string step_text(const MethodVerdict& m, const std::string& shape) {
 }
 
 std::string tpot_text(const MethodVerdict& m) {
-  if (!m.before || !m.after || !m.before->tpot_ms || !m.after->tpot_ms) return "-";
-  const double before = *m.before->tpot_ms, after = *m.after->tpot_ms;
-  const std::optional<double> times = ratio(after, before);
-  return fmt::format("{:.4g} → {:.4g}{}", before, after, times ? " " + percent(*times - 1) : "");
+  const auto of = [](const std::optional<LatencySummary>& l) { return l ? l->tpot_ms : std::nullopt; };
+  const std::optional<double> before = of(m.before), after = of(m.after);
+  if (!before || !after) return "-";
+  const std::optional<double> times = ratio(*after, *before);
+  return fmt::format("{:.4g} → {:.4g}{}", *before, *after, times ? " " + percent(*times - 1) : "");
 }
 
 Table table_of(const Gate& gate, bool markdown) {

@@ -130,9 +130,8 @@ Table attended_table(const Summary& s, const Labels& labels) {
   });
 }
 
-/// `timed`: the first method that has times.
-std::string latency_note(const Summary& s, const MethodSummary& timed) {
-  const L& l = timed.latency.value();
+/// `l`: of the first method that has times.
+std::string latency_note(const Summary& s, const std::string& label, const L& l) {
   std::string text =
       "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
       "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
@@ -153,7 +152,7 @@ std::string latency_note(const Summary& s, const MethodSummary& timed) {
     text += fmt::format(
         " {:.0f} % of a step of {} is waiting for launches: for a model this small, latency compares "
         "overheads rather than attention.",
-        100 * *share, timed.label);
+        100 * *share, label);
   return text;
 }
 
@@ -220,9 +219,11 @@ std::string length_text(std::uint32_t length) {
 std::string latency_report(const Summary& s, bool markdown) {
   const auto timed = std::ranges::find_if(s.methods, [](const MethodSummary& m) { return m.latency.has_value(); });
   if (timed == s.methods.end()) return "";
+  const std::optional<L>& times = timed->latency;
+  if (!times) return "";
   const Labels labels = labels_of(s, markdown);
   std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
-  out += note(latency_note(s, *timed), markdown) + section("Where the device waits", markdown);
+  out += note(latency_note(s, timed->label, *times), markdown) + section("Where the device waits", markdown);
   bool first = true;
   for (const std::uint32_t length : s.manifest.lengths) {
     const Table t = idle_table(s, labels, length);

@@ -128,7 +128,7 @@ std::string parted_note(const Summary& s, const Labels& labels) {
                         labels[i], parted.size(), counted(s.methods[i].overall.accuracy.n, "sample"));
     for (std::size_t n = 0; n < std::min(parted.size(), kShown); ++n) {
       const SampleResult& sample = parted[n];
-      const Parting& at = sample.parted.value();
+      const Parting at = sample.parted.value_or(Parting());
       text += fmt::format(
           " {}{}, sample {}: step {}, best logits {:.6g} and {:.6g} (gap {:.2g}) of full, {:.6g} and {:.6g} of its "
           "own.",
