@@ -50,8 +50,8 @@ class Section {
     std::optional<double> of_whole;
     if (bytes) of_whole = ratio(*bytes, whole_);
     std::vector<std::string>& row = table_.rows.emplace_back();
-    constexpr std::array<const char*, 5> kFits = {"", "least", "most", "-", "refused"};
-    row = {method.fit == Fit::set ? percent(share) : kFits.at(static_cast<std::size_t>(method.fit)), label,
+    constexpr std::array<const char*, 5> kInPlaceOfAShare = {"", "least", "most", "-", "refused"};
+    row = {method.fit == Fit::set ? percent(share) : kInPlaceOfAShare.at(static_cast<std::size_t>(method.fit)), label,
            figure_text(of_whole, percent)};
     row.insert(row.end(), more.begin(), more.end());
     if (method.fit == Fit::refused)
