@@ -12,10 +12,9 @@
 #include "engine/trace/perfetto.h"
 #include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/head_errors.h"
-#include "eval/gate/prediction.h"
+#include "eval/gate/gate.h"
 #include "eval/match_bytes/match_bytes.h"
-#include "eval/match_bytes/measure.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
 

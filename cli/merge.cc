@@ -1,6 +1,4 @@
 // tandem merge: the shards of a run as one run.
-#include "eval/report/merge.h"
-
 #include <filesystem>
 #include <fmt/core.h>
 

@@ -19,7 +19,7 @@
 #include "engine/common/printable.h"
 #include "eval/report/line_file.h"
 #include "eval/report/output_folder.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 
 namespace tandem::cli {
 

@@ -9,7 +9,6 @@
 #include "engine/common/error.h"
 #include "engine/common/version.h"
 #include "eval/report/line_file.h"
-#include "eval/tables/sweeps.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::cli {

@@ -17,7 +17,7 @@
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
 #include "engine/model/weight_files.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
 
@@ -34,9 +34,9 @@ std::string default_folder(const std::string& what) {
 
 /// Whose samples are there, where this is another program.
 void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
-  const eval::Program program{mine.tandem_version, mine.git_commit};
+  const eval::Program& program = mine.programs.front();
   std::string others;
-  for (const eval::Program& other : folder.manifest().programs()) {
+  for (const eval::Program& other : folder.manifest().programs) {
     if (other != program)
       others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", other.tandem_version, other.git_commit);
   }
@@ -146,8 +146,7 @@ void check_run_options(const RunOptions& options, const SessionOptions& session)
 }
 
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest) {
-  manifest.tandem_version = std::string(version());
-  manifest.git_commit = std::string(git_commit());
+  manifest.programs = {{std::string(version()), std::string(git_commit())}};
   manifest.model = session.model.name;
   manifest.weights_hash = session.model.weights_hash;
   manifest.config_hash = session.model.config_hash;

@@ -23,7 +23,7 @@
 #include "eval/predict/text.h"
 #include "eval/report/markdown.h"
 #include "eval/report/output_folder.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"

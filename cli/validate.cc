@@ -15,7 +15,7 @@
 #include "engine/common/read_file.h"
 #include "engine/common/version.h"
 #include "eval/report/markdown.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/run/option_values.h"
 #include "eval/tables/tables.h"
 #include "eval/validate/validation.h"

@@ -8,7 +8,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -99,7 +99,7 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
 std::string published_flops_json(const ModelConfig& config, const Summary& summary) {
   const Manifest& m = summary.manifest;
   nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["model"] = m.model;
   json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();

@@ -9,7 +9,7 @@
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weight_files.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/schema.h"
 #include "methods/fluxion/features.h"

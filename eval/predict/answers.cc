@@ -8,7 +8,7 @@
 
 #include "engine/common/error.h"
 #include "eval/predict/text.h"
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/summary.h"
 #include "eval/run/decoded.h"
 #include "methods/registry.h"

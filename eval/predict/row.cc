@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "eval/predict/text.h"
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 
 namespace tandem::eval {
 namespace {

@@ -8,8 +8,8 @@
 #include "engine/common/error.h"
 #include "eval/predict/row.h"
 #include "eval/predict/sweep.h"
-#include "eval/report/csv.h"
 #include "eval/report/json_fields.h"
+#include "eval/report/markdown.h"
 
 namespace tandem::eval {
 namespace {

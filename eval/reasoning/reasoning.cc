@@ -256,7 +256,7 @@ std::string Reasoning::own_section(const RunFolder& folder, const Summary& summa
 std::string Reasoning::own_json(const RunFolder& folder, const Summary& summary) const {
   const Manifest& m = summary.manifest;
   nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["model"] = m.model;
   json["protocol_id"] = m.protocol_id;
   json["clock"] = m.clock;

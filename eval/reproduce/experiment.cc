@@ -8,7 +8,7 @@
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 
 namespace tandem::eval {
 namespace {
