@@ -12,9 +12,9 @@
 #include "eval/run/dataset_files.h"
 #include "eval/run/documents.h"
 #include "eval/run/unread_files.h"
+#include "eval/scoring/python_text.h"
 #include "eval/scoring/rouge.h"
 #include "eval/scoring/token_f1.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {

@@ -10,7 +10,7 @@
 #include "engine/common/read_file.h"
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
