@@ -11,10 +11,10 @@
 #include "engine/common/interrupt.h"
 #include "engine/common/json_lines.h"
 #include "engine/common/read_file.h"
+#include "eval/scoring/python_text.h"
 #include "eval/scoring/rouge.h"
 #include "eval/scoring/rounding.h"
 #include "eval/scoring/token_f1.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include "eval/leval/leval.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {

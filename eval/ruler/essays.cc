@@ -9,7 +9,7 @@
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
 #include "eval/ruler/texts.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {

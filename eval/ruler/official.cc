@@ -14,7 +14,7 @@
 #include "engine/common/json_lines.h"
 #include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {

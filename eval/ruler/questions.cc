@@ -7,7 +7,7 @@
 #include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
 #include "eval/ruler/texts.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {

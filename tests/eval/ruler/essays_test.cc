@@ -6,7 +6,7 @@
 #include "engine/common/error.h"
 #include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 #include "tests/eval/ruler/prompts.h"
 #include "tests/test_data.h"
 
