@@ -28,6 +28,15 @@ struct One<std::vector<Type>> {
   using type = Type;
 };
 
+/// An option's name with the one that other commands, which take one value or several, have for it.
+std::string with_other_name(const std::string& name) {
+  for (const std::string& one : {std::string("--method"), std::string("--length"), std::string("--context")}) {
+    if (name == one) return name + "," + one + "s";
+    if (name == one + "s") return name + "," + one;
+  }
+  return name;
+}
+
 /// Rejects empty texts, which CLI11 would take for an option that was not given, and the option that follows where a
 /// value was forgotten, which it would take for the value.
 void check_text(const CLI::App& app, CLI::Option* option) {
@@ -85,7 +94,10 @@ std::string example(const std::string& line) {
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    return entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+    // Without with_other_name()'s.
+    const std::string name =
+        option->get_lnames().size() > 1 ? option->get_name() : make_option_name(option, is_positional);
+    return entry(name + make_option_opts(option), make_option_desc(option));
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return entry(command->get_display_name(true), command->get_description());
@@ -147,7 +159,7 @@ void Command::add(const std::string& name, Value value, const std::string& help,
       [&](auto* to) {
         using Type = std::remove_pointer_t<decltype(to)>;
         using Single = typename One<Type>::type;
-        CLI::Option* option = app_->add_option(name, *to, help)->required(required);
+        CLI::Option* option = app_->add_option(with_other_name(name), *to, help)->required(required);
         if constexpr (std::is_same_v<Single, std::string>) {
           check_text(*app_, option);
         } else {

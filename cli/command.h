@@ -41,7 +41,8 @@ class Command {
   /// "--name" reads a value into `value`, which has the default that the help shows and must live until callbacks have
   /// run; a name without dashes is a word at its place, or all words there. The type says what can be given: no empty
   /// text and no option's name, whole numbers in digits, as large as the type is, and other numbers that are finite. A
-  /// list of texts may be given again, each time with one; one of numbers takes them with commas between.
+  /// list of texts may be given again, each time with one; one of numbers takes them with commas between. --method,
+  /// --length and --context are also read as --methods, --lengths and --contexts, and these as those.
   template <class Type>
   void option(const std::string& name, Type& value, const std::string& help) {
     add(name, &value, help, /*required=*/false);

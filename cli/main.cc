@@ -35,6 +35,8 @@ Examples:
   tandem bench prefill --tokens 4K                  and of a prefill
   tandem calibrate --probe probe.json --base h200 --out mine.json      this machine as a hardware profile, for --hw
 
+--method and --methods, --length and --lengths, --context and --contexts are the same option everywhere.
+
 Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
 for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).
 
@@ -81,9 +83,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error, const
     if (!word.starts_with('-')) return fmt::format("'{}' is one word too many; {}", word, see);
     const std::string name = word.substr(0, word.find('='));
     std::vector<std::string> options;
-    for (const CLI::Option* option : command.get_options()) {
-      for (const std::string& long_name : option->get_lnames()) options.push_back("--" + long_name);
-    }
+    for (const CLI::Option* option : command.get_options()) options.push_back(option->get_name());
     return fmt::format("There is no option '{}'{}.{} S{}", name, at_top ? "" : " of " + full_name(command),
                        name.starts_with("--") ? did_you_mean(name, options) : "", see.substr(1));
   }
