@@ -51,7 +51,10 @@ Workload read_workload(const std::string& argument, const char* others) {
   const std::filesystem::path file =
       argument == "published" ? data_path("hardware/workloads/published.json") : std::filesystem::path(argument);
   if (!path_exists(file))
-    throw_input_error("--workload: '{}' cannot be read; give {}published or a file.", file.string(), others);
+    throw_input_error(
+        "--workload: '{}' cannot be read; give {}published, the one that ships, or a file: target.json of a run of "
+        "`tandem compare --as`.",
+        file.string(), others);
   return parse_workload(read_file(file, kMostOfAFile, fmt::format("--workload: '{}'", file.string())), file.string());
 }
 

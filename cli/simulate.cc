@@ -275,7 +275,7 @@ void add_simulate(Command app) {
                              fmt::join(eval::level_names(), ", ")));
   command.option(
       "--workload", a->workload,
-      "What heads choose: published, or a file: one of hardware/workloads, or a target.json of compare --as");
+      "What heads choose: published, the workload that ships, or a file: target.json of a run of compare --as");
   command.option(
       "--steps", a->options.steps,
       "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time and were 0.4 to "
