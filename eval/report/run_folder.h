@@ -100,7 +100,7 @@ class RunFolder {
 /// The order of a run's lines: lengths, tasks, batches of samples, methods, samples of the batch.
 std::vector<SampleKey> keys_in_order(const Manifest& manifest, std::uint32_t batch);
 
-/// Shards of a run (eval/run/shard.h), or any runs of one command that have different samples, as one.
+/// Shards of a run (eval/run/run_dataset.h), or any runs of one command that have different samples, as one.
 struct Merged {
   std::uint64_t there = 0, all = 0;  // samples, counted with every method
   bool documents_dropped = false;    // some runs are of before version 11, and say not which document a sample is about

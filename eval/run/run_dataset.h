@@ -18,7 +18,7 @@ namespace tandem::eval {
 inline constexpr std::uint32_t kPositionStretches = 8;  // of a window's scored tokens; fewer where fewer are scored
 
 /// A part of a run, so that several processes or machines share one: each fills a folder of its own with some batches
-/// of the same run, and merge_runs() (eval/report/merge.h) puts them together.
+/// of the same run, and merge_runs() (eval/report/run_folder.h) puts them together.
 struct Shard {
   std::uint32_t number = 1, of = 1;  // 1 .. of
   /// Batches in the run's order, from 0, dealt out in turn: as many to each as can be.

@@ -1,13 +1,11 @@
 // How a dataset is asked, by `tandem eval` and `compare`: a run folder is filled, and its report written and shown.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "cli/progress.h"
 #include "cli/run.h"
 #include "cli/session.h"
 #include "eval/run/dataset_command.h"
@@ -15,12 +13,7 @@
 
 namespace tandem::cli {
 
-void add_dataset_option(Command command, const eval::DatasetOption& option);
-
-/// Says on stderr which files in `folder`, the value of `option`, no task is read from, where there are some. `rule`:
-/// what names must be. For runs without --tasks: with them the user has chosen.
-void say_unread(const char* option, const std::filesystem::path& folder,
-                const std::vector<std::filesystem::path>& files, const char* rule);
+void add_dataset_options(Command command, const std::vector<eval::DatasetOption>& options);
 
 inline constexpr const char* kMethodsHelp =
     "METHOD[:OPTION=VALUE,...], with commas between; what has a '=' and no ':' is an option of the method before it. "
