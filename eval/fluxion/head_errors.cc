@@ -127,7 +127,7 @@ bool HeadErrorLog::lacks(const SampleKey& first) const {
 
 void HeadErrorLog::arrange() {
   if (!run_.begun()) return;
-  out_.close();
+  out_.reset();
   arrange_lines(run_.output(), kFile, parser_of(run_.manifest()), keys_in_order(run_.manifest(), batch_));
 }
 
@@ -151,8 +151,8 @@ void HeadErrorLog::decoded(const SampleKey& first) {
   if (found == seen_.end()) return;
   const std::lock_guard lock(found->second->mutex);
   const HeadErrorCounts counts = std::exchange(found->second->counts, {});
-  if (!out_.is_open()) out_ = LineAppender(run_.output(), kFile);
-  out_.append(to_line(Entry{first, counts}));
+  if (!out_) out_.emplace(run_.output(), kFile);
+  out_->append(to_line(Entry{first, counts}));
 }
 
 std::map<std::string, HeadErrorCounts> read_head_errors(const std::filesystem::path& folder, const Manifest& manifest) {

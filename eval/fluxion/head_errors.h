@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -71,7 +72,7 @@ class HeadErrorLog {
   std::uint32_t batch_;
   std::set<SampleKey> there_;
   std::vector<std::string> repairs_;
-  LineAppender out_;
+  std::optional<LineAppender> out_;
 };
 
 /// By method, of those in the manifest, as in its folder's errors.jsonl. InputError for a line that is not sound.

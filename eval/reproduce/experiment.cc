@@ -48,7 +48,8 @@ void read_run(ObjectReader& reader, ExperimentRun& run) {
   run.method = reader.text("method", false);
   if (reader.has("model")) run.model = reader.text("model", false);
   if (reader.has("lengths")) {
-    const auto lengths = reader.integers<std::uint32_t>("lengths");
+    std::vector<std::uint32_t> lengths;
+    reader.field("lengths", lengths);
     if (lengths.size() != 2) reader.fail("lengths", "a list of two: the least and the most tokens");
     run.mixed = {lengths[0], lengths[1], reader.integer<std::uint32_t>("seeds")};
     if (run.mixed.low < 2 || run.mixed.high < run.mixed.low) reader.fail("lengths", "the least before the most tokens");

@@ -239,9 +239,11 @@ TEST(Report, NamesWhereALosslessMethodParted) {
   TemporaryFolder root;
   Summary s = summarise(RunFolder::open(write_run(root)));
   EXPECT_THAT(report_text(s, true), Not(HasSubstr("is lossless")));
-  for (std::uint32_t i = 0; i < 4; ++i)
-    s.methods[1].parted.push_back(
-        {"niah_single_1", 2048, i, {i + 5, {{17, 3}, {12.5, 12.25}}, {{3, 17}, {12.75, 12}}}});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    SampleResult& sample = s.methods[1].parted.emplace_back();
+    static_cast<SampleKey&>(sample) = {"ruler", "niah_single_1", 2048, i, s.methods[1].label};
+    sample.parted = Parting{i + 5, {{17, 3}, {12.5, 12.25}}, {{3, 17}, {12.75, 12}}};
+  }
   const std::string text = report_text(s, true);
   EXPECT_THAT(text, HasSubstr(s.methods[1].label + " is lossless, and its tokens part from full's in 4 of "));
   EXPECT_THAT(text, HasSubstr("niah_single_1 at 2K, sample 2: step 7, best logits 12.5 and 12.25 (gap 0.25) of full, "

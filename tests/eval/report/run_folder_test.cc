@@ -289,7 +289,8 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
       folder.append(example_timing(index % 4, index < 4 ? "full" : "hybrid:budget=0.2"));
     }
     std::string commits;
-    for (const Program& program : RunFolder::open(path).manifest().programs) commits += program.git_commit + " ";
+    const RunFolder opened = RunFolder::open(path);
+    for (const Program& program : opened.manifest().programs) commits += program.git_commit + " ";
     return commits;
   };
   { begun_run(path, mine); }
