@@ -101,6 +101,7 @@ class ObjectReader {
   void field(const char* name, std::vector<std::string>& value) { value = texts(name); }
   template <std::integral Integer>
   void field(const char* name, std::vector<Integer>& value) {
+    value.clear();
     for (const auto& item : array(name)) value.push_back(as_integer<Integer>(item, name));
   }
   void field(const char* name, std::optional<std::string>& value) {
