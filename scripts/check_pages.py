@@ -6,18 +6,18 @@
 User pages are README.md, docs/, bench/README.md and the README.md of each folder of methods/ and hardware/.
 
 * Links of all pages: the file exists, and so does the heading that an #anchor names (GitHub's rule for anchors).
-* Words: a user page's words are those of `wc -w`, tables and code included. README.md has a limit, and so have all together.
+* Words: those of a user page, tables and code included. A word has a letter or a digit: a table's bars are none. README.md
+  has a limit, and so have all user pages together.
 * Sentences of user pages are counted in prose: paragraphs and list items. Tables, code, pictures, comments and headings are
   left out, and so are list items that are mostly figures. A code span, a link's text and a number count as the words that a
   reader sees, a code span as one. A sentence ends at . ! or ? before a space and a capital, a digit, a code span, a bold word
-  or a bracket, or with its paragraph or item. A colon or a semicolon ends none. The median and the 95th percentile are over
+  or a bracket, or with its paragraph or item. A colon or a semicolon ends none, and a bold label counts with its sentence. The median and the 95th percentile are over
   all sentences of all user pages.
 * A sentence or heading that begins with one of BEGINNINGS must be a question.
 * README.md and the tutorial have few figures in a sentence; digits inside names and code spans are none.
 """
 import argparse
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -35,11 +35,10 @@ CODE = re.compile(r"(`+)(.+?)\1", re.S)
 ITEM = re.compile(r"^\s*(?:[*+-]|\d+[.)])\s+")
 HEADING = re.compile(r"^#+\s+(.*?)\s*#*$")
 END = re.compile(r"(?<!\bal)(?<!\bvs)(?<!\bSec)(?<!\bFig)(?<!\bEq)[.!?][)\"'”]?\s+(?=[A-Z0-9`*(\[\"“])")
-NUMBER = re.compile(r"(?<![\w.,#-])[-+±]?\d[\d,.]*")
+NUMBER = re.compile(r"(?<![\w.,#+-])[-+±]?\d[\d,.]*")
 
 
-def without_code(text: str) -> str:
-    """The page without comments and fenced blocks; lines that are indented code go in blocks()."""
+def without_code(text: str) -> str:  # indented code goes in blocks()
     return COMMENT.sub("", FENCE.sub("", text))
 
 
@@ -74,12 +73,7 @@ def blocks(text: str) -> list[str]:
         else:
             out.append(ITEM.sub("", bare))
             going = True
-    return [block for block in out if not is_figures(block)]
-
-
-def is_figures(block: str) -> bool:
-    words = block.split()
-    return sum(bool(re.search(r"\d", word)) for word in words) > len(words) / 2
+    return [block for block in out if sum(bool(re.search(r"\d", word)) for word in block.split()) <= len(block.split()) / 2]
 
 
 def sentences(text: str) -> list[str]:
@@ -90,21 +84,21 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in out if re.search(r"\w", sentence)]
 
 
-def length(sentence: str) -> int:
-    return sum(bool(re.search(r"\w", word)) for word in sentence.split())
+def word_count(text: str) -> int:
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
-def figures(sentence: str) -> int:
-    return len(NUMBER.findall(sentence))
+def percentile(lengths: list[int], percent: int) -> int:
+    return sorted(lengths)[min(len(lengths) * percent // 100, len(lengths) - 1)] if lengths else 0
 
 
 def broken_links(root: Path, page: Path, text: str) -> list[str]:
     wrong = []
     for _, target in LINK.findall(CODE.sub("", without_code(text))):
-        if re.match(r"[a-z]+:", target):
-            continue
         name, _, anchor = target.partition("#")
         file = (page.parent / name) if name else page
+        if re.match(r"[a-z]+:", target):
+            continue
         if not file.resolve().is_relative_to(root.resolve()) or not file.exists():
             wrong.append(f"the link {target} leads nowhere")
         elif anchor and anchor not in anchors(file.read_text(encoding="utf-8")):
@@ -130,27 +124,24 @@ def main() -> int:
         wrong += [f"{name}: {what}." for what in broken_links(root, page, text)]
         if page not in users:
             continue
-        words[name] = len(text.split())
+        words[name] = word_count(text)
         said = sentences(text)
-        own = [length(sentence) for sentence in said]
+        own = [word_count(sentence) for sentence in said]
         lengths += own
         wrong += [f"{name}: begins with '{line.split()[0]}' and is no question: {line[:60]}"
                   for line in said + headings(text) if BEGINNINGS.match(line) and "?" not in line]
-        wrong += [f"{name}: {figures(sentence)} figures in a sentence: {sentence[:60]}"
-                  for sentence in said if figures(sentence) > FEW_FIGURES.get(name, 1000)]
+        wrong += [f"{name}: {len(found)} figures in a sentence: {sentence[:60]}"
+                  for sentence in said if len(found := NUMBER.findall(sentence)) > FEW_FIGURES.get(name, 1000)]
         if options.by_page:
-            ranked = sorted(own) or [0]
-            print(f"{words[name]:6} words, {len(own):4} sentences, median {statistics.median(ranked):4}, "
-                  f"95th percentile {ranked[len(ranked) * 95 // 100 - (len(ranked) == 1)] if own else 0:3}  {name}")
-    total, middle = sum(words.values()), statistics.median(lengths or [0])
-    long = sorted(lengths or [0])[(len(lengths) or 1) * 95 // 100 - (len(lengths) < 2)]
+            print(f"{words[name]:6} words, {len(own):4} sentences, median {percentile(own, 50)}, 95th percentile {percentile(own, 95)}  {name}")
+    total, middle, long = sum(words.values()), percentile(lengths, 50), percentile(lengths, 95)
     for what, value, most in (("words of README.md", words.get("README.md", 0), README_WORDS), ("words of user pages", total, WORDS),
                               ("words of a sentence, median,", middle, MEDIAN), ("words of a sentence, 95th percentile,", long, LONG)):
         if value > most:
             wrong.append(f"{what} are {value}, and {most} at most are wanted.")
     for line in wrong:
         print(f"check_pages.py: {line}", file=sys.stderr)
-    print(f"check_pages.py: {len(words)} user pages, {total:,} words (README.md {words.get('README.md', 0)}), {len(lengths):,} sentences of {middle:g} "
+    print(f"check_pages.py: {len(words)} user pages, {total:,} words (README.md {words.get('README.md', 0)}), {len(lengths):,} sentences of {middle} "
           f"words in the median and {long} at the 95th percentile; {len(wrong)} findings.")
     return 1 if wrong else 0
 
