@@ -17,7 +17,6 @@
 #include "engine/kernels/digest.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/topk.h"
-#include "eval/kernels/private_memory.h"
 
 namespace tandem {
 namespace {

@@ -14,9 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/kernels/bandwidth.h"
-#include "eval/kernels/cpu_contention.h"
-#include "eval/kernels/peak.h"
+#include "eval/kernels/cpu_limits.h"
 
 namespace tandem {
 

@@ -1,21 +1,17 @@
 // tandem bench: how fast a model or its kernels run on this machine, to compare engines and to see where the time goes.
 #include "eval/kernels/bench.h"
 
-#include <algorithm>
-#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
-#include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/runtime/limits.h"
 #include "eval/latency/latency.h"
-#include "eval/report/line_file.h"
 #include "eval/run/option_values.h"
-#include "methods/registry.h"
+#include "methods/options.h"
 
 namespace tandem::cli {
 namespace {
@@ -69,92 +65,82 @@ so that a run that is ended leaves what was finished, marked as unfinished.)";
 
 struct BenchArguments {
   SessionOptions session;
-  std::string context, out;
+  eval::LatencyOptions options;
+  std::string context;
   std::vector<std::string> methods;  // each a list; none: full
-  std::uint32_t steps = 32, rounds = 5, batch = 1;
-  bool force = false, quiet = false;
+  OutFile out;
+  bool quiet = false;
 };
 
 using Measure = eval::Latency (*)(const eval::LatencyOptions&, const Model&, Device&, ThreadPool&);
 
-void bench(const BenchArguments& arguments, const char* length_option, Measure measure) {
-  eval::LatencyOptions options;
-  options.context = eval::parse_one_length(arguments.context, length_option);
-  if (!arguments.methods.empty())
-    options.methods = split_method_list(fmt::format("{}", fmt::join(arguments.methods, ",")));
-  options.batch = arguments.batch;
-  options.steps = arguments.steps;
-  options.rounds = arguments.rounds;
+void bench(BenchArguments& a, const char* length_option, Measure measure) {
+  eval::LatencyOptions& options = a.options;
+  options.context = eval::parse_one_length(a.context, length_option);
+  if (!a.methods.empty()) options.methods = split_method_list(fmt::format("{}", fmt::join(a.methods, ",")));
   eval::check_range("--steps", options.steps, 1, 100000);
   eval::check_range("--rounds", options.rounds, 1, 1000);
   eval::check_range("--batch", options.batch, 1, 256);
-  if (arguments.session.device != "emu" && arguments.session.device != "cuda")
-    throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", arguments.session.device);
-  check_ending(arguments.out, {".json"});
-  check_new_file(arguments.out, arguments.force);
-  Session session = open_session(arguments.session, arguments.quiet, /*with_tokenizer=*/false);
-  say_hints(options.methods, arguments.session);
+  if (a.session.device != "emu" && a.session.device != "cuda")
+    throw_input_error("--device is '{}': bench takes real time, so give emu or cuda.", a.session.device);
+  a.out.check({".json"});
+  Session session = open_session(a.session, a.quiet, /*with_tokenizer=*/false);
+  say_hints(options.methods, a.session);
   check_positions(session.model, std::size_t{options.context} + 1, 0);
   check_free_memory(session, options.batch, options.context);
   options.engine = session.engine;
-  Progress progress("measuring", Progress::standard(arguments.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+  Progress progress("measuring", a.quiet);
+  options.progress = progress.hook();
   bool written = false;
   const auto write = [&](eval::Latency result) {
     result.loading = {.seconds = session.load_seconds, .huge_page_bytes = session.huge_page_bytes};
-    eval::write_file(arguments.out, eval::latency_json(result));
+    a.out.write(eval::latency_json(result));
     written = true;
   };
-  if (!arguments.out.empty()) options.after_round = write;
+  if (!a.out.name.empty()) options.after_round = write;
   eval::Latency result;
   try {
     result = measure(options, session.model, *session.device, *session.pool);
   } catch (const Interrupted&) {
-    if (written) throw_run_error("Interrupted; {} has the rounds that were finished.", arguments.out);
+    if (written) throw_run_error("Interrupted; {} has the rounds that were finished.", a.out.name);
     throw RunError("Interrupted; nothing was written.");
   }
   progress.finish();
   result.loading = {.seconds = session.load_seconds, .huge_page_bytes = session.huge_page_bytes};
   print("{}", eval::latency_text(result));
   session.weights->check_bytes();
-  if (!arguments.out.empty()) {
-    write(result);
-    print("\n{}: every round, as JSON\n", arguments.out);
-  }
+  write(result);
+  if (!a.out.name.empty()) print("\n{}: every round, as JSON\n", a.out.name);
   check_stdout();
 }
 
 struct KernelArguments {
-  std::string device = "cpu", out;
+  std::string device = "cpu";
   eval::KernelBenchOptions options;
-  bool check = false, rounds_given = false, force = false, quiet = false;
+  OutFile out;
+  bool check = false, quiet = false;
 };
-
-std::size_t wrong_ones(const eval::KernelBench&) {
-  return 0;
-}
-std::size_t wrong_ones(const eval::KernelChecks& checks) {
-  return static_cast<std::size_t>(
-      std::count_if(checks.rows.begin(), checks.rows.end(), [](const auto& row) { return !row.wrong.empty(); }));
-}
 
 /// The file is written anew after every case: a run that is killed leaves what it has finished.
 template <class Result>
-void run_cases(const KernelArguments& arguments, const auto& run, const std::vector<eval::KernelCase>& cases,
-               const char* done, std::string (*text)(const Result&), std::string (*json)(const Result&)) {
-  const Result result = with_progress("measuring", arguments.quiet, [&](const auto& progress) {
-    return run(cases, arguments.options, [&](const Result& so_far) {
-      if (!arguments.out.empty()) eval::write_file(arguments.out, json(so_far));
+void run_cases(const KernelArguments& a, const char* done, const auto& run, std::string (*text)(const Result&),
+               std::string (*json)(const Result&)) {
+  const std::vector<eval::KernelCase> cases = eval::bench_cases(a.options);
+  const Result result = with_progress("measuring", a.quiet, [&](const auto& progress) {
+    return run(cases, a.options, [&](const Result& so_far) {
+      a.out.write(json(so_far));
       progress(so_far.rows.size(), so_far.cases);
     });
   });
   if (result.rows.empty()) throw RunError("Interrupted; nothing was written.");
   print("{}", text(result));
-  if (!arguments.out.empty()) print("\n{}: the same as JSON\n", arguments.out);
+  if (!a.out.name.empty()) print("\n{}: the same as JSON\n", a.out.name);
   check_stdout();
-  const auto failed =
-      std::count_if(result.rows.begin(), result.rows.end(), [](const auto& row) { return !row.error.empty(); });
-  const std::size_t wrong = wrong_ones(result);
+  std::size_t failed = 0, wrong = 0;
+  for (const auto& row : result.rows) {
+    failed += !row.error.empty();
+    if constexpr (requires { row.wrong; }) wrong += !row.wrong.empty();
+  }
   if (!result.stopped.empty())
     throw_run_error("{} {} of {} cases were run.", result.stopped, result.rows.size(), result.cases);
   if (result.rows.size() < result.cases)
@@ -163,91 +149,68 @@ void run_cases(const KernelArguments& arguments, const auto& run, const std::vec
   if (wrong > 0) throw_run_error("{} of {} results are wrong.", wrong, result.cases);
 }
 
-void bench_kernels(KernelArguments& arguments) {
-  if (arguments.device != "cpu" && arguments.device != "cuda")
-    throw_input_error("--device is '{}': give cpu or cuda.", arguments.device);
-  if (arguments.check && arguments.rounds_given)
+void bench_kernels(KernelArguments& a, bool rounds_given) {
+  if (a.device != "cpu" && a.device != "cuda") throw_input_error("--device is '{}': give cpu or cuda.", a.device);
+  if (a.check && rounds_given)
     throw_input_error("--check runs every kernel once, so that --rounds has no place beside it.");
-  arguments.options.target = arguments.device == "cpu" ? eval::KernelTarget::cpu : eval::KernelTarget::cuda;
-  eval::check_range("--rounds", arguments.options.rounds, 1, 1000);
-  if (arguments.options.threads > usable_threads())
-    throw_input_error("--threads is {}: this process may use {}.", arguments.options.threads, usable_threads());
-  check_ending(arguments.out, {".json"});
-  check_new_file(arguments.out, arguments.force);
-  arguments.options.interrupted = [] { return interrupted(); };
-  const std::vector<eval::KernelCase> cases = eval::bench_cases(arguments.options);
-  if (arguments.check) {
-    run_cases(arguments, eval::check_kernels, cases, "checked", eval::kernel_check_text, eval::kernel_check_json);
-  } else {
-    run_cases(arguments, eval::measure_kernels, cases, "measured", eval::kernel_bench_text, eval::kernel_bench_json);
-  }
+  a.options.target = a.device == "cpu" ? eval::KernelTarget::cpu : eval::KernelTarget::cuda;
+  eval::check_range("--rounds", a.options.rounds, 1, 1000);
+  check_threads(a.options.threads);
+  a.out.check({".json"});
+  a.options.interrupted = interrupted;
+  if (a.check) return run_cases(a, "checked", eval::check_kernels, eval::kernel_check_text, eval::kernel_check_json);
+  run_cases(a, "measured", eval::measure_kernels, eval::kernel_bench_text, eval::kernel_bench_json);
 }
 
 /// What decode and prefill have.
-void add_common(Command command, BenchArguments& arguments) {
-  command.option("--rounds", arguments.rounds, "Measured rounds; one more warms up").show_default();
-  command.option("--out", arguments.out, "A JSON file for every round");
-  command.flag("--force", arguments.force, "Replace that file");
-  command.flag("--quiet", arguments.quiet, "No progress line");
-  arguments.session.device = "emu";
-  command.option("--device", arguments.session.device, "emu: this CPU; cuda: a GPU").show_default();
-  add_model_options(command, arguments.session);
+void add_common(Command command, BenchArguments& a) {
+  command.option("--rounds", a.options.rounds, "Measured rounds; one more warms up");
+  a.out.add_to(command, "A JSON file for every round");
+  command.flag("--quiet", a.quiet, "No progress line");
+  a.session.device = "emu";
+  command.option("--device", a.session.device, "emu: this CPU; cuda: a GPU");
+  add_model_options(command, a.session);
 }
 
 }  // namespace
 
 void add_bench(Command app) {
   Command command =
-      app.subcommand("bench", "Real time of a model or of kernels on this machine: decode, prefill, kernels");
-  command.require_subcommand();
-  command.footer(kBenchFooter);
+      app.group("bench", "Real time of a model or of kernels on this machine: decode, prefill, kernels", kBenchFooter);
 
-  Command decode = command.subcommand("decode", "Time of a decode step behind a long context");
+  Command decode = command.subcommand("decode", "Time of a decode step behind a long context", kDecodeFooter);
   auto decoding = std::make_shared<BenchArguments>();
   decoding->context = "8K";
-  decode.option("--context", decoding->context, "Tokens before the first step: 8K, 32768").show_default();
-  decode.option("--steps", decoding->steps, "Measured steps of a round").show_default();
-  decode.option("--batch", decoding->batch, "Sequences that decode together, each behind a context of its own")
-      .show_default();
-  decode
-      .option("--method", decoding->methods,
-              "Methods with their options (`tandem methods`), as a list or each with a --method of its own [full]")
-      .repeatable();
+  decode.option("--context", decoding->context, "Tokens before the first step: 8K, 32768");
+  decode.option("--steps", decoding->options.steps, "Measured steps of a round");
+  decode.option("--batch", decoding->options.batch, "Sequences that decode together, each behind a context of its own");
+  decode.option("--method", decoding->methods,
+                "Methods with their options (`tandem methods`), as a list or each with a --method of its own [full]");
   add_common(decode, *decoding);
-  decode.footer(kDecodeFooter);
   decode.callback([decoding] { bench(*decoding, "--context", eval::measure_decode); });
 
-  Command prefill = command.subcommand("prefill", "Tokens per second of a prefill");
+  Command prefill = command.subcommand("prefill", "Tokens per second of a prefill", kPrefillFooter);
   auto prefilling = std::make_shared<BenchArguments>();
   prefilling->context = "4K";
-  prefill.option("--tokens", prefilling->context, "Tokens to prefill: 4K, 8192").show_default();
+  prefill.option("--tokens", prefilling->context, "Tokens to prefill: 4K, 8192");
   add_common(prefill, *prefilling);
-  prefill.footer(kPrefillFooter);
   prefill.callback([prefilling] { bench(*prefilling, "--tokens", eval::measure_prefill); });
 
-  Command kernels = command.subcommand("kernels", "Every kernel beside what this machine attains");
+  Command kernels = command.subcommand("kernels", "Every kernel beside what this machine attains", kKernelsFooter);
   auto measured = std::make_shared<KernelArguments>();
-  kernels.option("--device", measured->device, "cpu or cuda").show_default();
+  kernels.option("--device", measured->device, "cpu or cuda");
   kernels.option("--kernel", measured->options.kernel, "Only this one, for example swiglu");
   kernels.option("--shape", measured->options.shape, "Only cases whose shape has this text, for example 'n 4096'");
-  kernels
-      .option("--case", measured->options.cases,
-              "Only the case KERNEL:SHAPE, or all whose shape has this text where none is called so; may be given "
-              "again")
-      .repeatable();
-  kernels.option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable")
-      .show_default();
-  kernels.option("--rounds", measured->options.rounds, "Measured rounds of each").show_default();
+  kernels.option("--case", measured->options.cases,
+                 "Only the case KERNEL:SHAPE, or all whose shape has this text where none is called so; may be given "
+                 "again");
+  kernels.option("--threads", measured->options.threads, "Of the CPU's kernels that use several; 0: all usable");
+  kernels.option("--rounds", measured->options.rounds, "Measured rounds of each");
   kernels.flag("--check", measured->check,
                "Measure nothing: run each once and compare with its oracle in float64 (a minute or more)");
-  kernels.option("--out", measured->out, "A JSON file");
-  kernels.flag("--force", measured->force, "Replace that file");
+  measured->out.add_to(kernels, "A JSON file");
   kernels.flag("--quiet", measured->quiet, "No progress line");
-  kernels.footer(kKernelsFooter);
-  kernels.callback([measured, kernels] {
-    measured->rounds_given = kernels.given("--rounds");
-    bench_kernels(*measured);
-  });
+  kernels.callback([measured, kernels] { bench_kernels(*measured, kernels.given("--rounds")); });
 }
 
 }  // namespace tandem::cli

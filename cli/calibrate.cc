@@ -4,7 +4,6 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "eval/report/line_file.h"
 #include "hardware/calibration/calibration.h"
 
 namespace tandem::cli {
@@ -25,64 +24,58 @@ that it was not measured and is the base's. The table has both beside each other
 the comparison that the profile will predict. hardware/profiles/README.md explains the fields.)";
 
 struct CalibrateArguments {
-  std::string base, out, title;
+  std::string base, title;
   std::vector<std::string> probes, kernels;
   unsigned threads = 0;
-  bool graphs = false, force = false;
+  bool graphs = false;
+  OutFile out;
 };
 
-void calibrate(const CalibrateArguments& arguments) {
-  if (ending_of(arguments.out) != ".json")
-    throw_input_error("--out is '{}'; a profile is a .json file, and its name is the profile's.", arguments.out);
-  if (arguments.out.find(',') != std::string::npos)
-    throw_input_error("--out is '{}': --hw takes names with commas between, so a profile's has none.", arguments.out);
-  std::vector<std::string> inputs = arguments.probes;
-  inputs.push_back(arguments.base);
-  inputs.insert(inputs.end(), arguments.kernels.begin(), arguments.kernels.end());
-  check_new_file(arguments.out, arguments.force, inputs);
-  const HardwareProfile base = load_profile(arguments.base);
-  hardware::ProbeReport probe = hardware::read_probe(arguments.probes.at(0));
-  for (std::size_t i = 1; i < arguments.probes.size(); ++i)
-    hardware::add_probe(probe, hardware::read_probe(arguments.probes[i]));
+void calibrate(const CalibrateArguments& a) {
+  const std::string& out = a.out.name;
+  if (a.out.ending() != ".json")
+    throw_input_error("--out is '{}'; a profile is a .json file, and its name is the profile's.", out);
+  if (out.find(',') != std::string::npos)
+    throw_input_error("--out is '{}': --hw takes names with commas between, so a profile's has none.", out);
+  std::vector<std::string> inputs = a.probes;
+  inputs.push_back(a.base);
+  inputs.insert(inputs.end(), a.kernels.begin(), a.kernels.end());
+  a.out.check({}, inputs);
+  const HardwareProfile base = load_profile(a.base);
+  hardware::ProbeReport probe = hardware::read_probe(a.probes.at(0));
+  for (std::size_t i = 1; i < a.probes.size(); ++i) hardware::add_probe(probe, hardware::read_probe(a.probes[i]));
   std::vector<hardware::KernelReport> kernels;
-  kernels.reserve(arguments.kernels.size());
-  for (const std::string& file : arguments.kernels) kernels.push_back(hardware::read_kernels(file));
-  const std::string name = std::filesystem::path(arguments.out).stem().string();
+  kernels.reserve(a.kernels.size());
+  for (const std::string& file : a.kernels) kernels.push_back(hardware::read_kernels(file));
+  const std::string name = std::filesystem::path(out).stem().string();
   const hardware::CalibratedProfile result =
-      hardware::calibrate(probe, kernels, base, {name, arguments.title, arguments.threads, arguments.graphs});
-  eval::write_file(arguments.out, profile_to_json(result.profile));
+      hardware::calibrate(probe, kernels, base, {name, a.title, a.threads, a.graphs});
+  a.out.write(profile_to_json(result.profile));
   print("{}: {}\n\n{}\n{}: use it with --hw {}\n", result.profile.name, result.profile.title,
-        hardware::calibration_text(result, base.name), arguments.out,
-        arguments.out.find('/') == std::string::npos ? "./" + arguments.out : arguments.out);
+        hardware::calibration_text(result, base.name), out, out.find('/') == std::string::npos ? "./" + out : out);
   check_stdout();
 }
 
 }  // namespace
 
 void add_calibrate(Command app) {
-  Command command = app.subcommand("calibrate", "A hardware profile from what was measured on a machine");
-  auto arguments = std::make_shared<CalibrateArguments>();
-  command
-      .option("--probe", arguments->probes,
-              "What tandem-probe wrote on the machine, JSON; may be given again, for runs of other sections")
-      .required()
-      .repeatable();
-  command.option("--kernels", arguments->kernels,
+  Command command =
+      app.subcommand("calibrate", "A hardware profile from what was measured on a machine", kCalibrateFooter);
+  auto a = std::make_shared<CalibrateArguments>();
+  command.required("--probe", a->probes,
+                   "What tandem-probe wrote on the machine, JSON; may be given again, for runs of other sections");
+  command.option("--kernels", a->kernels,
                  "What `tandem bench kernels --out` wrote there; may be given again, for the GPU and for other "
                  "numbers of threads");
-  command.option("--base", arguments->base, "The profile that what was not measured is taken from: a name or a file")
-      .required();
-  command.option("--out", arguments->out, "The profile's file, NAME.json").required();
-  command.option("--title", arguments->title, "Of the profile, in column heads; default: the GPU's and CPU's names");
-  command
-      .option("--threads", arguments->threads,
-              "For host workers; 0: all that the probe could use but one, for the control thread")
-      .show_default();
-  command.flag("--graphs", arguments->graphs,
+  command.required("--base", a->base, "The profile that what was not measured is taken from: a name or a file");
+  command.required("--out", a->out.name, "The profile's file, NAME.json");
+  command.flag("--force", a->out.force, "Replace that file");
+  command.option("--title", a->title, "Of the profile, in column heads; default: the GPU's and CPU's names");
+  command.option("--threads", a->threads,
+                 "For host workers; 0: all that the probe could use but one, for the control thread");
+  command.flag("--graphs", a->graphs,
                "Launches as an engine has them that captures layers as graphs; this one launches every kernel");
-  command.flag("--force", arguments->force, "Replace that file");
-  command.footer(kCalibrateFooter);
-  command.callback([arguments] { calibrate(*arguments); });
+  command.callback([a] { calibrate(*a); });
 }
 
 }  // namespace tandem::cli

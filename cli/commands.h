@@ -6,12 +6,27 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "cli/command.h"
-#include "cli/exit_code.h"
+#include "cli/output.h"
 
 namespace tandem::cli {
+
+/// What the shell sees.
+enum ExitCode : int {
+  kDone = 0,
+  kGateFailed = 1,  // GateFailed: the run is fine, its result is not good enough
+  kBadInput = 2,    // InputError, and what CLI11 says about the command line
+  kRunFailed = 3,   // RunError, Interrupted and our own mistakes
+};
+
+/// Thrown by a subcommand that judges results and found them wanting.
+class GateFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 void add_bench(Command app);
 void add_calibrate(Command app);
@@ -33,13 +48,7 @@ void add_validate(Command app);
 void add_ruler(Command eval);  // of eval: compare by its other name
 
 /// What a paper publishes as statistics of models and not as times: ScoutAttention's "table1" and "fig6", by `tandem
-/// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes `out` where it is not empty: the
-/// profile as JSON.
-struct ModelFigure {
-  std::string figure, out;
-  unsigned threads = 0;
-  bool force = false, quiet = false;
-};
-void profile_model_figure(const ModelFigure& wanted);
+/// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes the profile as JSON.
+void profile_model_figure(const std::string& figure, const OutFile& out, unsigned threads, bool quiet);
 
 }  // namespace tandem::cli

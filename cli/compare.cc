@@ -3,19 +3,16 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "cli/compare_target.h"
-#include "cli/eval_run.h"
-#include "cli/interrupt.h"
-#include "cli/progress.h"
-#include "cli/session.h"
-#include "engine/common/error.h"
+#include "cli/eval.h"
+#include "cli/machines.h"
+#include "engine/common/interrupt.h"
 #include "engine/trace/perfetto.h"
 #include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/head_errors.h"
-#include "eval/gate/prediction.h"
+#include "eval/gate/gate.h"
 #include "eval/match_bytes/match_bytes.h"
-#include "eval/match_bytes/measure.h"
-#include "eval/report/run_files.h"
+#include "eval/predict/record.h"
+#include "eval/report/run_folder.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
 
@@ -73,10 +70,70 @@ struct CompareCommand : EvalCommand {
 
   eval::RulerCommand& ruler() const { return static_cast<eval::RulerCommand&>(*dataset); }
 
-  std::string equal;  // empty: methods as they are given
-  TargetArguments target;
+  std::string equal;                                       // empty: methods as they are given
+  std::string as, context = "32K", workload = "recorded";  // nothing is predicted without `as`
+  bool shaped = false;                                     // --context or --workload is given
   bool trace = false, head_errors = false;
 };
+
+/// The part of the run that predicts at another shape.
+struct PredictionPlan {
+  Model shape;
+  HardwareProfile hardware;
+  std::optional<Workload> workload;  // none: recorded in this run
+  eval::PredictionOptions options;
+  std::vector<eval::HeadPrompt> prompts;  // that a recorded one is recorded on
+};
+
+/// Reads and checks everything that can be known before the run, so that a typo costs nothing.
+std::optional<PredictionPlan> plan_prediction(const CompareCommand& c, const std::vector<std::string>& methods) {
+  if (c.as.empty()) {
+    if (c.shaped)
+      throw_input_error("--context and --workload belong to --as, the shape that is predicted: give it too.");
+    return std::nullopt;
+  }
+  if (c.session.device != "sim")
+    throw_input_error("--as predicts with a hardware profile: it needs --device sim, not {}.", c.session.device);
+  PredictionPlan plan{load_shape(c.as), load_profile(c.session.hardware), std::nullopt, {}, {}};
+  plan.options.context = eval::parse_one_length(c.context, "--context");
+  // Those that are compared by default have budgets for the embedded tasks' short prompts, and a predictor of head
+  // properties that was trained for the embedded model alone or none.
+  const bool by_default = methods == default_comparison(true) || methods == default_comparison(false);
+  plan.options.methods = by_default ? default_prediction(plan.options.context) : methods;
+  plan.options.compared = methods;
+  if (c.session.prefill_chunk) plan.options.prefill_chunk = chunk_of(c.session);
+  plan.options.batch = c.batch;
+  plan.options.steps = 64;  // windows slide and blocks fill up meanwhile
+  plan.options.threads = c.session.threads;
+  plan.options.ranges = true;
+  plan.options.interrupted = interrupted;
+  eval::check_target(plan.shape, plan.hardware, plan.options);
+  if (c.workload != "recorded") plan.workload = read_workload(c.workload, "recorded, ");
+  return plan;
+}
+
+/// Takes the first sample of every task at the longest length where a workload is to be recorded. InputError where one
+/// is too short for that.
+void choose_prompts(PredictionPlan& plan, const eval::Dataset& dataset, const Model& model) {
+  if (plan.workload) return;
+  const std::vector<std::uint32_t> lengths = dataset.lengths();
+  const std::uint32_t length = *std::max_element(lengths.begin(), lengths.end());
+  for (const std::string& task : dataset.tasks()) {
+    eval::HeadPrompt& prompt = plan.prompts.emplace_back();
+    eval::DatasetSample sample = dataset.sample(task, length, 0);
+    prompt.tokens = std::move(sample.prompt);
+    prompt.name = task;
+    prompt.first_query = static_cast<std::uint32_t>(prompt.tokens.size() - 1);
+    const auto answer = model.tokenizer->encode(" " + sample.answers.front(), /*add_bos=*/false);
+    prompt.tokens.insert(prompt.tokens.end(), answer.begin(), answer.end());
+    if (prompt.tokens.size() < eval::kRecordedTokens) {
+      throw_input_error(
+          "--as records how the heads of this run attend, for which a sample of {} at length {} is too short: with its "
+          "answer it has {} tokens of the {} that are needed. Give longer --lengths, or --workload published.",
+          task, length, prompt.tokens.size(), eval::kRecordedTokens);
+    }
+  }
+}
 
 /// Methods with their budgets set to equal bytes on the first sample of each task, or as the run that goes on has them.
 eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& asked, PreparedEval& prepared) {
@@ -91,18 +148,17 @@ eval::Equal equal_of(const CompareCommand& command, const eval::EqualBytes& aske
     const eval::DatasetSample& sample = samples.emplace_back(dataset->sample(task, dataset->lengths().front(), 0));
     most_tokens = std::max(most_tokens, static_cast<std::uint32_t>(sample.prompt.size()) + sample.max_new_tokens);
   }
-  Progress progress("setting budgets", Progress::standard(command.run.quiet));
-  try {
+  const auto find = [&](const auto& progress) {
     eval::BytesOfPrompts bytes(samples, options, session.model, *session.device, *session.pool);
     const std::uint64_t most = eval::most_questions(asked, options.methods, most_tokens);
     std::uint64_t done = 0;
     return eval::find_equal(asked, options.methods, most_tokens, [&](const std::string& spec) {
-      progress.update(done++, most, spec);
+      progress(done++, most, spec);
       return eval::Bytes{bytes(spec, asked.measure)};
     });
-  } catch (const Interrupted&) {
-    throw RunError("Interrupted while budgets were set; nothing was run yet.");
-  }
+  };
+  return with_progress("setting budgets", command.run.quiet, find,
+                       "Interrupted while budgets were set; nothing was run yet.");
 }
 
 /// The trace of a method's first decode; of a run that goes on, the one that is there is that.
@@ -113,13 +169,10 @@ void write_trace(const eval::RunFolder& folder, std::size_t method, bool resumed
 }
 
 /// Predicted steps at a shape where KV is most of the work, for `tandem gate`.
-std::string prediction_of(const eval::RunFolder& folder, bool quiet) {
+std::string prediction_of(const eval::RunFolder& folder) {
   std::vector<eval::PredictedMethod> methods;
   for (const eval::MethodEntry& method : folder.manifest().methods) methods.push_back(eval::as_typed(method));
-  Progress progress("predicting for gate", Progress::standard(quiet));
-  std::string json = eval::gate_prediction_json(eval::predict_steps({}, methods, [] { return interrupted(); }));
-  progress.finish();
-  return json;
+  return eval::gate_prediction_json(eval::predict_steps({}, methods, interrupted));
 }
 
 void add_equal(const eval::Equal& equal, eval::RunReport& report) {
@@ -138,13 +191,24 @@ void add_head_errors(const eval::RunFolder& folder, eval::RunReport& report) {
 }
 
 void add_target(const PredictionPlan& plan, const Session& session, bool quiet, eval::RunReport& report) {
-  const eval::Prediction predicted = run_prediction(plan, session, quiet);
+  std::optional<Workload> workload = plan.workload;
+  if (!workload) {
+    EngineOptions one = session.engine;
+    one.max_batch = 1;
+    Engine engine(session.model, *session.device, *session.pool, one);
+    workload = eval::record_workload(session.model, engine, *session.pool, plan.prompts);
+  }
+  Progress progress("predicting", quiet);
+  eval::PredictionOptions options = plan.options;
+  options.progress = progress.hook();
+  const eval::Prediction predicted = eval::predict(plan.shape, plan.hardware, *workload, options);
+  progress.finish();
   report.files.emplace_back("target.json", eval::prediction_json(predicted));
   report.sections.push_back({"\n" + eval::prediction_text(predicted, true), eval::prediction_text(predicted, false)});
 }
 
 void check_extras(const CompareCommand& c, const std::vector<std::string>& methods) {
-  if (!c.equal.empty() && !c.target.as.empty())
+  if (!c.equal.empty() && !c.as.empty())
     throw_input_error(
         "--equal sets budgets at the length of the samples, and --as predicts another one: give one of them.");
   if (c.head_errors && std::none_of(methods.begin(), methods.end(), eval::has_head_errors))
@@ -155,17 +219,17 @@ void check_extras(const CompareCommand& c, const std::vector<std::string>& metho
   if (c.trace)
     throw_input_error(
         "--trace keeps a method's first decode, which shards are not joined with: give it without --shard.");
-  if (!c.target.as.empty())
+  if (!c.as.empty())
     throw_input_error(
         "--as predicts when all samples are there: give it without --shard, and with --resume afterwards.");
 }
 
 /// The options of the recorded command that follow a dataset's own.
 std::string extra_arguments(const CompareCommand& c, const std::optional<PredictionPlan>& plan) {
-  const std::string target =
-      !plan ? ""
-            : fmt::format(" --as {} --context {} --workload {}", eval::shell_word(c.target.as),
-                          eval::length_text(plan->options.context), eval::shell_word(c.target.workload));
+  const std::string target = !plan
+                                 ? ""
+                                 : fmt::format(" --as {} --context {} --workload {}", eval::shell_word(c.as),
+                                               eval::length_text(plan->options.context), eval::shell_word(c.workload));
   return target + (c.head_errors ? " --head-errors" : "");
 }
 
@@ -176,7 +240,7 @@ void compare(CompareCommand& c, const Command& command) {
   if (!c.equal.empty()) equal_bytes = eval::parse_equal_bytes(c.equal, "--equal");
   c.ruler().one_length = equal_bytes.has_value();
   check_extras(c, methods);
-  std::optional<PredictionPlan> target = plan_prediction(c.target, c.session, methods, c.batch);
+  std::optional<PredictionPlan> target = plan_prediction(c, methods);
   PreparedEval prepared = prepare_eval(c, command, methods);
   if (equal_bytes && prepared.dataset->lengths().size() != 1)
     throw_input_error("--equal sets budgets at one length, and --ruler-data has {}: choose one with --lengths.",
@@ -214,7 +278,7 @@ void compare(CompareCommand& c, const Command& command) {
   }
   if (c.run.shard.empty()) {
     hooks.add_later.emplace_back([&](const eval::RunFolder& folder, eval::RunReport& report) {
-      report.files.emplace_back(eval::kPredictionFile, prediction_of(folder, c.run.quiet));
+      report.files.emplace_back(eval::kPredictionFile, prediction_of(folder));
     });
   }
   const std::string at_equal = equal_bytes ? " --equal " + eval::to_text(*equal_bytes) : "";
@@ -230,16 +294,12 @@ void add_to(Command command) {
   command.option("--equal", c->equal,
                  "Set every method's budget to equal bytes: touched-bytes=SHARES or device-bytes=SHARES of what full "
                  "comes to, such as touched-bytes=0.1,0.25; at one length");
-  command.option("--as", c->target.as,
+  command.option("--as", c->as,
                  "Also predict latency at this shape (a preset of `tandem info`, or a model folder), with --batch");
-  command
-      .option("--context", c->target.context,
-              "With --as: prompt tokens of each sequence, prefilled in chunks of 2048 or as --prefill-chunk says")
-      .show_default();
-  command
-      .option("--workload", c->target.workload,
-              "With --as: what heads choose, as recorded in this run, as published, or from a file")
-      .show_default();
+  command.option("--context", c->context,
+                 "With --as: prompt tokens of each sequence, prefilled in chunks of 2048 or as --prefill-chunk says");
+  command.option("--workload", c->workload,
+                 "With --as: what heads choose, as recorded in this run, as published, or from a file");
   add_run_options(command, c->run, "compare");
   command.flag("--head-errors", c->head_errors,
                "Also measure how far the outputs of fluxion's heads are off in every step (errors.jsonl); slow, and "
@@ -248,10 +308,9 @@ void add_to(Command command) {
                "Write each method's first decode for Perfetto (trace-<number>-<method>.json). A resumed run keeps a "
                "trace that is there");
   add_session_options(command, c->session, Models::trained);
-  command.footer(kCompareFooter);
   command.callback([c, command] {
     settle_shard(c->run);
-    c->target.shaped = command.given("--context") || command.given("--workload");
+    c->shaped = command.given("--context") || command.given("--workload");
     compare(*c, command);
   });
 }
@@ -259,11 +318,13 @@ void add_to(Command command) {
 }  // namespace
 
 void add_compare(Command app) {
-  add_to(app.subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run"));
+  add_to(app.subcommand("compare", "Compare methods: accuracy, latency, idle time and bytes of the same run",
+                        kCompareFooter));
 }
 
 void add_ruler(Command eval) {
-  add_to(eval.subcommand("ruler", "RULER's tasks, as `compare` asks them"));
+  const eval::DatasetEntry entry = ruler_entry();
+  add_to(eval.subcommand(entry.name, entry.summary, entry.footer));
 }
 
 }  // namespace tandem::cli

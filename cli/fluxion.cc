@@ -7,24 +7,17 @@
 #include <span>
 
 #include "cli/commands.h"
-#include "cli/eval_run.h"
+#include "cli/eval.h"
 #include "cli/input.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/say.h"
-#include "cli/session.h"
-#include "engine/common/error.h"
-#include "engine/common/version.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/safetensors.h"
 #include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/collection.h"
-#include "eval/heads/prompts.h"
+#include "eval/heads/heads.h"
 #include "eval/report/table.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
 #include "eval/ruler/ruler.h"
+#include "eval/ruler/texts.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {
@@ -81,16 +74,14 @@ void check(const CollectArguments& a) {
   const eval::CollectOptions& o = a.collect;
   eval::check_range("--samples", a.samples, 1, 10000);
   eval::check_range("--decode-steps", o.decode_steps, 1, 100000);
-  if (o.steps < 1 || o.steps > o.decode_steps)
-    throw_input_error("--steps is {}: give 1 to --decode-steps ({}).", o.steps, o.decode_steps);
+  expect(o.steps >= 1 && o.steps <= o.decode_steps, "--steps", o.steps,
+         fmt::format("1 to --decode-steps ({})", o.decode_steps));
   if (o.taus.empty() || o.taus.size() > 100) throw_input_error("--tau has {} values: give 1 to 100.", o.taus.size());
   for (const double tau : o.taus) {
-    if (!(tau > 0 && tau < 1))
-      throw_input_error("--tau is {}: give a share of the largest output between 0 and 1.", tau);
+    expect(tau > 0 && tau < 1, "--tau", tau, "a share of the largest output between 0 and 1");
     if (std::count(o.taus.begin(), o.taus.end(), tau) > 1) throw_input_error("--tau has {} twice.", tau);
   }
-  if (!(o.mass > 0 && o.mass < 1))
-    throw_input_error("--mass is {}: give a share of the attention between 0 and 1.", o.mass);
+  expect(o.mass > 0 && o.mass < 1, "--mass", o.mass, "a share of the attention between 0 and 1");
   if (o.sinks > 1u << 20 || o.window > 1u << 20 || o.window < 1) {
     throw_input_error("--sinks is {} and --window is {}: give at most 1048576 tokens, and a window of at least 1.",
                       o.sinks, o.window);
@@ -120,21 +111,14 @@ std::string prompts_of(const eval::RulerTexts& texts, const std::string& essays)
   return text;
 }
 
-std::vector<std::int32_t> up_to_first_query(const eval::HeadPrompt& prompt) {
-  return {prompt.tokens.begin(), prompt.tokens.begin() + prompt.first_query + 1};
-}
-
-eval::CollectSource source_of(const CollectArguments& a, const Model& model, const std::vector<std::uint32_t>& lengths,
-                              const std::vector<std::string>& tasks, const std::string& gpu) {
+eval::CollectSource source_of(const CollectArguments& a, const Session& session,
+                              const std::vector<std::uint32_t>& lengths, const std::vector<std::string>& tasks) {
+  const Model& model = session.model;
   eval::CollectSource source;
-  source.tandem_version = std::string(version());
-  source.git_commit = std::string(git_commit());
-  source.isa = to_string(active_isa());
-  if (!gpu.empty()) source.isa += ", " + gpu;
-  source.model = model.name;
-  source.weights_hash = model.weights_hash;
+  name_origin(session, source);
   source.config_hash = model.config_hash;
-  source.tokenizer_hash = model.tokenizer->hash();
+  source.isa = to_string(active_isa());
+  if (const std::string gpu = session.device->gpu_name(); !gpu.empty()) source.isa += ", " + gpu;
   for (const std::uint32_t length : lengths) {
     for (const std::string& task : tasks) {
       for (std::uint32_t i = 0; i < a.samples; ++i) source.list.push_back({task, length, i});
@@ -147,7 +131,8 @@ eval::CollectSource source_of(const CollectArguments& a, const Model& model, con
     for (const std::uint32_t length : lengths)
       windows[length] = eval::text_head_prompts(model, text, a.text_file, length, a.samples);
     source.tokens = [windows = std::move(windows)](const eval::CollectPrompt& prompt) {
-      return up_to_first_query(windows.at(prompt.length)[prompt.index]);
+      const eval::HeadPrompt& window = windows.at(prompt.length)[prompt.index];
+      return std::vector(window.tokens.begin(), window.tokens.begin() + window.first_query + 1);
     };
     return source;
   }
@@ -195,14 +180,13 @@ void collect(CollectArguments& a) {
   c.stop_tokens.clear();  // every prompt has all steps
   // What the model computes, not a way to store its KV.
   keep_one_prompt(session, longest + a.collect.decode_steps, DType::f32);
-  eval::CollectSource source = source_of(a, session.model, lengths, tasks, session.device->gpu_name());
+  eval::CollectSource source = source_of(a, session, lengths, tasks);
   source.check_weights = [&](bool all_bytes) { all_bytes ? session.weights->check_bytes() : session.weights->check(); };
   Engine engine(session.model, *session.device, *session.pool, session.engine);
   source.shape = engine.shape();
-  Progress progress("collecting, tokens of context", Progress::standard(a.quiet));
-  const eval::CollectResult result = eval::collect_fluxion(
-      a.out, mode, engine, *session.pool, source, a.collect,
-      [&](std::uint64_t done, std::uint64_t total, std::string_view prompt) { progress.update(done, total, prompt); });
+  Progress progress("collecting, tokens of context", a.quiet);
+  const eval::CollectResult result =
+      eval::collect_fluxion(a.out, mode, engine, *session.pool, source, a.collect, progress.hook());
   progress.finish();
   for (const std::string& repair : result.repairs) say(repair);
   print("{}: {}, {} rows of {} features\n", a.out, eval::counted(result.shards, "prompt"), result.rows, kFeatures);
@@ -211,40 +195,29 @@ void collect(CollectArguments& a) {
 }  // namespace
 
 void add_fluxion(Command app) {
-  Command command = app.subcommand("fluxion", "Training data for Fluxion's predictor");
-  command.require_subcommand();
-  command.footer(kFluxionFooter);
-  Command sub = command.subcommand("collect", "Features and labels of every head at sampled decode steps");
+  Command command = app.group("fluxion", "Training data for Fluxion's predictor", kFluxionFooter);
+  Command sub =
+      command.subcommand("collect", "Features and labels of every head at sampled decode steps", kCollectFooter);
   auto a = std::make_shared<CollectArguments>();
   sub.option("--out", a->out, "Folder for the data");
-  sub.option("--model", a->session.model, kModelHelp).show_default();
-  sub.option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa").show_default();
-  for (const eval::DatasetOption& option : eval::ruler_file_options(a->files)) add_dataset_option(sub, option);
+  add_compute_options(sub, a->session);
+  sub.option("--tasks", a->tasks, "RULER tasks or groups: all, niah, single, multikey, qa");
+  add_dataset_options(sub, eval::ruler_file_options(a->files));
   sub.option("--text-file", a->text_file, "Windows of this text instead of RULER tasks");
-  sub.option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K").show_default();
-  sub.option("--samples", a->samples, "Prompts per task and length").show_default();
-  sub.option("--decode-steps", a->collect.decode_steps, "Tokens decoded per prompt").show_default();
-  sub.option("--steps", a->collect.steps, "Of these, how many are sampled").show_default();
-  sub.option("--sinks", a->collect.sinks, "First tokens, on the device").show_default();
-  sub.option("--window", a->collect.window, "Last prompt tokens, on the device").show_default();
+  sub.option("--lengths", a->lengths, "Context lengths in tokens: 512,4K,32K");
+  sub.option("--samples", a->samples, "Prompts per task and length");
+  sub.option("--decode-steps", a->collect.decode_steps, "Tokens decoded per prompt");
+  sub.option("--steps", a->collect.steps, "Of these, how many are sampled");
+  sub.option("--sinks", a->collect.sinks, "First tokens, on the device");
+  sub.option("--window", a->collect.window, "Last prompt tokens, on the device");
   sub.option("--tau", a->collect.taus,
-             "Error that is good enough, of the layer's largest output; several, with commas, give labels for each")
-      .comma_separated()
-      .show_default();
-  sub.option("--mass", a->collect.mass, "Attention that the score rule must cover").show_default();
+             "Error that is good enough, of the layer's largest output; several, with commas, give labels for each");
+  sub.option("--mass", a->collect.mass, "Attention that the score rule must cover");
   sub.option("--seed", a->collect.seed,
-             "Of prompts and sampled steps; another one than the runs that judge the predictor have")
-      .show_default();
-  sub.option(
-         "--threads", a->session.threads,
-         "CPU threads for kernels; 0: all that this process may use (with --device cuda all but one), pinned unless "
-         "TANDEM_PIN=0")
-      .show_default();
-  add_compute_option(sub, a->session);
+             "Of prompts and sampled steps; another one than the runs that judge the predictor have");
   sub.flag("--force", a->force, "Replace a collection in that folder");
   sub.flag("--resume", a->resume, "Continue a collection in that folder; damaged files of it are made again");
   sub.flag("--quiet", a->quiet, "No progress line");
-  sub.footer(kCollectFooter);
   sub.callback([a] { collect(*a); });
 }
 

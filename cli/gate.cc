@@ -1,17 +1,14 @@
 // tandem gate: whether a run is as good as a baseline run, for CI.
 #include "eval/gate/gate.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
 
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
-#include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
-#include "eval/report/line_file.h"
 #include "eval/run/option_values.h"
 #include "methods/options.h"
 
@@ -46,100 +43,80 @@ A method of the baseline is compared with the run's of the same label, on the ba
 constexpr const char* kNoShape = "none";
 
 struct GateArguments {
-  std::string baseline, run, methods, out;
+  std::string baseline, run, methods, context = "32K";
   std::vector<std::string> noise;
-  double accuracy_margin = 3, alpha = 0.05;
-  std::optional<double> latency_margin;
-  std::string as = eval::GateShape().model, hardware = eval::GateShape().hardware, context = "32K";
-  std::uint32_t batch = eval::GateShape().batch;
+  double accuracy_margin = 3;            // points
+  std::optional<double> latency_margin;  // per cent
+  eval::GateOptions options;
+  eval::GateShape shape;
   bool shaped = false;  // --hw, --batch or --context is given
-  bool strict = false, same_tokens = false, any_machine = false, subset = false, force = false;
+  OutFile out;
 };
 
-double in_range(double value, const char* option, double low, double high, const char* unit) {
-  if (!(value >= low && value <= high)) throw_input_error("{} is {}: give {} to {}{}.", option, value, low, high, unit);
-  return value;
-}
-
-void gate(const GateArguments& arguments) {
-  eval::GateOptions options;
-  if (!arguments.methods.empty()) options.methods = split_method_list(arguments.methods);
-  options.accuracy_margin = in_range(arguments.accuracy_margin, "--accuracy-margin", 0, 100, " points") / 100;
-  if (arguments.latency_margin)
-    options.latency_margin = in_range(*arguments.latency_margin, "--latency-margin", 0, 1000, " %") / 100;
-  options.alpha = in_range(arguments.alpha, "--alpha", 0.0001, 0.5, "");
-  options.strict = arguments.strict;
-  options.same_tokens = arguments.same_tokens;
-  options.any_machine = arguments.any_machine;
-  options.subset = arguments.subset;
-  if (arguments.as != kNoShape) {
-    options.shape = {arguments.as, arguments.hardware, arguments.batch,
-                     eval::parse_one_length(arguments.context, "--context")};
-    eval::check_range("--batch", arguments.batch, 1, 256);
-    load_shape(arguments.as);
-    load_profile(arguments.hardware);
-  } else if (arguments.shaped) {
+void gate(GateArguments& a) {
+  eval::GateOptions& options = a.options;
+  if (!a.methods.empty()) options.methods = split_method_list(a.methods);
+  expect(a.accuracy_margin >= 0 && a.accuracy_margin <= 100, "--accuracy-margin", a.accuracy_margin, "0 to 100 points");
+  options.accuracy_margin = a.accuracy_margin / 100;
+  if (a.latency_margin) {
+    expect(*a.latency_margin >= 0 && *a.latency_margin <= 1000, "--latency-margin", *a.latency_margin, "0 to 1000 %");
+    options.latency_margin = *a.latency_margin / 100;
+  }
+  expect(options.alpha >= 0.0001 && options.alpha <= 0.5, "--alpha", options.alpha, "0.0001 to 0.5");
+  if (a.shape.model != kNoShape) {
+    a.shape.context = eval::parse_one_length(a.context, "--context");
+    eval::check_range("--batch", a.shape.batch, 1, 256);
+    load_shape(a.shape.model);
+    load_profile(a.shape.hardware);
+    options.shape = a.shape;
+  } else if (a.shaped) {
     throw_input_error("--as none predicts nothing: leave --hw, --batch and --context away.");
   }
-  options.interrupted = [] { return interrupted(); };
-  check_ending(arguments.out, {".json", ".md"});
-  check_new_file(arguments.out, arguments.force);
+  options.interrupted = interrupted;
+  a.out.check({".json", ".md"});
   std::error_code not_there;
-  if (std::filesystem::equivalent(arguments.baseline, arguments.run, not_there))
-    throw_input_error("--baseline and --run are the same folder, '{}', which is always as good as itself.",
-                      arguments.run);
+  if (std::filesystem::equivalent(a.baseline, a.run, not_there))
+    throw_input_error("--baseline and --run are the same folder, '{}', which is always as good as itself.", a.run);
   std::vector<eval::RunFolder> noise;
-  noise.reserve(arguments.noise.size());
-  for (const std::string& folder : arguments.noise) noise.push_back(eval::RunFolder::open(folder));
+  noise.reserve(a.noise.size());
+  for (const std::string& folder : a.noise) noise.push_back(eval::RunFolder::open(folder));
   const eval::Gate result =
-      eval::judge(eval::RunFolder::open(arguments.baseline), eval::RunFolder::open(arguments.run), noise, options);
-  if (!arguments.out.empty())
-    eval::write_file(arguments.out, ending_of(arguments.out) == ".md" ? eval::gate_text(result, /*markdown=*/true)
-                                                                      : eval::gate_json(result));
+      eval::judge(eval::RunFolder::open(a.baseline), eval::RunFolder::open(a.run), noise, options);
+  a.out.write(a.out.ending() == ".md" ? eval::gate_text(result, /*markdown=*/true) : eval::gate_json(result));
   print("{}", eval::gate_text(result, /*markdown=*/false));
   check_stdout();
   if (result.verdict == eval::Verdict::failed)
-    throw GateFailed(fmt::format("'{}' is not as good as '{}'.", arguments.run, arguments.baseline));
+    throw GateFailed(fmt::format("'{}' is not as good as '{}'.", a.run, a.baseline));
 }
 
 }  // namespace
 
 void add_gate(Command app) {
-  Command command = app.subcommand("gate", "Decide for CI whether a run is as good as a baseline run");
-  auto arguments = std::make_shared<GateArguments>();
-  command
-      .option("--baseline", arguments->baseline, "Run folder of compare or of an eval that scores samples, found good")
-      .required();
-  command.option("--run", arguments->run, "Run folder to judge").required();
-  command.option("--methods", arguments->methods, "Which of the baseline's methods, by label or name (default: all)");
-  command
-      .option("--accuracy-margin", arguments->accuracy_margin, "Largest loss of accuracy that is accepted, in points")
-      .show_default();
-  command.option("--latency-margin", arguments->latency_margin,
+  Command command = app.subcommand("gate", "Decide for CI whether a run is as good as a baseline run", kGateFooter);
+  auto a = std::make_shared<GateArguments>();
+  command.required("--baseline", a->baseline, "Run folder of compare or of an eval that scores samples, found good");
+  command.required("--run", a->run, "Run folder to judge");
+  command.option("--methods", a->methods, "Which of the baseline's methods, by label or name (default: all)");
+  command.option("--accuracy-margin", a->accuracy_margin, "Largest loss of accuracy that is accepted, in points");
+  command.option("--latency-margin", a->latency_margin,
                  fmt::format("Per cent that TPOT, TTFT and predicted steps may rise [simulated: {}; measured: {}]",
                              100 * eval::kExactMargin, 100 * eval::kMeasuredMargin));
-  command
-      .option("--noise", arguments->noise,
-              "A second run of the baseline program, which shows how much measured times vary; may be given again")
-      .repeatable();
-  command.option("--alpha", arguments->alpha, "Chance of a false failure, all methods together").show_default();
-  command
-      .option("--as", arguments->as,
-              "Shape at which steps are predicted (a preset of `tandem info`, or a model folder); none: nowhere")
-      .show_default();
-  command.option("--hw", arguments->hardware, "Hardware profile of predicted steps").show_default();
-  command.option("--batch", arguments->batch, "Sequences of predicted steps").show_default();
-  command.option("--context", arguments->context, "Prompt tokens of each of these").show_default();
-  command.flag("--strict", arguments->strict, "Where the samples cannot tell, fail");
-  command.flag("--same-tokens", arguments->same_tokens, "Where a sample has other tokens, fail");
-  command.flag("--any-machine", arguments->any_machine, "Compare measured times of two machines");
-  command.flag("--subset", arguments->subset, "Judge a run that lacks samples of the baseline, by those that it has");
-  command.option("--out", arguments->out, "Also write the verdict: JSON, or Markdown to a .md file");
-  command.flag("--force", arguments->force, "Replace that file");
-  command.footer(kGateFooter);
-  command.callback([arguments, command] {
-    arguments->shaped = command.given("--hw") || command.given("--batch") || command.given("--context");
-    gate(*arguments);
+  command.option("--noise", a->noise,
+                 "A second run of the baseline program, which shows how much measured times vary; may be given again");
+  command.option("--alpha", a->options.alpha, "Chance of a false failure, all methods together");
+  command.option("--as", a->shape.model,
+                 "Shape at which steps are predicted (a preset of `tandem info`, or a model folder); none: nowhere");
+  command.option("--hw", a->shape.hardware, "Hardware profile of predicted steps");
+  command.option("--batch", a->shape.batch, "Sequences of predicted steps");
+  command.option("--context", a->context, "Prompt tokens of each of these");
+  command.flag("--strict", a->options.strict, "Where the samples cannot tell, fail");
+  command.flag("--same-tokens", a->options.same_tokens, "Where a sample has other tokens, fail");
+  command.flag("--any-machine", a->options.any_machine, "Compare measured times of two machines");
+  command.flag("--subset", a->options.subset, "Judge a run that lacks samples of the baseline, by those that it has");
+  a->out.add_to(command, "Also write the verdict: JSON, or Markdown to a .md file");
+  command.callback([a, command] {
+    a->shaped = command.given("--hw") || command.given("--batch") || command.given("--context");
+    gate(*a);
   });
 }
 

@@ -5,14 +5,12 @@
 #include <optional>
 #include <unistd.h>
 
-#include "cli/chat_format.h"
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/say.h"
 #include "cli/session.h"
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/model/utf8.h"
 #include "engine/runtime/conversation.h"
 #include "engine/runtime/limits.h"
@@ -44,8 +42,8 @@ struct GenerateOptions {
   SessionOptions session;
   std::string prompt, prompt_file, method = "full";
   std::uint32_t max_new = 64;
-  bool chat = false, no_thinking = false;
-  std::string system, chat_format;
+  std::string system;
+  eval::ChatChoice chat;
   Sampling sampling;
   bool filtered = false;  // --top-k and the like were given
 };
@@ -94,16 +92,13 @@ void print_figures(const Session& session, const Conversation::Reply& reply) {
   if (steps > 0) say(fmt::format("TPOT {:.3f} ms over {}", ms(later) / double(steps), eval::counted(steps, "step")));
   const StepIdle& all = result.idle.decode;
   if (all.window == 0) return;
-  std::string line = fmt::format("device busy {:.1f} %, idle {:.1f} %", 100.0 * double(all.busy) / double(all.window),
-                                 100.0 * double(all.idle) / double(all.window));
-  const char* separator = ": ";
-  for (int cause = 0; cause < kCauseCount; ++cause) {
-    if (all.by_cause[cause] == 0) continue;
-    line += fmt::format("{}{} {:.1f} %", separator, to_string(static_cast<Cause>(cause)),
-                        100.0 * double(all.by_cause[cause]) / double(all.window));
-    separator = ", ";
-  }
-  say(line);
+  const auto percent = [&](Nanos ns) { return fmt::format("{:.1f} %", 100.0 * double(ns) / double(all.window)); };
+  std::string causes;
+  for (int cause = 0; cause < kCauseCount; ++cause)
+    if (all.by_cause[cause] != 0)
+      causes += fmt::format("{}{} {}", causes.empty() ? ": " : ", ", to_string(static_cast<Cause>(cause)),
+                            percent(all.by_cause[cause]));
+  say(fmt::format("device busy {}, idle {}{}", percent(all.busy), percent(all.idle), causes));
 }
 
 /// Decodes behind `tokens` and prints the text as it comes. Returns what was printed.
@@ -137,7 +132,7 @@ void chat(const GenerateOptions& options, const Session& session, Conversation& 
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   ChatOptions chat_options;
-  chat_options.thinking = !options.no_thinking;
+  chat_options.thinking = !options.chat.no_thinking;
   const bool asks = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
   InputLines input;
   std::string line = options.prompt;
@@ -169,32 +164,32 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
 
 void generate(const GenerateOptions& options) {
   if (options.max_new == 0) throw_input_error("--max-new is 0: ask for at least one token.");
-  if (!options.chat && (options.no_thinking || !options.system.empty() || !options.chat_format.empty()))
+  if (!options.chat.chat && (options.chat.no_thinking || !options.system.empty() || !options.chat.format.empty()))
     throw_input_error("--system, --chat-format and --no-thinking belong to a conversation: add --chat.");
   check_sampling(options.sampling);
   if (options.sampling.temperature == 0 && options.filtered)
     throw_input_error(
         "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 1 for example.");
-  if (options.chat && !options.prompt_file.empty())
+  if (options.chat.chat && !options.prompt_file.empty())
     throw_input_error("--chat reads its turns from the input: give it there, not with --prompt-file.");
   if (!options.system.empty()) check_text(options.system, "--system");
-  const std::string prompt = options.chat ? "" : read_prompt(options);  // a missing file is found before the model
+  const std::string prompt = options.chat.chat ? "" : read_prompt(options);  // a missing file is found before the model
   const auto method = make_method(options.method);
   say_hints({&options.method, 1}, options.session);
   Session session = open_session(options.session, /*quiet=*/false);
   session.engine.max_batch = 1;
   std::optional<ChatWriter> writer;
-  if (options.chat) writer = choose_chat_format(options.chat_format, options.no_thinking, session.model);
+  if (options.chat.chat) writer = choose_chat_format(options.chat, session.model);
   keep_what_methods_need(session.engine, {&options.method, 1}, session.model);
   Engine engine(session.model, *session.device, *session.pool, session.engine);
-  if (options.chat && session.device->is_gpu() && method->needs(engine.shape()).single_tokens) {
+  if (options.chat.chat && session.device->is_gpu() && method->needs(engine.shape()).single_tokens) {
     throw_input_error(
         "Method '{}' keeps tokens one by one: with --device cuda it takes no second turn yet. Give --chat another "
         "method, or leave --device cuda away.",
         options.method);
   }
   Conversation conversation(engine, *method);
-  if (options.chat) {
+  if (options.chat.chat) {
     chat(options, session, conversation, *writer);
   } else {
     check_text_fits(session.model, prompt, "The prompt");
@@ -207,32 +202,23 @@ void generate(const GenerateOptions& options) {
 }  // namespace
 
 void add_generate(Command app) {
-  Command command = app.subcommand("generate", "Continue a prompt or a conversation with one method");
+  Command command = app.subcommand("generate", "Continue a prompt or a conversation with one method", kGenerateFooter);
   auto options = std::make_shared<GenerateOptions>();
   command.option("--prompt", options->prompt, "The prompt. Special tokens written in it (\"<|im_end|>\") are text");
   command.option("--prompt-file", options->prompt_file, "A file with the prompt; /dev/stdin is the input");
-  command.option("--method", options->method, "Method with its options (`tandem methods`)").show_default();
-  command.flag("--chat", options->chat, "A conversation: each line of the input is a turn");
+  command.option("--method", options->method, "Method with its options (`tandem methods`)");
+  add_chat_options(command, options->chat, "A conversation: each line of the input is a turn", /*thinks=*/true);
   command.option("--system", options->system, "With --chat: the system's message");
-  add_chat_format(command, options->chat_format);
-  add_no_thinking(command, options->no_thinking);
-  command.option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)").show_default();
-  command
-      .option("--temperature", options->sampling.temperature,
-              "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones")
-      .show_default();
-  command.option("--top-k", options->sampling.top_k, "Draw from the k best tokens (0: all)").show_default();
-  command
-      .option("--top-p", options->sampling.top_p,
-              "Draw from the best tokens that together have this probability (1: all)")
-      .show_default();
-  command
-      .option("--min-p", options->sampling.min_p,
-              "Draw from tokens at least this share as likely as the best one (0: all)")
-      .show_default();
-  command.option("--seed", options->sampling.seed, "Seed of the draws").show_default();
+  command.option("--max-new", options->max_new, "Tokens to generate at most (with --chat: per answer)");
+  command.option("--temperature", options->sampling.temperature,
+                 "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones");
+  command.option("--top-k", options->sampling.top_k, "Draw from the k best tokens (0: all)");
+  command.option("--top-p", options->sampling.top_p,
+                 "Draw from the best tokens that together have this probability (1: all)");
+  command.option("--min-p", options->sampling.min_p,
+                 "Draw from tokens at least this share as likely as the best one (0: all)");
+  command.option("--seed", options->sampling.seed, "Seed of the draws");
   add_session_options(command, options->session);
-  command.footer(kGenerateFooter);
   command.callback([options, command] {
     for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
       options->filtered = options->filtered || command.given(name);

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/help.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "engine/common/cgroup.h"
@@ -54,7 +53,7 @@ void row(const std::string& name, const std::string& value) {
 }
 
 void print_build() {
-  print("tandem {} ({})\n", version(), git_commit());
+  print("{}\n", program_text());
   row("build", build_description());
   row("CUDA parts", built_with_cuda() ? "yes" : "no (the cuda preset compiles them)");
   row("CPU kernels", fmt::format("{} (TANDEM_ISA chooses another)", to_string(active_isa())));
@@ -100,11 +99,6 @@ void print_presets() {
   }
 }
 
-void print_profile(const std::string& name) {
-  const HardwareProfile profile = load_profile(name);
-  print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
-}
-
 /// `stored`: the weights' type, in which KV is kept too where --precision does not say otherwise.
 void print_shape(const std::string& name, const ModelConfig& config, DType stored) {
   const auto per_token = double(eval::kv_bytes_per_token(config, stored));
@@ -144,13 +138,11 @@ void print_model(const std::string& name) {
 
 void print_info(const InfoOptions& options) {
   if (!options.hardware.empty()) {
-    print_profile(options.hardware);
-    if (options.model.empty()) return;
+    const HardwareProfile profile = load_profile(options.hardware);
+    print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
   }
-  if (!options.model.empty()) {
-    print_model(options.model);
-    return;
-  }
+  if (!options.model.empty()) print_model(options.model);
+  if (!options.hardware.empty() || !options.model.empty()) return;
   print_build();
   print_machine();
   print_profiles();
@@ -161,11 +153,11 @@ void print_info(const InfoOptions& options) {
 }  // namespace
 
 void add_info(Command app) {
-  Command command = app.subcommand("info", "This build, this machine, hardware profiles and a model's shape");
+  Command command =
+      app.subcommand("info", "This build, this machine, hardware profiles and a model's shape", kInfoFooter);
   auto options = std::make_shared<InfoOptions>();
   command.option("--model", options->model, std::string("Only this model. ") + kModelHelp);
   command.option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
-  command.footer(kInfoFooter);
   command.callback([options] { print_info(*options); });
 }
 

@@ -1,11 +1,13 @@
 #include "cli/machines.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 
 #include "engine/common/error.h"
+#include "engine/common/paths.h"
+#include "engine/common/read_file.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {
@@ -16,24 +18,44 @@ std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_
   const auto there = [&](const std::string& name) {
     return std::any_of(profiles.begin(), profiles.end(), [&](const HardwareProfile& p) { return p.name == name; });
   };
-  std::size_t all = names.size();  // where the shipped ones go
   for (const std::string& name : names) {
-    if (name == "all") {
-      all = profiles.size();
-      continue;
-    }
+    if (name == "all") continue;
     HardwareProfile profile = load_profile(name);
     if (there(profile.name))
       throw_input_error("{}: two profiles are named '{}': rename one of the files.", option, profile.name);
     profiles.push_back(std::move(profile));
   }
-  if (all == names.size()) return profiles;
-  std::vector<HardwareProfile> shipped;
+  auto place = std::find(names.begin(), names.end(), "all") - names.begin();
+  if (place == std::ssize(names)) return profiles;
   for (const std::string& name : profile_names())
-    if (!there(name)) shipped.push_back(load_profile(name));
-  profiles.insert(profiles.begin() + static_cast<std::ptrdiff_t>(all), std::make_move_iterator(shipped.begin()),
-                  std::make_move_iterator(shipped.end()));
+    if (!there(name)) profiles.insert(profiles.begin() + place++, load_profile(name));
   return profiles;
+}
+
+std::vector<std::uint32_t> parse_batches(const std::string& text, std::uint64_t most,
+                                         std::optional<std::uint32_t> max) {
+  std::vector<std::uint32_t> batches;
+  for (const std::string& item : eval::split_list(text, "--batch")) {
+    if (max && item != "max" && item.find_first_of("0123456789") == std::string::npos)
+      throw_input_error("--batch: '{}' is not a whole number from 1 to {}, nor max.", item, most);
+    const std::uint32_t batch =
+        max && item == "max" ? *max : static_cast<std::uint32_t>(eval::parse_count(item, "--batch", 1, most));
+    if (std::find(batches.begin(), batches.end(), batch) != batches.end())
+      throw_input_error("--batch: '{}' is given twice.", item);
+    batches.push_back(batch);
+  }
+  return batches;
+}
+
+Workload read_workload(const std::string& argument, const char* others) {
+  const std::filesystem::path file =
+      argument == "published" ? data_path("hardware/workloads/published.json") : std::filesystem::path(argument);
+  if (!path_exists(file))
+    throw_input_error(
+        "--workload: '{}' cannot be read; give {}published, the one that ships, or a file: target.json of a run of "
+        "`tandem compare --as`.",
+        file.string(), others);
+  return parse_workload(read_file(file, kMostOfAFile, fmt::format("--workload: '{}'", file.string())), file.string());
 }
 
 }  // namespace tandem::cli

@@ -1,45 +1,22 @@
 // The `tandem` program: the list of subcommands, and what becomes of errors.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/help.h"
-#include "cli/interrupt.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
-#include "cli/say.h"
-#include "engine/common/error.h"
-#include "engine/common/version.h"
 #include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
-
-void add_subcommands(Command app) {
-  add_compare(app);
-  add_eval(app);
-  add_report(app);
-  add_merge(app);
-  add_gate(app);
-  add_generate(app);
-  add_bench(app);
-  add_methods(app);
-  add_profile(app);
-  add_fluxion(app);
-  add_simulate(app);
-  add_validate(app);
-  add_plan(app);
-  add_reproduce(app);
-  add_calibrate(app);
-  add_info(app);
-}
 
 constexpr const char* kFooter = R"(
 Start with `tandem compare --samples 2`: it needs no GPU and no download. Device is the GPU, host the CPU and its memory;
@@ -58,6 +35,8 @@ Examples:
   tandem bench prefill --tokens 4K                  and of a prefill
   tandem calibrate --probe probe.json --base h200 --out mine.json      this machine as a hardware profile, for --hw
 
+--method and --methods, --length and --lengths, --context and --contexts are the same option everywhere.
+
 Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
 for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).
 
@@ -65,16 +44,9 @@ Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
 
 `tandem <subcommand> --help` explains each subcommand with an example.)";
 
-int give_up(ExitCode code, const std::string& sentence) {
-  say("tandem: " + sentence);
-  return code;
-}
-
 std::vector<std::string> subcommand_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
-  }
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   return names;
 }
 
@@ -89,58 +61,49 @@ std::string full_name(const CLI::App& command) {
   return (command.get_parent() == nullptr ? "" : full_name(*command.get_parent()) + " ") + command.get_name();
 }
 
-/// What CLI11 found wrong, with a suggestion where a name is near.
-int explain_usage(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
-  const CLI::App& command = *chosen(&app);
-  const bool at_top = &command == &app;
-  if (at_top && !words.empty() && !words[0].starts_with('-')) {
-    const auto names = subcommand_names(app);
-    return give_up(kBadInput, fmt::format("There is no subcommand '{}'.{} There are {}.", words[0],
-                                          did_you_mean(words[0], names), join_names(names)));
-  }
-  const std::string help = full_name(command) + " --help";
-  const auto inner = subcommand_names(command);
-  for (const std::string& word : app.remaining(true)) {
-    if (!word.starts_with('-') && !at_top && !inner.empty()) {
-      return give_up(kBadInput, fmt::format("{} has no '{}'.{} There is {}.", full_name(command), word,
-                                            did_you_mean(word, inner), join_names(inner)));
-    }
-    if (!word.starts_with('-')) {
-      return give_up(kBadInput, fmt::format("'{}' is one word too many; see {}.", word, help));
-    }
-    const std::string name = word.substr(0, word.find('='));
-    std::vector<std::string> options;
-    for (const CLI::Option* option : command.get_options()) {
-      for (const std::string& long_name : option->get_lnames()) options.push_back("--" + long_name);
-    }
-    const std::string suggestion = name.starts_with("--") ? did_you_mean(name, options) : "";
-    return give_up(kBadInput, fmt::format("There is no option '{}'{}.{} See {}.", name,
-                                          at_top ? "" : " of " + full_name(command), suggestion, help));
-  }
-  const std::string what = error.what();
-  const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
-  for (const CLI::Option* option : command.get_options()) {
-    if (mismatch && option->count() < 2 && what.starts_with(option->get_name() + ":"))
-      return give_up(kBadInput, fmt::format("{} has no value; see {}.", option->get_name(), help));
-  }
-  for (const CLI::Option* option : command.get_options()) {
-    if (!mismatch || option->count() < 2) continue;
-    return give_up(kBadInput, fmt::format("{} is given {} times: give it once; see {}.", option->get_name(),
-                                          option->count(), help));
-  }
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
-    if (!inner.empty())
-      return give_up(kBadInput,
-                     fmt::format("{} needs a subcommand: {}; see {}.", full_name(command), join_names(inner), help));
-    for (const CLI::Option* option : command.get_options())
-      if (option->get_required() && option->count() == 0)
-        return give_up(kBadInput, fmt::format("{} needs {}; see {}.", full_name(command), option->get_name(), help));
-  }
-  return give_up(kBadInput, fmt::format("{}; see {}.", what, help));
+/// "tandem fluxion has no 'colect'. Did you mean 'collect'? There is collect."
+std::string no_such(const CLI::App& command, const std::string& word) {
+  const auto names = subcommand_names(command);
+  if (names.empty()) return fmt::format("{} has no '{}' to explain: give the command alone.", full_name(command), word);
+  return fmt::format("{} has no '{}'.{} There {} {}.", full_name(command), word, did_you_mean(word, names),
+                     names.size() == 1 ? "is" : "are", join_names(names));
 }
 
-std::vector<std::string> words_of(int argc, char** argv) {
-  return {argv + 1, argv + argc};
+/// What CLI11 found wrong, with a suggestion where a name is near.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  const CLI::App& command = *chosen(&app);
+  const bool at_top = &command == &app;
+  const auto inner = subcommand_names(command);
+  if (at_top && !words[0].starts_with('-'))
+    return fmt::format("There is no subcommand '{}'.{} There are {}.", words[0], did_you_mean(words[0], inner),
+                       join_names(inner));
+  const std::string see = fmt::format("see {} --help.", full_name(command));
+  for (const std::string& word : app.remaining(true)) {
+    if (!word.starts_with('-') && !at_top && !inner.empty()) return no_such(command, word);
+    if (!word.starts_with('-')) return fmt::format("'{}' is one word too many; {}", word, see);
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> options;
+    for (const CLI::Option* option : command.get_options()) options.push_back(option->get_name());
+    return fmt::format("There is no option '{}'{}.{} S{}", name, at_top ? "" : " of " + full_name(command),
+                       name.starts_with("--") ? did_you_mean(name, options) : "", see.substr(1));
+  }
+  const std::string what = error.what();
+  const auto options = command.get_options();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    for (const CLI::Option* option : options)
+      if (option->count() < 2 && what.starts_with(option->get_name() + ":"))
+        return fmt::format("{} has no value; {}", option->get_name(), see);
+    for (const CLI::Option* option : options)
+      if (option->count() >= 2)
+        return fmt::format("{} is given {} times: give it once; {}", option->get_name(), option->count(), see);
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    if (!inner.empty()) return fmt::format("{} needs a subcommand: {}; {}", full_name(command), join_names(inner), see);
+    for (const CLI::Option* option : options)
+      if (option->get_required() && option->count() == 0)
+        return fmt::format("{} needs {}; {}", full_name(command), option->get_name(), see);
+  }
+  return fmt::format("{}; {}", what, see);
 }
 
 /// Files 0 to 2 are taken, so that none that is opened becomes standard input or output where the caller closed these.
@@ -152,41 +115,28 @@ void open_standard_files() {
   }
 }
 
-/// The command that `tandem help profile heads` asks about; null, and an error said, where there is none.
-const CLI::App* asked_about(const CLI::App& app, const std::vector<std::string>& words) {
+/// Prints the help of the command that `tandem help profile heads` asks about.
+void explain(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* command = &app;
   for (auto word = words.begin() + 1; word != words.end(); ++word) {
     if (*word == "--help" || *word == "-h") continue;
-    const auto inner = command->get_subcommands([](const CLI::App*) { return true; });
-    const auto found =
-        std::find_if(inner.begin(), inner.end(), [&](const CLI::App* one) { return one->get_name() == *word; });
-    if (found == inner.end()) {
-      const auto names = subcommand_names(*command);
-      give_up(kBadInput,
-              names.empty()
-                  ? fmt::format("{} has no '{}' to explain: give the command alone.", full_name(*command), *word)
-                  : fmt::format("{} has no '{}'.{} There {} {}.", full_name(*command), *word,
-                                did_you_mean(*word, names), names.size() == 1 ? "is" : "are", join_names(names)));
-      return nullptr;
-    }
-    command = *found;
+    const auto inner = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == *word; });
+    if (inner.empty()) throw InputError(no_such(*command, *word));
+    command = inner.front();
   }
-  return command;
+  const CLI::App* const parent = command->get_parent();
+  std::fputs(command->help(parent == nullptr ? "" : full_name(*parent)).c_str(), stdout);
 }
 
-/// Processes that each run a part of their own (--shard rank) do not wait for one another.
-bool is_ranked_shard(const std::vector<std::string>& words) {
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i] == "--shard=rank" || (words[i] == "--shard" && i + 1 < words.size() && words[i + 1] == "rank"))
-      return true;
-  return false;
-}
-
-/// What needs no other rank waits for none.
-bool only_asks(const std::vector<std::string>& words) {
-  if (!words.empty() && words[0] == "help") return true;
-  return std::any_of(words.begin(), words.end(),
-                     [](const std::string& word) { return word == "--help" || word == "-h" || word == "--version"; });
+/// Whether other processes may have a part in the command: not where it only asks, nor where each of them runs a part
+/// of its own (--shard rank).
+bool takes_ranks(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--help" || word == "-h" || word == "--version") return false;
+    if (word == "--shard=rank" || (i > 0 && words[i - 1] == "--shard" && word == "rank")) return false;
+  }
+  return words.empty() || words[0] != "help";
 }
 
 int run(const std::vector<std::string>& words) {
@@ -194,37 +144,45 @@ int run(const std::vector<std::string>& words) {
       "Tandem: accuracy and latency of methods that decode long contexts with most of the KV cache in CPU memory",
       "tandem"};
   app.footer(kFooter);
-  app.set_version_flag("--version", fmt::format("tandem {} ({})", version(), git_commit()));
+  app.set_version_flag("--version", program_text());
   app.require_subcommand(0, 1);
   format_help(app);
-  add_subcommands(Command(app));
+  for (const auto add :
+       {add_compare, add_eval, add_report, add_merge, add_gate, add_generate, add_bench, add_methods, add_profile,
+        add_fluxion, add_simulate, add_validate, add_plan, add_reproduce, add_calibrate, add_info})
+    add(Command(app));
 
   if (words.empty()) {
     fmt::print(stderr, "{}", app.help());
     return kBadInput;
   }
+  int code = kDone;
   if (words[0] == "help") {
-    const CLI::App* const command = asked_about(app, words);
-    if (command == nullptr) return kBadInput;
-    const CLI::App* const parent = command->get_parent();
-    std::fputs(command->help(parent == nullptr ? "" : full_name(*parent)).c_str(), stdout);
-    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? kDone
-                                                                : give_up(kRunFailed, "The output cannot be written.");
-  }
-  handle_interrupts();
-  try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
-    check_stdout();
-    if (app.get_subcommands().empty()) {
-      return give_up(kBadInput, fmt::format("A subcommand is missing: one of {}.", join_names(subcommand_names(app))));
+    explain(app, words);
+  } else {
+    handle_interrupts();
+    try {
+      app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
+      if (app.get_subcommands().empty())
+        throw_input_error("A subcommand is missing: one of {}.", join_names(subcommand_names(app)));
+    } catch (const CLI::Success& asked_for_help) {
+      code = app.exit(asked_for_help);
+    } catch (const CLI::ParseError& error) {
+      throw InputError(usage_error(app, error, words));
     }
-    return kDone;
-  } catch (const CLI::Success& asked_for_help) {
-    const int code = app.exit(asked_for_help);
-    const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-    return arrived ? code : give_up(kRunFailed, "The output cannot be written.");
-  } catch (const CLI::ParseError& error) {
-    return explain_usage(app, error, words);
+  }
+  check_stdout();
+  return code;
+}
+
+/// Does `work`, whose errors become a sentence and an exit code.
+int exit_code_of(const std::function<int()>& work) {
+  const auto give_up = [](ExitCode code, const std::string& sentence) {
+    say("tandem: " + sentence);
+    return code;
+  };
+  try {
+    return work();
   } catch (const GateFailed& error) {
     return give_up(kGateFailed, error.what());
   } catch (const InputError& error) {
@@ -252,13 +210,12 @@ int run(const std::vector<std::string>& words) {
 }  // namespace tandem::cli
 
 int main(int argc, char** argv) {
-  tandem::cli::open_standard_files();
-  const std::vector<std::string> words = tandem::cli::words_of(argc, argv);
-  try {
-    tandem::method_registry();             // every help text asks for it
-  } catch (const std::exception& error) {  // of a folder of TANDEM_METHODS
-    return tandem::cli::give_up(tandem::cli::kBadInput, error.what());
-  }
-  if (tandem::cli::only_asks(words) || tandem::cli::is_ranked_shard(words)) return tandem::cli::run(words);
-  return tandem::cli::run_as_rank([=] { return tandem::cli::run(words); });
+  using namespace tandem::cli;
+  open_standard_files();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return exit_code_of([&] {
+    tandem::method_registry();  // every help text asks for it; throws for a wrong folder of TANDEM_METHODS
+    const auto program = [&] { return exit_code_of([&] { return run(words); }); };
+    return takes_ranks(words) ? run_as_rank(program) : program();
+  });
 }

@@ -1,12 +1,9 @@
 // tandem merge: the shards of a run as one run.
-#include "eval/report/merge.h"
-
 #include <filesystem>
 #include <fmt/core.h>
 
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/say.h"
 #include "eval/report/run_folder.h"
 #include "eval/run/option_values.h"
 
@@ -48,13 +45,12 @@ void merge(const MergeArguments& a) {
 }  // namespace
 
 void add_merge(Command app) {
-  Command command = app.subcommand("merge", "Join the shards of a run, which --shard made");
-  auto arguments = std::make_shared<MergeArguments>();
-  command.option("runs", arguments->runs, "Run folders of compare and eval, all of one command").required();
-  command.option("--out", arguments->out, "Folder of the whole run").required();
-  command.flag("--force", arguments->force, "Replace an earlier run in that folder");
-  command.footer(kMergeFooter);
-  command.callback([arguments] { merge(*arguments); });
+  Command command = app.subcommand("merge", "Join the shards of a run, which --shard made", kMergeFooter);
+  auto a = std::make_shared<MergeArguments>();
+  command.required("runs", a->runs, "Run folders of compare and eval, all of one command");
+  command.required("--out", a->out, "Folder of the whole run");
+  command.flag("--force", a->force, "Replace an earlier run in that folder");
+  command.callback([a] { merge(*a); });
 }
 
 }  // namespace tandem::cli

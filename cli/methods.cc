@@ -3,7 +3,6 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/help.h"
 #include "cli/output.h"
 #include "methods/registry.h"
 
@@ -47,17 +46,11 @@ void explain_method(const std::string& name) {
 }  // namespace
 
 void add_methods(Command app) {
-  Command command = app.subcommand("methods", "List the methods, or explain one with its options");
+  Command command = app.subcommand("methods", "List the methods, or explain one with its options",
+                                   "Example: tandem methods hybrid-fixed");
   auto name = std::make_shared<std::string>();
   command.option("name", *name, "Method to explain");
-  command.footer("Example: tandem methods hybrid-fixed");
-  command.callback([name] {
-    if (name->empty()) {
-      list_methods();
-    } else {
-      explain_method(*name);
-    }
-  });
+  command.callback([name] { name->empty() ? list_methods() : explain_method(*name); });
 }
 
 }  // namespace tandem::cli

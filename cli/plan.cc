@@ -1,17 +1,14 @@
 // tandem plan: bytes of KV, requests that fit, and what the link can bring back.
 #include "eval/predict/plan.h"
 
-#include <algorithm>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/machines.h"
 #include "cli/output.h"
-#include "engine/common/error.h"
 #include "engine/model/model.h"
 #include "eval/predict/prediction.h"
-#include "eval/report/line_file.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {
@@ -33,11 +30,10 @@ long their steps take: `tandem simulate`.)";
 
 struct PlanArguments {
   std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K,128K", batches = "1,8,32";
-  std::string kv_type = "bf16", memory, host_memory, out;
-  std::uint32_t block = 32;
-  double step_ms = 100;
+  std::string kv_type = "bf16", memory, host_memory;
+  eval::PlanOptions options;
   std::optional<double> link_gbps;
-  bool force = false;
+  OutFile out;
 };
 
 DType type_of(const std::string& name) {
@@ -46,26 +42,17 @@ DType type_of(const std::string& name) {
   throw_input_error("--kv-type is '{}': give bf16, f16 or f32.", name);
 }
 
-void plan(const PlanArguments& a) {
-  constexpr std::uint64_t kMostRequests = 1'000'000;
-  eval::PlanOptions options;
+void plan(PlanArguments& a) {
+  eval::PlanOptions& options = a.options;
   options.kv_type = type_of(a.kv_type);
   options.contexts = eval::parse_lengths(a.contexts, "--context");
-  for (const std::string& item : eval::split_list(a.batches, "--batch")) {
-    const auto batch = static_cast<std::uint32_t>(eval::parse_count(item, "--batch", 1, kMostRequests));
-    if (std::find(options.batches.begin(), options.batches.end(), batch) != options.batches.end())
-      throw_input_error("--batch: '{}' is given twice.", item);
-    options.batches.push_back(batch);
-  }
-  options.block_tokens = a.block;
-  eval::check_range("--block", a.block, 1, 65536, " tokens");
-  options.step_ms = a.step_ms;
-  if (!(a.step_ms > 0 && a.step_ms <= 1e7))
-    throw_input_error("--step-ms is {}: give a time above 0, up to 10^7 ms.", a.step_ms);
-  if (a.link_gbps && !(*a.link_gbps >= 1e-3 && *a.link_gbps <= 1e6))
-    throw_input_error("--link-gbps is {}: give 10^9 bytes per second, from 0.001 to 10^6.", *a.link_gbps);
-  check_ending(a.out, {".md", ".json"});
-  check_new_file(a.out, a.force);
+  options.batches = parse_batches(a.batches, 1'000'000);
+  eval::check_range("--block", options.block_tokens, 1, 65536, " tokens");
+  expect(options.step_ms > 0 && options.step_ms <= 1e7, "--step-ms", options.step_ms, "a time above 0, up to 10^7 ms");
+  if (a.link_gbps)
+    expect(*a.link_gbps >= 1e-3 && *a.link_gbps <= 1e6, "--link-gbps", *a.link_gbps,
+           "10^9 bytes per second, from 0.001 to 10^6");
+  a.out.check({".md", ".json"});
 
   const auto memory_of = [](const std::string& text, const char* option) {
     const std::uint64_t bytes = eval::parse_size(text, option);
@@ -102,38 +89,27 @@ void plan(const PlanArguments& a) {
   for (const HardwareProfile& m : machines)
     memories.push_back(
         {m.name, m.title, eval::device_kv_room(shape, m), eval::host_kv_room(m), m.link.h2d_curve.back().gbps * 1e9});
-  const eval::Plan result = eval::make_plan(shape, memories, options);
-  print("{}", eval::plan_text(result, /*markdown=*/false));
-  check_stdout();
-  if (!a.out.empty())
-    eval::write_file(
-        a.out, ending_of(a.out) == ".json" ? eval::plan_json(result) : eval::plan_text(result, /*markdown=*/true));
+  a.out.show(eval::make_plan(shape, memories, options), eval::plan_text, eval::plan_json);
 }
 
 }  // namespace
 
 void add_plan(Command app) {
-  Command command = app.subcommand("plan", "What a model's KV takes: requests that fit, blocks to offload, link time");
-  auto arguments = std::make_shared<PlanArguments>();
-  command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
-      .show_default();
-  command
-      .option("--hw", arguments->hardware,
-              "Machines, with commas: profiles' names or JSON files; all: every shipped one")
-      .show_default();
-  command.option("--context", arguments->contexts, "Tokens of a request, with commas: 8K,32K").show_default();
-  command.option("--batch", arguments->batches, "Requests at a time, with commas").show_default();
-  command.option("--block", arguments->block, "Tokens of a block").show_default();
-  command.option("--kv-type", arguments->kv_type, "Numbers of the KV cache: bf16, f16 or f32").show_default();
-  command.option("--step-ms", arguments->step_ms, "A decode step, in which blocks can be brought back").show_default();
-  command.option("--memory", arguments->memory, "Device memory in place of the profile's, as 80GB or 80G (2^30)");
-  command.option("--host-memory", arguments->host_memory, "Host memory in place of the profile's");
-  command.option("--link-gbps", arguments->link_gbps,
-                 "Rate of the link in place of the profile's at its largest pieces");
-  command.option("--out", arguments->out, "Also write the result to this file, Markdown or (.json) JSON");
-  command.flag("--force", arguments->force, "Replace that file");
-  command.footer(kPlanFooter);
-  command.callback([arguments] { plan(*arguments); });
+  Command command =
+      app.subcommand("plan", "What a model's KV takes: requests that fit, blocks to offload, link time", kPlanFooter);
+  auto a = std::make_shared<PlanArguments>();
+  command.option("--as", a->as, "The model's shape: a preset of `tandem info`, or a model folder");
+  command.option("--hw", a->hardware, "Machines, with commas: profiles' names or JSON files; all: every shipped one");
+  command.option("--context", a->contexts, "Tokens of a request, with commas: 8K,32K");
+  command.option("--batch", a->batches, "Requests at a time, with commas");
+  command.option("--block", a->options.block_tokens, "Tokens of a block");
+  command.option("--kv-type", a->kv_type, "Numbers of the KV cache: bf16, f16 or f32");
+  command.option("--step-ms", a->options.step_ms, "A decode step, in which blocks can be brought back");
+  command.option("--memory", a->memory, "Device memory in place of the profile's, as 80GB or 80G (2^30)");
+  command.option("--host-memory", a->host_memory, "Host memory in place of the profile's");
+  command.option("--link-gbps", a->link_gbps, "Rate of the link in place of the profile's at its largest pieces");
+  a->out.add_to(command, "Also write the result to this file, Markdown or (.json) JSON");
+  command.callback([a] { plan(*a); });
 }
 
 }  // namespace tandem::cli

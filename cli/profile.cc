@@ -3,22 +3,17 @@
 // `query-shift`: how well the next token's choice is known before its query is.
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
-#include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/common/version.h"
-#include "eval/heads/prompts.h"
-#include "eval/heads/query_shift_report.h"
 #include "eval/heads/report.h"
-#include "eval/recall_profile/recall_profile.h"
-#include "eval/recall_profile/report.h"
 #include "eval/report/line_file.h"
 #include "eval/ruler/ruler.h"
 #include "eval/run/option_values.h"
@@ -82,264 +77,217 @@ constexpr std::uint64_t kPromptSeed = 42;
 
 struct ProfileOptions {
   SessionOptions session;
-  std::string usual_tasks = "niah", tasks = usual_tasks, length = "2K", text_file, out;
-  std::uint32_t samples = 2, window = 256, steps = 32;
+  std::string usual_tasks = "niah", tasks = usual_tasks, length = "2K", text_file;
+  std::uint32_t samples = 2;
+  eval::HeadOptions heads;
+  eval::RecallOptions recall;
   std::string budget = "512";
   std::uint32_t block = 32;
-  double threshold = 0.12;
   std::string scope = "layer", pred_norm = "next";
   eval::ShiftOptions shift;
-  bool each_head = false, force = false, quiet = false;
+  OutFile out;
+  bool each_head = false, quiet = false;
 };
-
-void check_samples(const ProfileOptions& options) {
-  eval::check_range("--samples", options.samples, 1, 10000);
-}
-
-/// What can be known before the model is loaded, so that a typo costs nothing.
-std::uint32_t check(const ProfileOptions& options, const eval::HeadOptions& heads, bool windows) {
-  const std::uint32_t length = eval::parse_one_length(options.length, "--length");
-  check_samples(options);
-  if (windows && options.window < 1) throw_input_error("--window is 0: give at least the query's own token.");
-  if (length < 2) throw_input_error("--length is {}: give at least 2 tokens, one for the query.", length);
-  if (windows && length <= std::uint64_t{heads.streaming_sinks} + options.window) {
-    throw_input_error(
-        "--length is {}, but sinks ({}) and --window ({}) cover that already, so every head would be a streaming one: "
-        "give more than {} tokens or a smaller --window.",
-        length, heads.streaming_sinks, options.window, std::uint64_t{heads.streaming_sinks} + options.window);
-  }
-  check_ending(options.out, {".json"});
-  check_new_file(options.out, options.force);
-  return length;
-}
 
 /// The model with the prompts it is profiled on.
 struct Subject {
   Session session;
   std::vector<eval::HeadPrompt> prompts;
   eval::HeadSource source;  // its command up to the profile's own options
+
+  std::uint32_t longest() const {
+    std::size_t most = 0;
+    for (const eval::HeadPrompt& prompt : prompts) most = std::max(most, prompt.tokens.size());
+    return static_cast<std::uint32_t>(most);
+  }
 };
 
-Subject open_subject(const ProfileOptions& options, const char* what, const std::vector<std::uint32_t>& lengths) {
-  if (!options.text_file.empty() && options.tasks != options.usual_tasks)
+Subject open_subject(const ProfileOptions& a, const char* what, const std::vector<std::uint32_t>& lengths) {
+  eval::check_range("--samples", a.samples, 1, 10000);
+  a.out.check({".json"});
+  const bool ruler = a.text_file.empty();
+  if (!ruler && a.tasks != a.usual_tasks)
     throw_input_error(
         "--tasks changes nothing with --text-file, whose windows take the tasks' place: give one of them.");
-  const auto tasks = eval::expand_ruler_tasks(options.tasks);
-  const std::string text =
-      options.text_file.empty() ? "" : read_text(options.text_file, fmt::format("--text-file '{}'", options.text_file));
-  Subject subject{open_session(options.session, options.quiet), {}, {}};
+  const auto tasks = eval::expand_ruler_tasks(a.tasks);
+  const std::string text = ruler ? "" : read_text(a.text_file, fmt::format("--text-file '{}'", a.text_file));
+  Subject subject{open_session(a.session, a.quiet), {}, {}};
   const Model& model = subject.session.model;
   for (const std::uint32_t length : lengths) {
     if (length <= model.config.max_positions) continue;
     throw_input_error("--length: {} is more than the {} positions of model '{}' (max_position_embeddings).", length,
                       model.config.max_positions, model.name);
   }
-  eval::HeadSource& source = subject.source;
-  source.tandem_version = std::string(version());
-  source.git_commit = std::string(git_commit());
-  source.model = model.name;
-  source.weights_hash = model.weights_hash;
-  source.tokenizer_hash = model.tokenizer->hash();
-  source.command = fmt::format("tandem profile {} --model {} --length {} --samples {}", what,
-                               eval::shell_word(model.name), options.length, options.samples);
-  if (options.session.device != SessionOptions().device) source.command += " --device " + options.session.device;
-  source.gpu = subject.session.device->gpu_name();
-  if (options.text_file.empty()) {
-    for (const std::uint32_t length : lengths) {
-      auto more = eval::ruler_head_prompts(model, tasks, length, options.samples, kPromptSeed);
-      std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
-    }
-    source.command += " --tasks " + fmt::format("{}", fmt::join(tasks, ","));
-    source.prompts = fmt::format("RULER, embedded: {}", fmt::join(tasks, ", "));
-  } else {
-    for (const std::uint32_t length : lengths) {
-      auto more = eval::text_head_prompts(model, text, options.text_file, length, options.samples);
-      std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
-    }
-    source.command += " --text-file " + eval::shell_word(options.text_file);
-    source.prompts = options.text_file;
+  for (const std::uint32_t length : lengths) {
+    auto more = ruler ? eval::ruler_head_prompts(model, tasks, length, a.samples, kPromptSeed)
+                      : eval::text_head_prompts(model, text, a.text_file, length, a.samples);
+    std::move(more.begin(), more.end(), std::back_inserter(subject.prompts));
   }
+  eval::HeadSource& source = subject.source;
+  name_origin(subject.session, source);
+  source.gpu = subject.session.device->gpu_name();
+  source.prompts = ruler ? fmt::format("RULER, embedded: {}", fmt::join(tasks, ", ")) : a.text_file;
+  source.command = fmt::format(
+      "tandem profile {} --model {} --length {} --samples {}{}{}", what, eval::shell_word(model.name), a.length,
+      a.samples, a.session.device == SessionOptions().device ? "" : " --device " + a.session.device,
+      ruler ? fmt::format(" --tasks {}", fmt::join(tasks, ",")) : " --text-file " + eval::shell_word(a.text_file));
   return subject;
 }
 
-std::uint32_t longest(const std::vector<eval::HeadPrompt>& prompts) {
-  std::size_t most = 0;
-  for (const eval::HeadPrompt& prompt : prompts) most = std::max(most, prompt.tokens.size());
-  return static_cast<std::uint32_t>(most);
-}
-
-void write_json(const ProfileOptions& options, const nlohmann::ordered_json& json, const char* what) {
-  if (options.out.empty()) return;
-  eval::write_file(options.out, json_text(json, 1) + "\n");
-  print("\n{}: {}, as JSON\n", options.out, what);
+/// Has `profile` look at the subject, prints the result as text, and writes it as JSON, in which are `contents`.
+void show_profile(const ProfileOptions& a, const Subject& subject, const char* doing, const auto& profile,
+                  const auto& text, const auto& json, const char* contents) {
+  const Session& session = subject.session;
+  Engine engine(session.model, *session.device, *session.pool, session.engine);
+  const auto result =
+      with_progress(doing, a.quiet, [&](const auto& progress) { return profile(session, engine, progress); });
+  session.weights->check_bytes();
+  print("{}", text(result, subject.source));
+  if (a.out.name.empty()) return;
+  a.out.write(json_text(json(result, subject.source), 1) + "\n");
+  print("\n{}: {}, as JSON\n", a.out.name, contents);
 }
 
 /// `ahead`: the report is about predicted queries.
-void profile_heads(const ProfileOptions& options, bool ahead) {
-  eval::HeadOptions heads;
-  heads.window = options.window;
-  const std::uint32_t length = check(options, heads, !ahead);
-  Subject subject = open_subject(options, ahead ? "layer-ahead" : "heads", {length});
-  if (!ahead) subject.source.command += fmt::format(" --window {}", options.window);
-  Session& session = subject.session;
-  keep_one_prompt(session, longest(subject.prompts), DType::f32);  // the model's statistics, not a KV store's
-  Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const eval::HeadProfile profile = with_progress("profiling heads", options.quiet, [&](const auto& progress) {
-    return eval::profile_heads(session.model, engine, *session.pool, subject.prompts, heads, progress);
-  });
-  subject.session.weights->check_bytes();
-  print("{}", ahead ? eval::layer_ahead_text(profile, subject.source)
-                    : eval::head_report_text(profile, subject.source, options.each_head));
-  write_json(options, eval::head_profile_json(profile, subject.source), "all heads");
+void profile_heads(const ProfileOptions& a, bool ahead) {
+  const std::uint32_t length = eval::parse_one_length(a.length, "--length");
+  const std::uint32_t sinks = a.heads.streaming_sinks, window = a.heads.window;
+  expect(ahead || window >= 1, "--window", window, "at least the query's own token");
+  expect(length >= 2, "--length", length, "at least 2 tokens, one for the query");
+  if (!ahead && length <= std::uint64_t{sinks} + window) {
+    throw_input_error(
+        "--length is {}, but sinks ({}) and --window ({}) cover that already, so every head would be a streaming one: "
+        "give more than {} tokens or a smaller --window.",
+        length, sinks, window, std::uint64_t{sinks} + window);
+  }
+  Subject subject = open_subject(a, ahead ? "layer-ahead" : "heads", {length});
+  if (!ahead) subject.source.command += fmt::format(" --window {}", window);
+  keep_one_prompt(subject.session, subject.longest(), DType::f32);  // the model's statistics, not a KV store's
+  show_profile(
+      a, subject, "profiling heads",
+      [&](const Session& on, Engine& engine, const auto& progress) {
+        return eval::profile_heads(on.model, engine, *on.pool, subject.prompts, a.heads, progress);
+      },
+      [&](const eval::HeadProfile& profile, const eval::HeadSource& source) {
+        return ahead ? eval::layer_ahead_text(profile, source) : eval::head_report_text(profile, source, a.each_head);
+      },
+      eval::head_profile_json, "all heads");
 }
 
-void profile_recall(const ProfileOptions& options) {
-  const std::uint32_t length = eval::parse_one_length(options.length, "--length");
-  check_samples(options);
-  eval::check_range("--steps", options.steps, 2, 100000);
-  if (!(options.threshold > 0 && options.threshold < 1))
-    throw_input_error("--threshold is {}: give a share of the budget between 0 and 1.", options.threshold);
-  check_ending(options.out, {".json"});
-  check_new_file(options.out, options.force);
-  eval::RecallOptions recall;
-  recall.budget = eval::parse_one_length(options.budget, "--budget");
-  recall.steps = options.steps;
-  recall.threshold = options.threshold;
-  recall.method = fmt::format("scoutattention:budget={},block={},pred_norm={},scope={}", recall.budget, options.block,
-                              options.pred_norm, options.scope);
+void profile_recall(ProfileOptions& a) {
+  const std::uint32_t length = eval::parse_one_length(a.length, "--length");
+  eval::RecallOptions& recall = a.recall;
+  eval::check_range("--steps", recall.steps, 2, 100000);
+  expect(recall.threshold > 0 && recall.threshold < 1, "--threshold", recall.threshold,
+         "a share of the budget between 0 and 1");
+  recall.budget = eval::parse_one_length(a.budget, "--budget");
+  recall.method = fmt::format("scoutattention:budget={},block={},pred_norm={},scope={}", recall.budget, a.block,
+                              a.pred_norm, a.scope);
   make_method(recall.method);  // its errors, before the model is loaded
-  Subject subject = open_subject(options, "scout-recall", {length});
-  subject.source.command +=
-      fmt::format(" --budget {} --block {} --pred-norm {} --scope {} --steps {} --threshold {}", options.budget,
-                  options.block, options.pred_norm, options.scope, options.steps, options.threshold);
+  Subject subject = open_subject(a, "scout-recall", {length});
+  subject.source.command += fmt::format(" --budget {} --block {} --pred-norm {} --scope {} --steps {} --threshold {}",
+                                        a.budget, a.block, a.pred_norm, a.scope, recall.steps, recall.threshold);
   Session& session = subject.session;
   ModelConfig& c = session.model.config;
-  if (length + options.steps > c.max_positions) {
-    throw_input_error("--length {} and --steps {} are more than the {} positions of model '{}'.", length, options.steps,
+  if (length + recall.steps > c.max_positions) {
+    throw_input_error("--length {} and --steps {} are more than the {} positions of model '{}'.", length, recall.steps,
                       c.max_positions, session.model.name);
   }
   c.stop_tokens.clear();  // every prompt has all steps
-  keep_one_prompt(session, longest(subject.prompts) + options.steps, session.engine.precision);
+  keep_one_prompt(session, subject.longest() + recall.steps, session.engine.precision);
   KvBudget& kv = session.engine.kv;  // for what the method makes of the prompt, too
   kv.host_bytes = kv.device_bytes;
   kv.device_bytes *= 2;
-  Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const eval::RecallProfile profile = with_progress("profiling recalls", options.quiet, [&](const auto& progress) {
-    return eval::profile_recall(engine, subject.prompts, recall, progress);
-  });
-  subject.session.weights->check_bytes();
-  print("{}", eval::recall_text(profile, subject.source));
-  write_json(options, eval::recall_json(profile, subject.source), "intervals for scoutattention:recall=FILE");
+  show_profile(
+      a, subject, "profiling recalls",
+      [&](const Session&, Engine& engine, const auto& progress) {
+        return eval::profile_recall(engine, subject.prompts, recall, progress);
+      },
+      eval::recall_text, eval::recall_json, "intervals for scoutattention:recall=FILE");
 }
 
-void profile_shift(const ProfileOptions& options) {
-  const eval::ShiftOptions& shift = options.shift;
-  if (shift.window < 1 || shift.window > kMaxWindow)
-    throw_input_error("--query-window is {}: give 1 to {} queries.", shift.window, kMaxWindow);
-  if (!(shift.share > 0 && shift.share < 1))
-    throw_input_error("--share is {}: give a share of the tokens between 0 and 1.", shift.share);
-  if (!(shift.epsilon > 0 && std::isfinite(shift.epsilon)))
-    throw_input_error("--epsilon is {}: give a number above 0.", shift.epsilon);
-  const std::vector<std::uint32_t> lengths = eval::parse_lengths(options.length, "--length");
-  check_samples(options);
-  check_ending(options.out, {".json"});
-  check_new_file(options.out, options.force);
-  Subject subject = open_subject(options, "query-shift", lengths);
+void profile_shift(const ProfileOptions& a) {
+  const eval::ShiftOptions& shift = a.shift;
+  expect(shift.window >= 1 && shift.window <= kMaxWindow, "--query-window", shift.window,
+         fmt::format("1 to {} queries", kMaxWindow));
+  expect(shift.share > 0 && shift.share < 1, "--share", shift.share, "a share of the tokens between 0 and 1");
+  expect(shift.epsilon > 0 && std::isfinite(shift.epsilon), "--epsilon", shift.epsilon, "a number above 0");
+  Subject subject = open_subject(a, "query-shift", eval::parse_lengths(a.length, "--length"));
   subject.source.command +=
       fmt::format(" --query-window {} --share {} --epsilon {}", shift.window, shift.share, shift.epsilon);
   for (const eval::HeadPrompt& prompt : subject.prompts) {
     if (prompt.first_query > shift.window) continue;
     throw_input_error(
-        "--length {} is too short: a prompt has {} tokens before its answer, and --query-window {} needs {}.",
-        options.length, prompt.first_query, shift.window, shift.window + 1);
+        "--length {} is too short: a prompt has {} tokens before its answer, and --query-window {} needs {}.", a.length,
+        prompt.first_query, shift.window, shift.window + 1);
   }
-  Session& session = subject.session;
-  keep_one_prompt(session, longest(subject.prompts), DType::f32);
-  Engine engine(session.model, *session.device, *session.pool, session.engine);
-  const eval::ShiftProfile profile = with_progress("profiling queries", options.quiet, [&](const auto& progress) {
-    return eval::profile_query_shift(session.model, engine, *session.pool, subject.prompts, shift, progress);
-  });
-  subject.session.weights->check_bytes();
-  print("{}", eval::query_shift_text(profile, subject.source));
-  write_json(options, eval::query_shift_json(profile, subject.source), "all layers and readings");
+  keep_one_prompt(subject.session, subject.longest(), DType::f32);
+  show_profile(
+      a, subject, "profiling queries",
+      [&](const Session& on, Engine& engine, const auto& progress) {
+        return eval::profile_query_shift(on.model, engine, *on.pool, subject.prompts, shift, progress);
+      },
+      eval::query_shift_text, eval::query_shift_json, "all layers and readings");
 }
 
 void add_common(Command command, ProfileOptions& options) {
-  command.option("--model", options.session.model, kModelHelp).show_default();
-  command.option("--length", options.length, "Context length in tokens: 4K, 32768; query-shift takes several")
-      .show_default();
-  command.option("--samples", options.samples, "Samples per task, or windows of the text").show_default();
-  command.option("--tasks", options.tasks, "RULER tasks or groups: niah, single, multikey").show_default();
+  add_compute_options(command, options.session);
+  command.option("--length", options.length, "Context length in tokens: 4K, 32768; query-shift takes several");
+  command.option("--samples", options.samples, "Samples per task, or windows of the text");
+  command.option("--tasks", options.tasks, "RULER tasks or groups: niah, single, multikey");
   command.option("--text-file", options.text_file, "Profile on windows of this text instead of RULER tasks");
-  command.option("--out", options.out, "Write all numbers to this JSON file");
-  command.flag("--force", options.force, "Replace the file");
-  command
-      .option(
-          "--threads", options.session.threads,
-          "CPU threads for kernels; 0: all that this process may use (with --device cuda all but one), pinned unless "
-          "TANDEM_PIN=0")
-      .show_default();
-  add_compute_option(command, options.session);
+  options.out.add_to(command, "Write all numbers to this JSON file");
   command.flag("--quiet", options.quiet, "No progress line");
 }
 
 }  // namespace
 
-void profile_model_figure(const ModelFigure& wanted) {
+void profile_model_figure(const std::string& figure, const OutFile& out, unsigned threads, bool quiet) {
   ProfileOptions options;
-  options.out = wanted.out;
-  options.force = wanted.force;
-  options.quiet = wanted.quiet;
-  options.session.threads = wanted.threads;
+  options.out = out;
+  options.quiet = quiet;
+  options.session.threads = threads;
   print("The embedded model, which is none of the paper's: what is comparable is the method, not the figure.\n\n");
-  if (wanted.figure == "table1") {
-    profile_heads(options, true);
-  } else {
-    profile_recall(options);
-  }
+  figure == "table1" ? profile_heads(options, /*ahead=*/true) : profile_recall(options);
 }
 
 void add_profile(Command app) {
-  Command command =
-      app.subcommand("profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls, shift");
-  command.require_subcommand();
-  command.footer(kProfileFooter);
-  Command heads = command.subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability");
+  Command command = app.group(
+      "profile", "Statistics of a model that methods build on: heads, layer-ahead, recalls, shift", kProfileFooter);
+  Command heads =
+      command.subcommand("heads", "Attention heads: sinks, window, streaming, budgets, predictability", kHeadsFooter);
   auto of_heads = std::make_shared<ProfileOptions>();
   add_common(heads, *of_heads);
-  heads.option("--window", of_heads->window, "Most recent tokens, the query's own included").show_default();
+  heads.option("--window", of_heads->heads.window, "Most recent tokens, the query's own included");
   heads.flag("--each-head", of_heads->each_head, "A row per head, not only per layer");
-  heads.footer(kHeadsFooter);
   heads.callback([of_heads] { profile_heads(*of_heads, false); });
 
-  Command ahead = command.subcommand("layer-ahead", "How well queries can be predicted one layer ahead");
+  Command ahead = command.subcommand("layer-ahead", "How well queries can be predicted one layer ahead", kAheadFooter);
   auto of_ahead = std::make_shared<ProfileOptions>();
   add_common(ahead, *of_ahead);
-  ahead.footer(kAheadFooter);
   ahead.callback([of_ahead] { profile_heads(*of_ahead, true); });
 
-  Command shift = command.subcommand("query-shift", "How well the next token's choice is known ahead of its query");
+  Command shift =
+      command.subcommand("query-shift", "How well the next token's choice is known ahead of its query", kShiftFooter);
   auto of_shift = std::make_shared<ProfileOptions>();
   of_shift->tasks = of_shift->usual_tasks = "niah_single_1,niah_multikey_1,niah_multivalue,vt,cwe,fwe";
   of_shift->length = "512,1K,2K";
   add_common(shift, *of_shift);
-  shift.option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance")
-      .show_default();
-  shift.option("--share", of_shift->shift.share, "Of the tokens before a query: how many it chooses").show_default();
-  shift.option("--epsilon", of_shift->shift.epsilon, "Of the ridge").show_default();
-  shift.footer(kShiftFooter);
+  shift.option("--query-window", of_shift->shift.window, "Queries that are regressed on, and the longest distance");
+  shift.option("--share", of_shift->shift.share, "Of the tokens before a query: how many it chooses");
+  shift.option("--epsilon", of_shift->shift.epsilon, "Of the ridge");
   shift.callback([of_shift] { profile_shift(*of_shift); });
 
-  Command recall = command.subcommand("scout-recall", "How often each layer needs a recall under scoutattention");
+  Command recall =
+      command.subcommand("scout-recall", "How often each layer needs a recall under scoutattention", kRecallFooter);
   auto of_recall = std::make_shared<ProfileOptions>();
   add_common(recall, *of_recall);
-  recall.option("--budget", of_recall->budget, "The method's budget in tokens").show_default();
-  recall.option("--block", of_recall->block, "The method's block in tokens").show_default();
-  recall.option("--scope", of_recall->scope, "The method's scope: layer or kv_head").show_default();
-  recall.option("--pred-norm", of_recall->pred_norm, "The method's pred_norm: next or own").show_default();
-  recall.option("--steps", of_recall->steps, "Decode steps per prompt, and the longest interval").show_default();
-  recall.option("--threshold", of_recall->threshold, "Share of the budget that the CPU must stay below").show_default();
-  recall.footer(kRecallFooter);
+  recall.option("--budget", of_recall->budget, "The method's budget in tokens");
+  recall.option("--block", of_recall->block, "The method's block in tokens");
+  recall.option("--scope", of_recall->scope, "The method's scope: layer or kv_head");
+  recall.option("--pred-norm", of_recall->pred_norm, "The method's pred_norm: next or own");
+  recall.option("--steps", of_recall->recall.steps, "Decode steps per prompt, and the longest interval");
+  recall.option("--threshold", of_recall->recall.threshold, "Share of the budget that the CPU must stay below");
   recall.callback([of_recall] { profile_recall(*of_recall); });
 }
 

@@ -15,6 +15,23 @@ namespace {
 constexpr double kRedrawSeconds = 0.1, kPlainSeconds = 10;
 constexpr double kOutlier = 8;  // times the median
 
+Progress::Options standard(bool quiet) {
+  Progress::Options options;
+  options.quiet = quiet;
+  options.terminal = isatty(STDERR_FILENO) == 1;
+  winsize size{};
+  if (options.terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    options.columns = size.ws_col;
+  options.now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  options.write = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+  };
+  return options;
+}
+
 }  // namespace
 
 void TimeLeft::update(double seconds, std::uint64_t done, std::uint64_t total) {
@@ -59,22 +76,7 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
-Progress::Options Progress::standard(bool quiet) {
-  Options options;
-  options.quiet = quiet;
-  options.terminal = isatty(STDERR_FILENO) == 1;
-  winsize size{};
-  if (options.terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    options.columns = size.ws_col;
-  options.now = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  };
-  options.write = [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stderr);
-    std::fflush(stderr);
-  };
-  return options;
-}
+Progress::Progress(std::string label, bool quiet) : Progress(std::move(label), standard(quiet)) {}
 
 Progress::Progress(std::string label, Options options) : label_(std::move(label)), options_(std::move(options)) {
   start_ = shown_ = options_.now();

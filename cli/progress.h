@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -50,9 +49,9 @@ class Progress {
     std::function<double()> now;                  // seconds, never going back
     std::function<void(std::string_view)> write;  // to stderr
   };
-  /// What stderr is, the real clock.
-  static Options standard(bool quiet);
 
+  /// On stderr, by the real clock.
+  Progress(std::string label, bool quiet);
   Progress(std::string label, Options options);
   /// Ends the line, so that the next output begins on its own.
   ~Progress();
@@ -61,6 +60,10 @@ class Progress {
 
   /// May be called from any thread, at any rate. `what`: the sample being worked on, if there is something to say.
   void update(std::uint64_t done, std::uint64_t total, std::string_view what = {});
+  /// update(), for options that take it.
+  auto hook() {
+    return [this](std::uint64_t done, std::uint64_t total, std::string_view what = {}) { update(done, total, what); };
+  }
   /// The last state once more, and the line's end. Further updates are ignored.
   void finish();
 
@@ -77,18 +80,15 @@ class Progress {
   bool any_shown_ = false, stale_ = false, finished_ = false;
 };
 
-/// Returns what `work` returns. `work` is given a function (done, total[, what]) that updates a line of progress, which
-/// ends with it. RunError where ^C ends it without a result.
-auto with_progress(const char* label, bool quiet, const auto& work) {
-  Progress progress(label, Progress::standard(quiet));
+/// Returns what `work` returns, which is given the hook of a line of progress. RunError that says `unfinished` where
+/// ^C ends it without a result.
+auto with_progress(const char* label, bool quiet, const auto& work,
+                   const char* unfinished = "Interrupted; nothing was written.") {
+  Progress progress(label, quiet);
   try {
-    auto result = work([&](std::uint64_t done, std::uint64_t total, std::string_view what = {}) {
-      progress.update(done, total, what);
-    });
-    progress.finish();
-    return result;
+    return work(progress.hook());
   } catch (const Interrupted&) {
-    throw RunError("Interrupted; nothing was written.");
+    throw RunError(unfinished);
   }
 }
 

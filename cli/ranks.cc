@@ -1,12 +1,8 @@
 #include "cli/ranks.h"
 
-#include <fmt/format.h>
-#include <optional>
 #include <string>
 
-#include "cli/exit_code.h"
-#include "cli/say.h"
-#include "engine/common/error.h"
+#include "cli/commands.h"
 #include "engine/distributed/mpi_ranks.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/mechanisms/cache_rank/remote_rank.h"
@@ -14,42 +10,29 @@
 namespace tandem::cli {
 namespace {
 
-std::shared_ptr<Communicator>& other() {
-  static std::shared_ptr<Communicator> rank;
-  return rank;
-}
+std::shared_ptr<Communicator> other;
 
 }  // namespace
 
 std::shared_ptr<Communicator> other_rank() {
-  return other();
+  return other;
 }
 
 int run_as_rank(const std::function<int()>& program) {
   if (launched_ranks() == 1) return program();
-  std::unique_ptr<MpiRank> own;
-  std::optional<ThreadPool> pool;  // of the rank that is served from here
-  try {
-    own = join_ranks();
-    if (own != nullptr && own->number() == 1) pool.emplace();
-  } catch (const InputError& error) {
-    say(fmt::format("tandem: {}", error.what()));
-    return kBadInput;
-  } catch (const RunError& error) {
-    say(fmt::format("tandem: {}", error.what()));
-    return kRunFailed;
-  }
+  const std::unique_ptr<MpiRank> own = join_ranks();
   if (own == nullptr) return program();
   const std::shared_ptr<Communicator> link = own->other();
-  if (pool) {
-    const std::string failure = serve_cache_rank(*link, *pool);
+  if (own->number() == 1) {
+    ThreadPool pool;  // of the rank that is served from here
+    const std::string failure = serve_cache_rank(*link, pool);
     if (failure.empty()) return kDone;
-    say(fmt::format("tandem: The cache rank ends: {}", failure));
+    say("tandem: The cache rank ends: " + failure);  // before the link's end, which ends the process
     return kRunFailed;
   }
-  other() = link;
+  other = link;
   const int code = program();
-  other() = nullptr;
+  other = nullptr;
   dismiss_cache_rank(*link);
   return code;
 }

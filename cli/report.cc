@@ -6,10 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "engine/common/error.h"
-#include "engine/common/version.h"
 #include "eval/report/line_file.h"
-#include "eval/tables/sweeps.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::cli {
@@ -30,8 +27,9 @@ comparable; --mixed shows them all the same and says in what they differ. Sweeps
 
 struct ReportArguments {
   std::vector<std::string> runs;
-  std::string format, out;
-  bool mixed = false, force = false;
+  std::string format;
+  OutFile out;
+  bool mixed = false;
 };
 
 struct Ending {
@@ -49,10 +47,10 @@ std::string format_of(const ReportArguments& a) {
     throw_input_error("--format is '{}'.{} There are {}.", a.format, did_you_mean(a.format, formats),
                       join_names(formats));
   for (const Ending& one : kEndings) {
-    if (ending_of(a.out) != one.ending) continue;
+    if (a.out.ending() != one.ending) continue;
     if (!a.format.empty() && a.format != one.format)
       throw_input_error("--format is {}, and --out is '{}', a name of {}: leave one away, or name another file.",
-                        a.format, a.out, one.format);
+                        a.format, a.out.name, one.format);
     return one.format;
   }
   return a.format.empty() ? "text" : a.format;
@@ -88,7 +86,7 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
                               : runs.empty() && one_model
                                   ? fmt::format("Predictions for {}", sweeps[0].file.sweep.model)
                                   : "Tandem";
-    return eval::tables_page(title, tables, folders, fmt::format("Made by tandem {} ({}).", version(), git_commit()));
+    return eval::tables_page(title, tables, folders, fmt::format("Made by {}.", program_text()));
   }
   const eval::TableFormat as = format == "latex"      ? eval::TableFormat::latex
                                : format == "markdown" ? eval::TableFormat::markdown
@@ -99,12 +97,15 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
 }
 
 void report(const ReportArguments& a) {
-  if (a.format.empty()) check_ending(a.out, {".txt", ".md", ".tex", ".csv", ".html"});
   const std::string format = format_of(a);
+  if (a.format.empty()) {
+    a.out.check({".txt", ".md", ".tex", ".csv", ".html"});
+  } else {
+    a.out.check({});
+  }
   for (std::size_t i = 0; i < a.runs.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (whole_path(a.runs[i]) == whole_path(a.runs[j])) throw_input_error("'{}' is given twice.", a.runs[i]);
-  check_new_file(a.out, a.force);
   const std::vector<std::string> names = names_of(a.runs);
   std::vector<eval::ReportedRun> runs;
   std::vector<eval::ReportedSweep> sweeps;
@@ -129,29 +130,22 @@ void report(const ReportArguments& a) {
     throw_input_error("--format csv: '{}' is a sweep of simulate, which has other columns than runs: name it alone.",
                       sweeps.front().name);
   const std::string text = text_of(runs, sweeps, folders, format);
-  if (a.out.empty()) {
-    print("{}", text);
-    check_stdout();
-  } else {
-    eval::write_file(a.out, text);
-    print("Wrote {}.\n", a.out);
-    check_stdout();
-  }
+  a.out.write(text);
+  a.out.name.empty() ? print("{}", text) : print("Wrote {}.\n", a.out.name);
+  check_stdout();
 }
 
 }  // namespace
 
 void add_report(Command app) {
-  Command command =
-      app.subcommand("report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side");
-  auto arguments = std::make_shared<ReportArguments>();
-  command.option("runs", arguments->runs, "Folders of compare, eval and simulate").required();
-  command.option("--format", arguments->format, "text, markdown, latex, csv or html [by the name of --out, else text]");
-  command.option("--out", arguments->out, "File for the tables; none: printed");
-  command.flag("--force", arguments->force, "Replace that file");
-  command.flag("--mixed", arguments->mixed, "Show runs side by side that are not comparable, and say why");
-  command.footer(kReportFooter);
-  command.callback([arguments] { report(*arguments); });
+  Command command = app.subcommand(
+      "report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side", kReportFooter);
+  auto a = std::make_shared<ReportArguments>();
+  command.required("runs", a->runs, "Folders of compare, eval and simulate");
+  command.option("--format", a->format, "text, markdown, latex, csv or html [by the name of --out, else text]");
+  a->out.add_to(command, "File for the tables; none: printed");
+  command.flag("--mixed", a->mixed, "Show runs side by side that are not comparable, and say why");
+  command.callback([a] { report(*a); });
 }
 
 }  // namespace tandem::cli

@@ -7,13 +7,10 @@
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
-#include "cli/help.h"
-#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
-#include "engine/common/error.h"
-#include "engine/kernels/thread_pool.h"
-#include "eval/report/line_file.h"
+#include "cli/session.h"
+#include "engine/common/interrupt.h"
 #include "eval/reproduce/asyncspade.h"
 #include "eval/run/option_values.h"
 
@@ -36,10 +33,13 @@ Table 1 and figure 6 of ScoutAttention are statistics of a model: profiled on th
 /// Statistics of a model that the paper publishes, beside what an experiment's file simulates.
 constexpr std::array<const char*, 2> kModelFigures = {"scout-table1", "scout-fig6"};
 
+constexpr const char *kSpadeTable2 = "asyncspade-table2", *kSpadeFigure10 = "asyncspade-fig10";
+
 struct ReproduceArguments {
-  std::string name, out;
+  std::string name;
   unsigned threads = 0;
-  bool quiet = false, force = false;
+  bool quiet = false;
+  OutFile out;
 };
 
 /// Names of an experiment's figures, in its order; those that are statistics of a model are last.
@@ -60,14 +60,14 @@ void list() {
     print("{}\n  {}\n", hanging(fmt::format("{}: {}", name, experiment.title), 2),
           hanging(fmt::format("one at a time: {}", fmt::join(figure_names(experiment), " ")), 2));
   }
-  print("{}\n", hanging(fmt::format("{}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on "
+  print("{}\n", hanging(fmt::format("{}, {}: AsyncSpade's Table 2 and Figure 10, at the shapes of Qwen3-8B and 32B on "
                                     "two nodes",
-                                    fmt::join(eval::spade_names(), ", ")),
+                                    kSpadeTable2, kSpadeFigure10),
                         2));
 }
 
 void check_name(const std::string& name) {
-  std::vector<std::string> names = eval::spade_names();
+  std::vector<std::string> names = {kSpadeTable2, kSpadeFigure10};
   for (const std::string& experiment : eval::experiment_names()) {
     names.push_back(experiment);
     for (std::string& figure : figure_names(eval::load_experiment(experiment))) names.push_back(std::move(figure));
@@ -88,92 +88,54 @@ std::pair<std::string, std::string> parts_of(const std::string& name) {
   return {name, ""};
 }
 
-/// Writes what a reproduction came to, as text to the terminal and to a file where one is named.
-void show(const ReproduceArguments& arguments, const std::function<std::string(bool markdown)>& text,
-          const std::function<std::string()>& json) {
-  print("{}", text(false));
-  check_stdout();
-  if (arguments.out.empty()) return;
-  eval::write_file(arguments.out, ending_of(arguments.out) == ".json" ? json() : text(true));
-}
-
-void reproduce(const ReproduceArguments& arguments) {
-  check_name(arguments.name);
-  if (arguments.threads > usable_threads())
-    throw_input_error("--threads is {}: this process may use {}.", arguments.threads, usable_threads());
-  if (std::find(kModelFigures.begin(), kModelFigures.end(), arguments.name) != kModelFigures.end()) {
-    if (!arguments.out.empty() && ending_of(arguments.out) != ".json") {
-      throw_input_error("--out is '{}', but {} is written as JSON alone: give a name that ends in .json.",
-                        arguments.out, arguments.name);
+void reproduce(const ReproduceArguments& a) {
+  check_name(a.name);
+  check_threads(a.threads);
+  if (std::find(kModelFigures.begin(), kModelFigures.end(), a.name) != kModelFigures.end()) {
+    if (!a.out.name.empty() && a.out.ending() != ".json") {
+      throw_input_error("--out is '{}', but {} is written as JSON alone: give a name that ends in .json.", a.out.name,
+                        a.name);
     }
-    const std::string figure = arguments.name.substr(arguments.name.rfind('-') + 1);
-    profile_model_figure({figure, arguments.out, arguments.threads, arguments.force, arguments.quiet});
-    return;
+    return profile_model_figure(a.name.substr(a.name.rfind('-') + 1), a.out, a.threads, a.quiet);
   }
-  const auto [name, figure] = parts_of(arguments.name);
-  const bool table2 = arguments.name == "asyncspade-table2", fig10 = arguments.name == "asyncspade-fig10";
+  const auto [name, figure] = parts_of(a.name);
+  const bool table2 = a.name == kSpadeTable2, fig10 = a.name == kSpadeFigure10;
   const eval::Experiment experiment = table2 || fig10 ? eval::Experiment{} : eval::load_experiment(name);
-  check_ending(arguments.out, {".md", ".json"});
-  check_new_file(arguments.out, arguments.force);
-  Progress progress("reproducing", Progress::standard(arguments.quiet));
+  a.out.check({".md", ".json"});
   eval::ReproduceOptions options;
   options.figure = figure;
-  options.threads = arguments.threads;
-  options.interrupted = [] { return interrupted(); };
-  options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
-    progress.update(done, total, what);
+  options.threads = a.threads;
+  options.interrupted = interrupted;
+  const auto made_by = [&](const auto& make) {
+    return with_progress("reproducing", a.quiet, [&](const auto& progress) {
+      options.progress = progress;
+      return make(options);
+    });
   };
-  if (table2) {
-    const auto rows = eval::reproduce_spade_table2(options);
-    progress.finish();
-    return show(
-        arguments, [&](bool markdown) { return eval::spade_table2_text(rows, markdown); },
-        [&] { return eval::spade_table2_json(rows); });
-  }
-  if (fig10) {
-    const auto bars = eval::reproduce_spade_fig10(options);
-    progress.finish();
-    return show(
-        arguments, [&](bool markdown) { return eval::spade_fig10_text(bars, markdown); },
-        [&] { return eval::spade_fig10_json(bars); });
-  }
-  const eval::Reproduction result = eval::reproduce(experiment, options);
-  progress.finish();
-  show(
-      arguments, [&](bool markdown) { return eval::reproduction_text(result, markdown); },
-      [&] { return eval::reproduction_json(result); });
-}
-
-void run(const ReproduceArguments& arguments) {
-  try {
-    reproduce(arguments);
-  } catch (const Interrupted&) {
-    throw RunError("Interrupted; nothing was written.");
-  }
+  if (table2)
+    return a.out.show(made_by(eval::reproduce_spade_table2), eval::spade_table2_text, eval::spade_table2_json);
+  if (fig10) return a.out.show(made_by(eval::reproduce_spade_fig10), eval::spade_fig10_text, eval::spade_fig10_json);
+  const auto reproduce_it = [&](const eval::ReproduceOptions& with) { return eval::reproduce(experiment, with); };
+  a.out.show(made_by(reproduce_it), eval::reproduction_text, eval::reproduction_json);
 }
 
 }  // namespace
 
 void add_reproduce(Command app) {
-  Command command = app.subcommand("reproduce", "Simulate a paper's figures on its testbed, published beside ours");
-  auto arguments = std::make_shared<ReproduceArguments>();
-  command.option("name", arguments->name, "Experiment, or one figure of it; none: list them");
-  command.option("--out", arguments->out,
-                 "Also write the result to this file, Markdown or (.json) JSON; scout-table1 and scout-fig6: JSON");
-  command.flag("--force", arguments->force, "Replace that file");
-  command.option("--threads", arguments->threads, "Runs at a time, one thread each; 0: as many as this process may use")
-      .show_default();
-  command.flag("--quiet", arguments->quiet, "No progress line");
-  command.footer(kReproduceFooter);
-  command.callback([arguments] {
-    if (arguments->name.empty() && !arguments->out.empty())
+  Command command =
+      app.subcommand("reproduce", "Simulate a paper's figures on its testbed, published beside ours", kReproduceFooter);
+  auto a = std::make_shared<ReproduceArguments>();
+  command.option("name", a->name, "Experiment, or one figure of it; none: list them");
+  a->out.add_to(command,
+                "Also write the result to this file, Markdown or (.json) JSON; scout-table1 and scout-fig6: JSON");
+  command.option("--threads", a->threads, "Runs at a time, one thread each; 0: as many as this process may use");
+  command.flag("--quiet", a->quiet, "No progress line");
+  command.callback([a] {
+    if (!a->name.empty()) return reproduce(*a);
+    if (!a->out.name.empty())
       throw_input_error("--out holds what is reproduced: name it too, for example tandem reproduce scout --out {}.",
-                        eval::shell_word(arguments->out));
-    if (arguments->name.empty()) {
-      list();
-    } else {
-      run(*arguments);
-    }
+                        eval::shell_word(a->out.name));
+    list();
   });
 }
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cli/output.h"
-#include "cli/say.h"
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
 #include "engine/common/version.h"
@@ -17,26 +16,21 @@
 #include "engine/kernels/isa.h"
 #include "engine/model/utf8.h"
 #include "engine/model/weight_files.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
 
 constexpr std::uint32_t kMostShards = 10000;
 
-std::string default_folder(const std::string& what) {
-  std::string name = fmt::format("runs/{}-{}", what, eval::utc_now());
-  std::replace(name.begin(), name.end(), ':', '-');
-  return name;
-}
-
-/// Whose samples are there, where this is another program.
+/// Warns when another build made the samples.
 void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
-  const eval::Program program{mine.tandem_version, mine.git_commit};
+  const eval::Program& program = mine.programs.front();
   std::string others;
-  for (const eval::Program& other : folder.manifest().programs()) {
+  for (const eval::Program& other : folder.manifest().programs) {
     if (other != program)
       others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", other.tandem_version, other.git_commit);
   }
@@ -44,6 +38,14 @@ void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
   say(fmt::format(
       "Samples in '{}' were made by tandem {}; this is tandem {} ({}). manifest.json names all that made samples.",
       folder.path().string(), others, program.tandem_version, program.git_commit));
+}
+
+bool uses_openblas(const eval::Manifest& manifest, const Session& session) {
+  const ModelShape shape = shape_of(session.model.config);
+  return !session.device->is_gpu() &&
+         std::any_of(manifest.methods.begin(), manifest.methods.end(), [&](const eval::MethodEntry& entry) {
+           return make_method(entry.label)->needs(shape).eigenvectors;
+         });
 }
 
 }  // namespace
@@ -146,12 +148,8 @@ void check_run_options(const RunOptions& options, const SessionOptions& session)
 }
 
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest) {
-  manifest.tandem_version = std::string(version());
-  manifest.git_commit = std::string(git_commit());
-  manifest.model = session.model.name;
-  manifest.weights_hash = session.model.weights_hash;
+  name_origin(session, manifest);
   manifest.config_hash = session.model.config_hash;
-  manifest.tokenizer_hash = session.model.tokenizer->hash();
   manifest.precision = to_string(session.engine.precision);
   manifest.prefill_chunk = session.engine.prefill_chunk;
   if (options.device == "sim") manifest.hardware_profile = options.hardware;
@@ -163,18 +161,6 @@ void describe_session(const SessionOptions& options, const Session& session, eva
   manifest.threads = session.pool->size();
   manifest.started_utc = eval::utc_now();
 }
-
-namespace {
-
-bool uses_openblas(const eval::Manifest& manifest, const Session& session) {
-  const ModelShape shape = shape_of(session.model.config);
-  return !session.device->is_gpu() &&
-         std::any_of(manifest.methods.begin(), manifest.methods.end(), [&](const eval::MethodEntry& entry) {
-           return make_method(entry.label)->needs(shape).eigenvectors;
-         });
-}
-
-}  // namespace
 
 void say_repairs(const std::vector<std::string>& repairs) {
   constexpr std::size_t kSaid = 10;
@@ -192,7 +178,11 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, con
   manifest.command = repair_utf8(manifest.command);
   manifest.model = repair_utf8(manifest.model);
   manifest.hardware_profile = repair_utf8(manifest.hardware_profile);
-  const std::string path = options.out.empty() ? default_folder(what) : options.out;
+  std::string path = options.out;
+  if (path.empty()) {
+    path = fmt::format("runs/{}-{}", what, eval::utc_now());
+    std::replace(path.begin(), path.end(), ':', '-');
+  }
   const bool not_begun = options.ranked && !eval::holds_run(path);
   if (!options.resume || not_begun) return eval::RunFolder::create(path, manifest, options.force);
   eval::RunFolder folder = eval::RunFolder::resume(path, manifest);
@@ -214,10 +204,10 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
     const KeepingWork keeping;
     progress.finish();
     folder.take_back();
-    if (!folder.begun()) throw RunError(fmt::format("{} Nothing was written.", error.what()));
-    throw RunError(fmt::format(
+    if (!folder.begun()) throw_run_error("{} Nothing was written.", error.what());
+    throw_run_error(
         "{} No sample of this process counts{}. Put the weights back and {}, or replace the run with --force.",
-        error.what(), folder.finished().empty() ? "" : "; those before are kept", go_on));
+        error.what(), folder.finished().empty() ? "" : "; those before are kept", go_on);
   };
   const auto keeps_samples = [&] {
     const KeepingWork keeping;
@@ -240,17 +230,16 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
     throw;
   } catch (const Interrupted&) {
     if (!keeps_samples())
-      throw RunError(fmt::format(
-          "Interrupted before a sample was finished; {} is as it was, and the same command begins anew.", path));
+      throw_run_error("Interrupted before a sample was finished; {} is as it was, and the same command begins anew.",
+                      path);
     throw RunError("Interrupted; finished samples are kept. To continue, " + go_on + ".");
   } catch (const RunError& error) {  // a full disk, for example
     if (!keeps_samples()) throw;
-    throw RunError(fmt::format("{} Finished samples are kept. To continue, {}.", error.what(), go_on));
+    throw_run_error("{} Finished samples are kept. To continue, {}.", error.what(), go_on);
   } catch (const InputError& error) {  // too little room for KV, for example, which a later sample needed
     if (!keeps_samples()) throw;
-    throw InputError(
-        fmt::format("{} Finished samples are kept. When that is mended, {}; --device-kv and --host-kv may be others.",
-                    error.what(), go_on));
+    throw_input_error("{} Finished samples are kept. When that is mended, {}; --device-kv and --host-kv may be others.",
+                      error.what(), go_on);
   } catch (...) {  // too little memory, or a mistake of ours: what is finished is as good as before
     if (keeps_samples()) say(fmt::format("Finished samples are kept. To continue, {}.", go_on));
     throw;
@@ -263,28 +252,25 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
     const KeepingWork keeping;
     there = folder.finished().size();
   }
-  if (options.shard.empty() && there < all) {
+  if (there < all && options.shard.empty()) {
     throw_run_error(
         "{} of {} finished samples are missing in '{}', which something else changed. To run them again, {}.",
         all - there, all, path, go_on);
   }
-  if (!options.shard.empty() && there < all) {
-    if (there == 0) {
-      if (options.ranked) {  // an error would end the processes that have something to do
-        print("{}: the run has fewer batches than there are processes, and none for this one.\n", path);
-        check_stdout();
-        return;
-      }
+  if (there < all) {
+    if (there > 0) {
+      print(
+          "{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
+          "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
+          path, there, all);
+    } else if (options.ranked) {  // an error would end the processes that have something to do
+      print("{}: the run has fewer batches than there are processes, and none for this one.\n", path);
+    } else {
       throw_input_error(
           "--shard {}: the run has too few batches for so many shards, and this shard has none: give fewer shards.",
           options.shard);
     }
-    print(
-        "{}: {} of the run's {} samples, counted with every method. When all shards are there, join them:\n"
-        "  tandem merge FOLDER FOLDER ... --out FOLDER\n",
-        path, there, all);
-    check_stdout();
-    return;
+    return check_stdout();
   }
   try {
     // A report made anew does not make the run newer: where samples were missing, resume() emptied the field.
@@ -298,9 +284,9 @@ void fill_run(const RunOptions& options, eval::RunFolder& folder, const Session&
   } catch (const Interrupted&) {
     throw RunError("Interrupted. All samples are finished and kept. For the report, " + go_on + ".");
   } catch (const InputError& error) {
-    throw InputError(fmt::format("{} All samples are finished and kept. For the report, {}.", error.what(), go_on));
+    throw_input_error("{} All samples are finished and kept. For the report, {}.", error.what(), go_on);
   } catch (const RunError& error) {
-    throw RunError(fmt::format("{} All samples are finished and kept. For the report, {}.", error.what(), go_on));
+    throw_run_error("{} All samples are finished and kept. For the report, {}.", error.what(), go_on);
   }
 }
 

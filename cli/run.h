@@ -11,7 +11,7 @@
 #include "cli/session.h"
 #include "eval/report/run_folder.h"
 #include "eval/run/prefix_cache.h"
-#include "eval/run/shard.h"
+#include "eval/run/run_dataset.h"
 
 namespace tandem::cli {
 

@@ -9,11 +9,13 @@
 #include <string>
 
 #include "cli/command.h"
+#include "engine/common/version.h"
 #include "engine/device/device.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/model/model.h"
 #include "engine/model/weight_files.h"
 #include "engine/runtime/engine.h"
+#include "eval/run/dataset_command.h"
 
 namespace tandem::cli {
 
@@ -42,16 +44,20 @@ void add_model_options(Command command, SessionOptions& options, Models models =
 /// These, and which device and hardware.
 void add_session_options(Command command, SessionOptions& options, Models models = Models::any);
 
-/// --device for commands that tell no times: where the model computes.
-void add_compute_option(Command command, SessionOptions& options);
+/// --model, --threads and --device of commands that tell no times: which model, and where it computes.
+void add_compute_options(Command command, SessionOptions& options);
+
+/// --chat, of which `help` says what it does, --chat-format, and where the command `thinks` --no-thinking.
+void add_chat_options(Command command, eval::ChatChoice& chat, const char* help, bool thinks);
 
 /// Whether --model names the embedded model, by that name or by its own.
 bool is_embedded(const std::string& model);
-/// As commands are recorded: the embedded model by one of its two names.
-std::string recorded_model(const std::string& model);
 
 /// Tokens per prefill chunk; InputError for an impossible number.
 std::uint32_t chunk_of(const SessionOptions& options);
+
+/// InputError where this process may not use so many.
+void check_threads(unsigned threads);
 
 /// The options that results depend on, model aside, as they can be typed again: " --device sim --hw ...".
 std::string session_arguments(const SessionOptions& options);
@@ -68,6 +74,20 @@ struct Session {
   std::size_t huge_page_bytes = 0;  // of the process, once they were loaded
 };
 
+/// The fields of a file, of whatever type, that name the program and the model behind it.
+template <class Source>
+void name_origin(const Session& session, Source& source) {
+  if constexpr (requires { source.programs; }) {
+    source.programs = {{std::string(version()), std::string(git_commit())}};
+  } else {
+    source.tandem_version = version();
+    source.git_commit = git_commit();
+  }
+  source.model = session.model.name;
+  source.weights_hash = session.model.weights_hash;
+  source.tokenizer_hash = session.model.tokenizer->hash();
+}
+
 /// Says on stderr where methods leave to their defaults what has been trained for the embedded model.
 void say_hints(std::span<const std::string> methods, const SessionOptions& options);
 
@@ -80,6 +100,11 @@ WeightPlace place_of_weights(const std::string& option, bool quiet);
 
 /// InputError for unknown names and impossible sizes. `with_tokenizer = false`: for work on token ids alone.
 Session open_session(const SessionOptions& options, bool quiet, bool with_tokenizer = true);
+
+/// Writes conversations in the chosen format, or by the template of the model's folder. The token that ends its answers
+/// becomes a stop token of the model. InputError for an unknown name, for a folder without a template, and for
+/// --no-thinking where that changes nothing.
+ChatWriter choose_chat_format(const eval::ChatChoice& chat, Model& model);
 
 /// InputError where the KV of `batch` prompts of `tokens` tokens takes more than this machine's free memory, which is
 /// the simulated devices' memory, too. A GPU has its own.

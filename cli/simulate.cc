@@ -7,23 +7,17 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/machines.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 #include "cli/run.h"
-#include "cli/say.h"
-#include "cli/session.h"
-#include "cli/workload.h"
-#include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/common/read_file.h"
-#include "engine/common/version.h"
-#include "eval/predict/equal_shape.h"
 #include "eval/predict/level.h"
 #include "eval/predict/sweep.h"
+#include "eval/predict/text.h"
 #include "eval/report/markdown.h"
 #include "eval/report/output_folder.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
@@ -66,74 +60,48 @@ struct SimulateArguments {
   std::string workload = "published", out;
   std::string equal;  // empty: methods as they are given
   std::string level = "machine";
-  std::uint32_t steps = 64, prefill_chunk = 2048, most = 256;
   std::string sample = std::to_string(eval::kDrawnSequences);
   std::optional<double> tpot_ms, lose;
   std::string accuracy;  // empty: speed alone
-  unsigned threads = 0;
+  eval::SweepOptions options;
   bool force = false, resume = false, no_plot = false, quiet = false;
 };
 
-/// "1,16,max".
-std::vector<std::uint32_t> parse_batches(const std::string& text) {
-  constexpr std::uint64_t kMost = 1024;
-  std::vector<std::uint32_t> batches;
-  for (const std::string& item : eval::split_list(text, "--batch")) {
-    std::uint32_t batch = eval::kAsManyAsFit;
-    if (item != "max") {
-      if (item.find_first_of("0123456789") == std::string::npos)
-        throw_input_error("--batch: '{}' is not a whole number from 1 to {}, nor max.", item, kMost);
-      batch = static_cast<std::uint32_t>(eval::parse_count(item, "--batch", 1, kMost));
-    }
-    if (std::find(batches.begin(), batches.end(), batch) != batches.end())
-      throw_input_error("--batch: '{}' is given twice.", item);
-    batches.push_back(batch);
-  }
-  return batches;
-}
-
+/// Checks the arguments and fills in the options that follow from them.
 eval::SweepOptions options_of(const SimulateArguments& a) {
-  eval::SweepOptions o;
+  eval::SweepOptions o = a.options;
   o.hardware = load_profiles(a.hardware, "--hw");
   o.level = eval::load_level(a.level);
   o.contexts = eval::parse_lengths(a.contexts, "--context");
-  for (const std::uint32_t context : o.contexts)
-    if (context < 2) throw_input_error("--context is {}: give at least 2 tokens.", context);
-  o.batches = parse_batches(a.batches);
+  for (const std::uint32_t context : o.contexts) expect(context >= 2, "--context", context, "at least 2 tokens");
+  o.batches = parse_batches(a.batches, 1024, eval::kAsManyAsFit);
   const std::uint32_t longest = *std::max_element(o.contexts.begin(), o.contexts.end());
   o.methods = a.methods.empty() ? default_prediction(longest) : split_method_list(a.methods);
   for (std::size_t i = 0; i < o.methods.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (o.methods[i] == o.methods[j]) throw_input_error("--methods: '{}' is given twice.", o.methods[i]);
-  eval::check_range("--steps", a.steps, 2, 4096);
-  eval::check_range("--prefill-chunk", a.prefill_chunk, 1, 65536, " tokens");
-  eval::check_range("--most", a.most, 1, 1024);
-  if (a.threads > usable_threads())
-    throw_input_error("--threads is {}: this process may use {}.", a.threads, usable_threads());
-  if (a.tpot_ms && !(*a.tpot_ms >= 1e-3 && *a.tpot_ms <= 1e7))
-    throw_input_error("--tpot is {}: give milliseconds from 0.001 to 10^7.", *a.tpot_ms);
-  if (a.tpot_ms && std::find(o.batches.begin(), o.batches.end(), eval::kAsManyAsFit) == o.batches.end())
-    throw_input_error("--tpot says how long a step of --batch max may take, and --batch is {}: give max too.",
-                      a.batches);
+  eval::check_range("--steps", o.steps, 2, 4096);
+  eval::check_range("--prefill-chunk", o.prefill_chunk, 1, 65536, " tokens");
+  eval::check_range("--most", o.most_sequences, 1, 1024);
+  check_threads(o.threads);
+  if (a.tpot_ms) {
+    expect(*a.tpot_ms >= 1e-3 && *a.tpot_ms <= 1e7, "--tpot", *a.tpot_ms, "milliseconds from 0.001 to 10^7");
+    if (std::find(o.batches.begin(), o.batches.end(), eval::kAsManyAsFit) == o.batches.end())
+      throw_input_error("--tpot says how long a step of --batch max may take, and --batch is {}: give max too.",
+                        a.batches);
+    o.tpot_ms = *a.tpot_ms;
+  }
   if (a.lose && a.accuracy.empty())
     throw_input_error("--lose says what answers of the run of --accuracy may lose: give its folder too.");
-  if (a.lose && !(*a.lose >= 0 && *a.lose <= 100))
-    throw_input_error("--lose is {}: give points from 0 to 100.", *a.lose);
-  o.tpot_ms = a.tpot_ms.value_or(0);
-  o.steps = a.steps;
-  o.prefill_chunk = a.prefill_chunk;
-  o.most_sequences = a.most;
-  if (a.sample != "all") {
-    try {
+  if (a.lose) expect(*a.lose >= 0 && *a.lose <= 100, "--lose", *a.lose, "points from 0 to 100");
+  o.drawn_sequences = 0;
+  try {
+    if (a.sample != "all")
       o.drawn_sequences = static_cast<std::uint32_t>(eval::parse_count(a.sample, "--sample", 2, 1024));
-    } catch (const InputError&) {
-      throw_input_error("--sample is '{}': give a whole number from 2 to 1024, or all.", a.sample);
-    }
-  } else {
-    o.drawn_sequences = 0;
+  } catch (const InputError&) {
+    throw_input_error("--sample is '{}': give a whole number from 2 to 1024, or all.", a.sample);
   }
-  o.threads = a.threads;
-  o.interrupted = [] { return interrupted(); };
+  o.interrupted = interrupted;
   return o;
 }
 
@@ -146,15 +114,11 @@ std::string command_of(const SimulateArguments& a, const std::vector<std::string
       eval::shell_word(a.as), eval::shell_word(a.hardware),
       eval::shell_word(fmt::format("{}", fmt::join(methods, ","))), equal ? " --equal " + eval::to_text(*equal) : "",
       eval::shell_word(a.contexts), eval::shell_word(a.batches), eval::shell_word(a.level),
-      eval::shell_word(a.workload), a.steps, a.prefill_chunk, a.most, a.sample,
+      eval::shell_word(a.workload), a.options.steps, a.options.prefill_chunk, a.options.most_sequences, a.sample,
       a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
       a.accuracy.empty()
           ? ""
           : fmt::format(" --accuracy {} --lose {}", eval::shell_word(a.accuracy), a.lose.value_or(kLose)));
-}
-
-std::string program_text() {
-  return fmt::format("tandem {} ({})", version(), git_commit());
 }
 
 /// Methods with their budgets set to equal bytes, or as the sweep that goes on has them.
@@ -163,22 +127,13 @@ eval::Equal equal_of(const SimulateArguments& a, const eval::EqualBytes& asked, 
   if (a.resume) {
     if (auto known = eval::read_equal(a.out, asked, options.methods)) return *known;
   }
-  Progress progress("setting budgets", Progress::standard(a.quiet));
-  eval::EqualShapeOptions equal;
-  equal.asked = asked;
-  equal.methods = options.methods;
-  equal.context = options.contexts.front();
-  equal.prefill_chunk = options.prefill_chunk;
-  equal.threads = options.threads;
-  equal.interrupted = options.interrupted;
-  equal.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
-    progress.update(done, total, what);
+  const auto find = [&](const auto& progress) {
+    eval::SweepOptions told = options;
+    told.progress = progress;
+    return eval::equal_at_shape(load_shape(a.as), workload, asked, told);
   };
-  try {
-    return eval::equal_at_shape(load_shape(a.as), options.hardware.front(), workload, equal);
-  } catch (const Interrupted&) {
-    throw RunError("Interrupted while budgets were set; nothing was simulated yet.");
-  }
+  return with_progress("setting budgets", a.quiet, find,
+                       "Interrupted while budgets were set; nothing was simulated yet.");
 }
 
 std::string equal_section(const std::optional<eval::Equal>& equal, bool markdown) {
@@ -195,16 +150,12 @@ constexpr std::string_view kDerived[] = {"report.md", "sweep.csv", "plot.png", "
 
 eval::OutputFolder open_folder(const SimulateArguments& a) {
   if (a.resume && a.force) throw_input_error("--resume goes on with what --force would replace: give one of them.");
-  if (a.out.empty()) {
-    if (a.resume) throw_input_error("--resume goes on in the folder of --out: give it too.");
-    if (a.force) throw_input_error("--force replaces what is in the folder of --out: give it too.");
-    return {};
-  }
-  const fs::path found = eval::normalised(a.out);
+  if (a.resume && a.out.empty()) throw_input_error("--resume goes on in the folder of --out: give it too.");
+  const fs::path found = a.out.empty() ? "" : eval::normalised(a.out);
   const auto lacks = [&] { throw_input_error("--resume: there is no sweep.json in '{}'.", a.out); };
   std::error_code ignored;
   if (a.resume && !fs::exists(found, ignored)) lacks();
-  return open_report_folder(a.out, {eval::kSweepFile, kDerived, "sweep"}, [&](bool there) {
+  return open_report_folder(a.out, a.force, eval::kSweepFile, kDerived, "sweep", [&](bool there) {
     if (a.resume && !there) lacks();
     if (there && !a.resume && !a.force)
       throw_input_error("--out: '{}' has a sweep already; --resume goes on with it, --force replaces it.", a.out);
@@ -227,11 +178,9 @@ void write_files(const SimulateArguments& a, const eval::OutputFolder& folder, c
   if (!sweep.complete()) return;
   folder.write("sweep.csv", eval::sweep_csv(sweep));
   const bool plotted = draw("eval/predict/plot_sweep.py", folder.path(), "plot", !a.no_plot);
-  const std::string plot = plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "";
-  folder.write("report.md",
-               fmt::format("# {}\n\n{}{}{}\nMade by {}: {}\n", eval::markdown_text(sweep.model), plot,
-                           equal_section(equal, /*markdown=*/true), eval::sweep_text(sweep, /*markdown=*/true),
-                           program_text(), eval::markdown_code(command)));
+  write_report(folder, eval::markdown_text(sweep.model),
+               plotted ? "![Tokens per second, and idle time](plot.png)\n\n" : "",
+               equal_section(equal, /*markdown=*/true) + eval::sweep_text(sweep, /*markdown=*/true), command);
 }
 
 void simulate(const SimulateArguments& a) {
@@ -266,10 +215,8 @@ void simulate(const SimulateArguments& a) {
     if (!options.answers && eval::holds_answers(text, file))
       say("What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.");
   }
-  Progress progress("simulating", Progress::standard(a.quiet));
-  options.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
-    progress.update(done, total, what);
-  };
+  Progress progress("simulating", a.quiet);
+  options.progress = progress.hook();
   std::function<void(const eval::Sweep&)> keep;
   if (folder.held()) keep = [&](const eval::Sweep& so_far) { write_so_far(folder, so_far, command, equal); };
   const eval::Sweep sweep = eval::simulate_sweep(std::move(shape), workload, options, std::move(known), keep);
@@ -301,64 +248,52 @@ void simulate(const SimulateArguments& a) {
 
 void add_simulate(Command app) {
   Command command = app.subcommand(
-      "simulate", "Which method is fast where: step, throughput and idle time by machine, batch and context");
-  auto arguments = std::make_shared<SimulateArguments>();
-  command.option("--as", arguments->as, "The model's shape: a preset of `tandem info`, or a model folder")
-      .show_default();
-  command
-      .option("--hw", arguments->hardware,
-              "Machines, with commas: names of profiles, or JSON files; all: every profile that ships")
-      .show_default();
-  command.option("--context", arguments->contexts, "Prompt tokens of each sequence, with commas: 8K,32K")
-      .show_default();
-  command.option("--batch", arguments->batches, "Sequences decoded together, with commas; max: as many as fit")
-      .show_default();
+      "simulate", "Which method is fast where: step, throughput and idle time by machine, batch and context",
+      kSimulateFooter);
+  auto a = std::make_shared<SimulateArguments>();
+  command.option("--as", a->as, "The model's shape: a preset of `tandem info`, or a model folder");
+  command.option("--hw", a->hardware,
+                 "Machines, with commas: names of profiles, or JSON files; all: every profile that ships");
+  command.option("--context", a->contexts, "Prompt tokens of each sequence, with commas: 8K,32K");
+  command.option("--batch", a->batches, "Sequences decoded together, with commas; max: as many as fit");
   command.option(
-      "--methods", arguments->methods,
+      "--methods", a->methods,
       fmt::format("Methods with their options [{}; with budgets of 512 where no context is longer than {} tokens]",
                   fmt::join(default_prediction(kShortContext + 1), ", "), kShortContext));
-  command.option("--equal", arguments->equal,
+  command.option("--equal", a->equal,
                  "Set every method's budget to equal bytes: touched-bytes=SHARES or device-bytes=SHARES of what full "
                  "comes to, such as touched-bytes=0.05,0.1; at one context");
-  command
-      .option("--level", arguments->level,
-              fmt::format("What runs on the machine: {}. machine: the best kernels that were measured on it; "
-                          "this-engine: also its control thread; others: a published engine, by one time per layer",
-                          fmt::join(eval::level_names(), ", ")))
-      .show_default();
-  command
-      .option("--workload", arguments->workload,
-              "What heads choose: published, or a file: one of hardware/workloads, or a target.json of compare --as")
-      .show_default();
-  command
-      .option("--steps", arguments->steps,
-              "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time and were 0.4 to "
-              "4 % off")
-      .show_default();
-  command.option("--prefill-chunk", arguments->prefill_chunk, "Tokens of a chunk of the prefill").show_default();
-  command.option("--most", arguments->most, "Sequences that max stops at").show_default();
-  command
-      .option(
-          "--sample", arguments->sample,
-          "Sequences of a batch that are simulated one by one, or all; the others copy them. More are slower and more "
-          "exact: the notes say what error is left")
-      .show_default();
-  command.option("--tpot", arguments->tpot_ms,
+  command.option("--level", a->level,
+                 fmt::format("What runs on the machine: {}. machine: the best kernels that were measured on it; "
+                             "this-engine: also its control thread; others: a published engine, by one time per layer",
+                             eval::listed(eval::levels(), [](const eval::Level& l) { return l.name; })));
+  command.option(
+      "--workload", a->workload,
+      "What heads choose: published, the workload that ships, or a file: target.json of a run of compare --as");
+  command.option(
+      "--steps", a->options.steps,
+      "Decode steps of each point; the first is not in the mean. 16 take a quarter of the time and were 0.4 to "
+      "4 % off");
+  command.option("--prefill-chunk", a->options.prefill_chunk, "Tokens of a chunk of the prefill");
+  command.option("--most", a->options.most_sequences, "Sequences that max stops at");
+  command.option(
+      "--sample", a->sample,
+      "Sequences of a batch that are simulated one by one, or all; the others copy them. More are slower and more "
+      "exact: the notes say what error is left");
+  command.option("--tpot", a->tpot_ms,
                  "Milliseconds that a step of max may take: fewer sequences than fit where these take longer");
-  command.option("--accuracy", arguments->accuracy,
+  command.option("--accuracy", a->accuracy,
                  "A finished run of compare or eval: what its answers lose decides which of the fastest are named");
-  command.option("--lose", arguments->lose,
+  command.option("--lose", a->lose,
                  fmt::format("Points of the score that a method may lose in the run of --accuracy [{}]", kLose));
-  command.option("--out", arguments->out, "Folder for the report, the figures and a plot; none: printed alone");
-  command.flag("--resume", arguments->resume, "Go on with the sweep in that folder, or add to it");
-  command.flag("--force", arguments->force, "Replace the sweep in that folder");
-  command
-      .option("--threads", arguments->threads, "Points at a time, one thread each; 0: as many as this process may use")
-      .show_default();
-  command.flag("--no-plot", arguments->no_plot, "Draw no plot");
-  command.flag("--quiet", arguments->quiet, "No progress line");
-  command.footer(kSimulateFooter);
-  command.callback([arguments] { simulate(*arguments); });
+  command.option("--out", a->out, "Folder for the report, the figures and a plot; none: printed alone");
+  command.flag("--resume", a->resume, "Go on with the sweep in that folder, or add to it");
+  command.flag("--force", a->force, "Replace the sweep in that folder");
+  command.option("--threads", a->options.threads,
+                 "Points at a time, one thread each; 0: as many as this process may use");
+  command.flag("--no-plot", a->no_plot, "Draw no plot");
+  command.flag("--quiet", a->quiet, "No progress line");
+  command.callback([a] { simulate(*a); });
 }
 
 }  // namespace tandem::cli

@@ -43,7 +43,7 @@ template <class... Args>
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 
-/// The candidate with the smallest edit distance to `name`, as " Did you mean 'x'?"; empty where none is near.
+/// Candidates that contain `name` (4 letters or more), or else the nearest: " Did you mean 'x'?"; empty: none is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 /// "a, b and c", for sentences that list what is possible.

@@ -1,9 +1,8 @@
-#include "eval/answers/equivalence.h"
-
 #include <algorithm>
 
-#include "eval/answers/latex_symbols.h"
+#include "eval/answers/math_answer.h"
 #include "eval/answers/number_sets.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -13,13 +12,9 @@ constexpr unsigned kPoints = 8;         // at which formulas are compared
 constexpr long kEqualBits = 150;        // of 256
 constexpr std::size_t kMostParts = 60;  // of sets that are compared in any order
 
-bool is_relation(const Expr& e) {
-  return is(e, Form::relation) || is(e, Form::chain);
-}
-
-std::vector<Expr> links_of(const Expr& relation) {
-  return is(relation, Form::chain) ? relation->parts : std::vector<Expr>{relation};
-}
+/// Math-Verify's sympy_expr_eq(), where sympy simplifies a difference to zero by exact arithmetic and by values at
+/// several points. Not symmetric.
+bool is_right(const Expr& wanted, const Expr& given);
 
 bool is_equation(const Expr& e) {
   if (!is_relation(e)) return false;
@@ -58,13 +53,13 @@ std::optional<double> double_value(const Expr& e) {
     }
     return out;
   }
-  const MaybeValue value = value_at(e, 0);
+  const auto value = value_at(e, 0);
   if (!value || !value->is_real()) return std::nullopt;
-  return mpfr_get_d(mpc_realref(value->complex().get()), MPFR_RNDN);
+  return mpfr_get_d(value->complex().real(), MPFR_RNDN);
 }
 
 bool equal_constants(const Expr& a, const Expr& b) {
-  const MaybeValue x = value_at(a, 0), y = value_at(b, 0);
+  const auto x = value_at(a, 0), y = value_at(b, 0);
   if (!x || !y) return false;
   const Expr first = plain_number(a), second = plain_number(b);
   const bool points = has_point(a) || has_point(b);
@@ -73,9 +68,7 @@ bool equal_constants(const Expr& a, const Expr& b) {
   if (!points)
     return first && second && is_integer(first) && is_integer(second) && first->number == second->number;  // 9%, 9
   // sympy tells whole numbers from those with a point, and only rounds the latter.
-  const auto is_whole = [](const Expr& e, const Value& value) {
-    return !has_point(e) && value.exact() != nullptr && value.exact()->get_den() == 1;
-  };
+  const auto is_whole = [](const Expr& e, const Value& value) { return !has_point(e) && value.is_integer(); };
   const bool rounds = (first && first->is_float) || (second && second->is_float);
   if (rounds && !is_whole(a, *x) && !is_whole(b, *y) && equal_when_rounded(*x, *y, kRounding)) return true;
   const std::optional<double> left = double_value(a), right = double_value(b);
@@ -86,7 +79,7 @@ bool equal_constants(const Expr& a, const Expr& b) {
 bool equal_formulas(const Expr& a, const Expr& b) {
   unsigned compared = 0;
   for (unsigned point = 0; point < kPoints; ++point) {
-    const MaybeValue x = value_at(a, point), y = value_at(b, point);
+    const auto x = value_at(a, point), y = value_at(b, point);
     if (x.has_value() != y.has_value()) return false;
     if (!x) continue;
     if (!nearly_equal(*x, *y, kEqualBits) && !equal_when_chopped(*x, *y)) return false;
@@ -108,7 +101,7 @@ std::optional<std::string> letters_of(const Expr& e) {
     if (!is_e && !is(part, Form::symbol)) return std::nullopt;
     out += is_e ? "e" : part->name;
   }
-  return lower_case(out);
+  return lower(out);
 }
 
 bool equal_symbols(const Expr& a, const Expr& b) {
@@ -117,7 +110,7 @@ bool equal_symbols(const Expr& a, const Expr& b) {
   const Expr& other = is(a, Form::symbol) ? b : a;
   if (is(other, Form::constant) && other->name == "e") return symbol->name == "e";
   if (is(other, Form::number) && !other->is_float) return symbol->name == other->number.get_str();
-  return letters_of(other) == lower_case(symbol->name);
+  return letters_of(other) == lower(symbol->name);
 }
 
 bool right_elements(const std::vector<Expr>& reference, const std::vector<Expr>& answer, bool ordered) {
@@ -133,8 +126,8 @@ bool right_elements(const std::vector<Expr>& reference, const std::vector<Expr>&
   return true;
 }
 
-std::vector<Expr> elements_of(const Expr& e) {
-  return is(e, Form::finite_set) || is(e, Form::tuple) ? e->parts : std::vector<Expr>{e};
+bool is_collection(const Expr& e) {
+  return is_set(e) || is(e, Form::tuple);
 }
 
 bool right_sets(const Expr& reference, const Expr& answer) {
@@ -142,45 +135,39 @@ bool right_sets(const Expr& reference, const Expr& answer) {
     return reference->left_open == answer->left_open && reference->right_open == answer->right_open &&
            right_elements(reference->parts, answer->parts, true);
   }
-  const auto as_set = [](const Expr& e) { return is_set(e) || is(e, Form::tuple) ? e : make_finite_set({e}); };
+  const auto as_set = [](const Expr& e) { return is_collection(e) ? e : make_finite_set({e}); };
   const Expr wanted = as_set(reference), given = as_set(answer);
   if (same_tree(wanted, given)) return true;
-  if (is_set(wanted) && is_set(given)) {
-    const std::optional<Line> first = line_of(wanted), second = line_of(given);
-    if (first && second && same_line(*first, *second)) return true;
-  }
+  if (is_set(wanted) && is_set(given) && same_numbers(wanted, given).value_or(false)) return true;
   const auto is_finite = [](const Expr& e) { return is(e, Form::finite_set) || is(e, Form::tuple); };
-  if (is_finite(wanted) && is_finite(given)) {
-    const bool ordered = is(wanted, Form::tuple);
-    return right_elements(elements_of(wanted), elements_of(given), ordered);
-  }
+  const bool ordered = is(wanted, Form::tuple);
+  if (is_finite(wanted) && is_finite(given)) return right_elements(wanted->parts, given->parts, ordered);
   // (1,2) may be meant as a pair.
   const auto is_open = [](const Expr& e) { return is(e, Form::interval) && e->left_open && e->right_open; };
   if (is_open(wanted) && is_finite(given)) return right_elements(wanted->parts, given->parts, true);
-  if (is_open(given) && is_finite(wanted)) return right_elements(wanted->parts, given->parts, is(wanted, Form::tuple));
+  if (is_open(given) && is_finite(wanted)) return right_elements(wanted->parts, given->parts, ordered);
   return false;
 }
 
 /// left - right, where that is a formula.
 Expr difference_of(const Expr& relation) {
   for (const Expr& side : relation->parts)
-    if (is_set(side) || is(side, Form::tuple) || is_relation(side)) return nullptr;
+    if (is_collection(side) || is_relation(side)) return nullptr;
   const Expr negative = make_negative(relation->parts[1]);
   return negative ? make_sum(relation->parts[0], negative) : nullptr;
 }
 
-/// The number c of a = c * b; 0 where there is none.
-int constant_ratio(const Expr& a, const Expr& b) {
-  MaybeValue ratio;
+/// The sign of the number c of a = c * b; 0 where there is none.
+int sign_of_ratio(const Expr& a, const Expr& b) try {
+  std::optional<Value> ratio;
   for (unsigned point = 0; point < kPoints; ++point) {
-    const MaybeValue x = value_at(a, point), y = value_at(b, point);
-    const MaybeValue inverse = y ? power_of(*y, Value(mpq_class(-1))) : std::nullopt;
-    const MaybeValue here = x && inverse ? product_of(*x, *inverse) : std::nullopt;
-    if (!here || !here->is_real()) return 0;
-    if (ratio && !nearly_equal(*ratio, *here, kEqualBits)) return 0;
+    const Value here = value_of(a, point) / value_of(b, point);
+    if (!here.is_real() || (ratio && !nearly_equal(*ratio, here, kEqualBits))) return 0;
     ratio = here;
   }
-  return ratio ? compare_real(*ratio, Value(mpq_class(0))) : 0;
+  return compare_real(*ratio, Value(0));
+} catch (const NoValue&) {
+  return 0;
 }
 
 bool right_relation(const Expr& reference, const Expr& answer) {
@@ -192,7 +179,7 @@ bool right_relation(const Expr& reference, const Expr& answer) {
   };
   const Expr wanted = difference_of(reference), given = difference_of(answer);
   if (!wanted || !given || symbols_of(wanted) != symbols_of(given)) return false;
-  const int sign = constant_ratio(wanted, given);
+  const int sign = sign_of_ratio(wanted, given);
   if (sign == 0) return false;
   if (reference->name == "=" || reference->name == "!=") return reference->name == answer->name;
   return answer->name == (sign > 0 ? reference->name : flipped(reference->name));
@@ -203,8 +190,6 @@ bool right_relations(const Expr& reference, const Expr& answer) {
   return reference->form == answer->form && wanted.size() == given.size() &&
          std::equal(wanted.begin(), wanted.end(), given.begin(), right_relation);
 }
-
-}  // namespace
 
 bool is_right(const Expr& wanted, const Expr& given) {
   Expr reference = wanted, answer = given;
@@ -222,11 +207,10 @@ bool is_right(const Expr& wanted, const Expr& given) {
   if (is(reference, Form::constant) && reference->name == "undefined") return false;
   if (same_tree(reference, answer)) return true;
   if (is_relation(reference) && is_set(answer)) {  // 1 < x < 2 and (1,2)
-    const std::optional<Line> first = line_where(reference), second = line_of(answer);
-    return first && second ? same_line(*first, *second) : right_sets(reference, answer);
+    const std::optional<bool> same = same_numbers(reference, answer);
+    return same ? *same : right_sets(reference, answer);
   }
   if (is_relation(reference) && is_relation(answer)) return right_relations(reference, answer);
-  const auto is_collection = [](const Expr& e) { return is_set(e) || is(e, Form::tuple); };
   if (is_collection(reference) || is_collection(answer)) return right_sets(reference, answer);
   if (is_relation(reference) || is_relation(answer)) return false;
   if (is(reference, Form::symbol) || is(answer, Form::symbol)) return equal_symbols(reference, answer);
@@ -235,6 +219,14 @@ bool is_right(const Expr& wanted, const Expr& given) {
            std::equal(reference->parts.begin(), reference->parts.end(), answer->parts.begin(), equal_scalars);
   }
   return equal_scalars(reference, answer);
+}
+
+}  // namespace
+
+bool math_answers_equal(const MathAnswer& reference, const MathAnswer& answer) {
+  if (reference.expression && answer.expression && is_right(reference.expression, answer.expression)) return true;
+  const std::string_view wanted = strip(reference.first), given = strip(answer.first);
+  return !wanted.empty() && wanted == given;
 }
 
 }  // namespace tandem::eval

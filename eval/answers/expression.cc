@@ -1,10 +1,9 @@
 #include "eval/answers/expression.h"
 
 #include <algorithm>
-#include <array>
-#include <functional>
 
 #include "eval/ruler/random.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -87,9 +86,8 @@ mpq_class rational_of(std::uint64_t hash) {
 Value complex_value(std::uint64_t hash) {
   const mpq_class real = rational_of(hash), imaginary = rational_of(mix64(hash));
   ComplexNumber out;
-  mpfr_set_q(mpc_realref(out.get()), real.get_mpq_t(), MPFR_RNDN);
-  mpfr_set_q(mpc_imagref(out.get()), imaginary.get_mpq_t(), MPFR_RNDN);
-  return Value(std::move(out));
+  mpc_set_q_q(out.get(), real.get_mpq_t(), imaginary.get_mpq_t(), MPC_RNDNN);
+  return Value(out);
 }
 
 /// The same text for numbers that are equal but for rounding.
@@ -98,7 +96,7 @@ std::string text_of_value(const Value& value) {
   constexpr std::size_t kDigits = 30;
   std::string out;
   const ComplexNumber number = value.complex();
-  for (mpfr_srcptr part : {mpc_realref(number.get()), mpc_imagref(number.get())}) {
+  for (mpfr_srcptr part : {number.real(), number.imaginary()}) {
     mpfr_exp_t exponent = 0;
     char* digits = mpfr_get_str(nullptr, &exponent, 10, kDigits, part, MPFR_RNDN);
     out += std::string(digits) + "e" + std::to_string(exponent) + ",";
@@ -111,54 +109,53 @@ class Evaluation {
  public:
   explicit Evaluation(unsigned point) : point_(point) {}
 
-  MaybeValue of(const Expr& e) {
+  Value of(const Expr& e) {
     constexpr unsigned kMostSteps = 20000;
-    if (++steps_ > kMostSteps) return std::nullopt;
+    if (++steps_ > kMostSteps) throw NoValue();
     switch (e->form) {
       case Form::number:
         return Value(e->number);
       case Form::constant:
         return constant_value(e->name);
-      case Form::symbol: {
-        const std::uint64_t hash = hash_of(e->name + "#" + std::to_string(point_));
-        return e->is_complex ? complex_value(hash_of(e->name + "*" + std::to_string(point_)))
-                             : Value(rational_of(hash));
-      }
+      case Form::symbol:
+        return e->is_complex ? complex_value(hash_here(e->name + "*")) : Value(rational_of(hash_here(e->name + "#")));
       case Form::sum:
       case Form::product: {
-        MaybeValue out = of(e->parts.front());
-        for (std::size_t i = 1; out && i < e->parts.size(); ++i) {
-          const MaybeValue next = of(e->parts[i]);
-          if (!next) return std::nullopt;
-          out = is(e, Form::sum) ? sum_of(*out, *next) : product_of(*out, *next);
-        }
+        Value out = of(e->parts.front());
+        for (std::size_t i = 1; i < e->parts.size(); ++i)
+          out = is(e, Form::sum) ? out + of(e->parts[i]) : out * of(e->parts[i]);
         return out;
       }
       case Form::power: {
-        const MaybeValue base = of(e->parts[0]), exponent = base ? of(e->parts[1]) : std::nullopt;
-        return exponent ? power_of(*base, *exponent) : std::nullopt;
+        const Value base = of(e->parts[0]);
+        return power_of(base, of(e->parts[1]));
       }
-      case Form::call:
-        return of_call(e);
+      case Form::call: {
+        if (e->name.ends_with("()")) return of_unknown_function(e);
+        std::vector<Value> arguments;
+        for (const Expr& part : e->parts) arguments.push_back(of(part));
+        return function_value(e->name, arguments);
+      }
       case Form::opaque:
-        return Value(rational_of(hash_of(text_of(e) + "#" + std::to_string(point_))));
+        return Value(rational_of(hash_here(text_of(e) + "#")));
       default:
-        return std::nullopt;
+        throw NoValue();
     }
   }
 
  private:
-  MaybeValue of_call(const Expr& e) {
-    const bool has_meaning = !e->name.ends_with("()");
+  std::uint64_t hash_here(const std::string& text) const { return hash_of(text + std::to_string(point_)); }
+
+  Value of_unknown_function(const Expr& e) {
     std::string text = e->name;
-    std::vector<Value> arguments;
     for (const Expr& part : e->parts) {
-      const MaybeValue value = of(part);
-      if (has_meaning && !value) return std::nullopt;
-      text += (value ? text_of_value(*value) : text_of(part)) + ";";
-      if (value) arguments.push_back(*value);
+      try {
+        text += text_of_value(of(part)) + ";";
+      } catch (const NoValue&) {
+        text += text_of(part) + ";";
+      }
     }
-    return has_meaning ? function_value(e->name, arguments) : Value(rational_of(hash_of(text)));
+    return Value(rational_of(hash_of(text)));
   }
 
   unsigned point_, steps_ = 0;
@@ -171,19 +168,25 @@ void collect_symbols(const Expr& e, std::set<std::string>& out) {
 
 }  // namespace
 
-Expr make_number(mpq_class number, bool is_float) {
-  auto out = std::make_shared<Expression>();
-  out->number = std::move(number);
-  out->is_float = is_float;
-  return out;
-}
-
-Expr make_node(Form form, std::string name, std::vector<Expr> parts) {
-  auto out = std::make_shared<Expression>();
-  out->form = form;
-  out->name = std::move(name);
-  out->parts = std::move(parts);
-  return out;
+Expr read_number(std::string_view text) {
+  const std::string digits = replaced(text, ",", "");
+  const std::size_t dot = digits.find('.'), exponent = digits.find('E');
+  const std::string whole = digits.substr(0, std::min(dot, exponent));
+  const std::string places = dot == std::string::npos ? "" : digits.substr(dot + 1, exponent - dot - 1);
+  if (places.find('.') != std::string::npos) return nullptr;  // 0,500,500 is read as 0.500.500
+  mpq_class number(mpz_class("0" + whole + places, 10));
+  long shift = -static_cast<long>(places.size());
+  if (exponent != std::string::npos) {
+    const std::string power = replaced(digits.substr(exponent + 1), "\u2212", "-");
+    constexpr std::size_t kMostDigits = 5;
+    if (power.size() > kMostDigits) return nullptr;
+    shift += std::stol(power);
+  }
+  mpz_class scale;
+  mpz_ui_pow_ui(scale.get_mpz_t(), 10, static_cast<unsigned long>(std::abs(shift)));
+  if (shift < 0) number /= scale;
+  if (shift > 0) number *= scale;
+  return make_number(number, dot != std::string::npos || exponent != std::string::npos);
 }
 
 Expr make_sum(const Expr& a, const Expr& b) {
@@ -214,21 +217,13 @@ Expr make_power(const Expr& base, const Expr& exponent) {
   return out;
 }
 
-Expr make_matrix(std::vector<Expr> parts, std::size_t columns) {
-  auto out = std::make_shared<Expression>();
-  out->form = Form::matrix;
-  out->parts = std::move(parts);
-  out->columns = columns;
-  return out;
-}
-
 Expr make_finite_set(const std::vector<Expr>& elements) {
   std::vector<Expr> out;
   for (const Expr& one : elements) {
     const bool known = std::any_of(out.begin(), out.end(), [&](const Expr& e) { return same_tree(e, one); });
     if (!known) out.push_back(one);
   }
-  return out.empty() ? make_node(Form::named_set, "empty", {}) : make_node(Form::finite_set, std::move(out));
+  return out.empty() ? make_node(Form::named_set, "EMPTY", {}) : make_node(Form::finite_set, std::move(out));
 }
 
 bool is_integer(const Expr& e) {
@@ -247,6 +242,13 @@ bool is_set(const Expr& e) {
     default:
       return false;
   }
+}
+
+int infinite_sign(const Expr& e) {
+  if (is(e, Form::constant) && e->name == "infinity") return 1;
+  const bool is_negative = is(e, Form::product) && e->parts.size() == 2 && is_integer(e->parts[0]) &&
+                           e->parts[0]->number == -1 && infinite_sign(e->parts[1]) == 1;
+  return is_negative ? -1 : 0;
 }
 
 bool is_of_symbols(const Expr& e) {
@@ -276,8 +278,16 @@ std::set<std::string> symbols_of(const Expr& e) {
   return out;
 }
 
-MaybeValue value_at(const Expr& e, unsigned point) {
+Value value_of(const Expr& e, unsigned point) {
   return Evaluation(point).of(e);
+}
+
+std::optional<Value> value_at(const Expr& e, unsigned point) {
+  try {
+    return value_of(e, point);
+  } catch (const NoValue&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace tandem::eval

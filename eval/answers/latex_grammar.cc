@@ -291,21 +291,15 @@ class LatexParser {
     const auto& all = grammar().elements;
     switch (element.part) {
       case Part::token: {
-        auto node = std::make_unique<LatexNode>();
-        node->rule = latex_token_kinds()[element.index];
-        node->begin = at;
-        node->end = at + 1;
-        into.children.push_back(std::move(node));
+        LatexNode& node = *into.children.emplace_back(std::make_unique<LatexNode>());
+        node.rule = latex_token_kinds()[element.index];
+        node.word = tokens_[at].text;
         return at + 1;
       }
       case Part::rule: {
-        auto node = std::make_unique<LatexNode>();
-        node->rule = kGrammar.at(element.index).name;
-        node->begin = at;
-        node->end = build(all[grammar().rules[element.index]], at, allowed, *node);
-        const std::size_t end = node->end;
-        into.children.push_back(std::move(node));
-        return end;
+        LatexNode& node = *into.children.emplace_back(std::make_unique<LatexNode>());
+        node.rule = kGrammar.at(element.index).name;
+        return build(all[grammar().rules[element.index]], at, allowed, node);
       }
       case Part::choice: {
         for (const std::size_t one : element.elements)
@@ -350,6 +344,12 @@ std::vector<const LatexNode*> LatexNode::all(std::string_view name) const {
   std::vector<const LatexNode*> out;
   for (const auto& one : children)
     if (one->rule == name) out.push_back(one.get());
+  return out;
+}
+
+std::string LatexNode::text() const {
+  std::string out = word;
+  for (const auto& one : children) out += one->text();
   return out;
 }
 

@@ -10,16 +10,17 @@
 
 namespace tandem::eval {
 
-/// What one rule of the grammar found: the tokens from begin to end, and the rules and tokens that they consist of.
+/// What one rule of the grammar found, as the rules and tokens that it consists of.
 struct LatexNode {
   std::string_view rule;  // a rule in small letters, or a token's kind in capitals
-  std::size_t begin = 0, end = 0;
+  std::string word;       // of a token
   std::vector<std::unique_ptr<LatexNode>> children;
 
   /// The `n`th child of this kind; null where there are fewer.
   const LatexNode* child(std::string_view name, std::size_t n = 0) const;
   bool has(std::string_view name) const { return child(name) != nullptr; }
   std::vector<const LatexNode*> all(std::string_view name) const;
+  std::string text() const;  // of all its tokens
 };
 
 /// The tree of a whole formula, rule "answer". Of the trees that there are it is the one that ANTLR builds: from left

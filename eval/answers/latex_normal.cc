@@ -2,165 +2,36 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <vector>
 
 #include "eval/answers/pattern.h"
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
 
-using Parts = std::vector<std::string_view>;
-
-/// Units that Math-Verify leaves out at the end of an answer, as regular expressions.
-constexpr auto kUnits = std::to_array<std::string_view>({
-    "integerpoint",
-    "feet",
-    "sue",
-    "digit",
-    "pound",
-    "meal",
-    "edge",
-    "student",
-    "children ticket",
-    "multiple",
-    "east",
-    "degree",
-    "mph",
-    "kmph",
-    "ft",
-    "m square",
-    " m east",
-    "sq m",
-    "deg",
-    "mile",
-    "q .",
-    "monkey",
-    "prime",
-    "ratio",
-    "profit of rs",
-    "rd",
-    "o",
-    "gm",
-    "p . m",
-    "lb",
-    "tile",
-    "per",
-    "dm",
-    "lt",
-    "gain",
-    "ab",
-    "way",
-    "west",
-    "a .",
-    "b .",
-    "c .",
-    "d .",
-    "e .",
-    "f .",
-    "g .",
-    "h .",
-    "t",
-    "h",
-    "no change",
-    "men",
-    "soldier",
-    "pie",
-    "bc",
-    "excess",
-    "st",
-    "inches",
-    "noon",
-    "cent",
-    "by",
-    "gal",
-    "kmh",
-    "c",
-    "acre",
-    "rise",
-    "a . m",
-    "th",
-    "\u03c0 r 2",
-    "sq",
-    "mark",
-    "l",
-    "toy",
-    "coin",
-    "sq . m",
-    "gallon",
-    "\u00b0 f",
-    "profit",
-    "minw",
-    "yr",
-    "women",
-    "am",
-    "pm",
-    "hr",
-    "cu cm",
-    "square",
-    "v \u00e2 \u20ac \u2122",
-    "are",
-    "rupee",
-    "rounds",
-    "cubic",
-    "cc",
-    "mtr",
-    "s",
-    "ohm",
-    "number",
-    "day",
-    "hour",
-    "minute",
-    "min",
-    "second",
-    "man",
-    "woman",
-    "sec",
-    "cube",
-    "mt",
-    "sq inch",
-    "mp",
-    "\u220f cm \u00b3",
-    "hectare",
-    "more",
-    "unit",
-    "cu . m",
-    "cm 2",
-    "rs .",
-    "rs",
-    "kg",
-    "g",
-    "month",
-    "km",
-    "m",
-    "cm",
-    "mm",
-    "apple",
-    "liter",
-    "loss",
-    "yard",
-    "pure",
-    "year",
-    "increase",
-    "decrease",
-    "d",
-    "less",
-    "Surface",
-    "litre",
-    "pi sq m",
-    "s .",
-    "metre",
-    "meter",
-    "inch",
-});
+/// Units that Math-Verify leaves out at the end of an answer.
+constexpr std::string_view kUnits =
+    "integerpoint|feet|sue|digit|pound|meal|edge|student|children ticket|multiple|east|degree|mph|kmph|ft|m square|"
+    " m east|sq m|deg|mile|q .|monkey|prime|ratio|profit of rs|rd|o|gm|p . m|lb|tile|per|dm|lt|gain|ab|way|west|a .|"
+    "b .|c .|d .|e .|f .|g .|h .|t|h|no change|men|soldier|pie|bc|excess|st|inches|noon|cent|by|gal|kmh|c|acre|rise|"
+    "a . m|th|\u03c0 r 2|sq|mark|l|toy|coin|sq . m|gallon|\u00b0 f|profit|minw|yr|women|am|pm|hr|cu cm|square|"
+    "v \u00e2 \u20ac \u2122|are|rupee|rounds|cubic|cc|mtr|s|ohm|number|day|hour|minute|min|second|man|woman|sec|cube|"
+    "mt|sq inch|mp|\u220f cm \u00b3|hectare|more|unit|cu . m|cm 2|rs .|rs|kg|g|month|km|m|cm|mm|apple|liter|loss|"
+    "yard|pure|year|increase|decrease|d|less|Surface|litre|pi sq m|s .|metre|meter|inch";
 
 struct Replacement {
   std::string_view expression, by;  // \1 and \2 stand for groups
 };
 
 /// One after another, over the whole text.
-constexpr auto kBrackets = std::to_array<Replacement>({
+constexpr auto kLooks = std::to_array<Replacement>({
+    {R"(\\mathrm\{T\})", "T"},
+    {R"(\\mathrm\{d\})", "d"},
+    {R"(\{\\rm d\})", "d"},
+    {R"(\\left\[\\begin\{matrix\})", "\\begin{bmatrix}"},
+    {R"(\\end\{matrix\}\\right\])", "\\end{bmatrix}"},
     {R"(\\m?left(\\\{|\{|\\\||\||\[|\(|\\rbracl|\\lgroup|\\lbrace|\\lbrack|\\l?vert|\\lceil|\\lfloor|\\langle|\\llcorner|\\ulcorner))",
      "\\1"},
     {R"(\\m?right(\\\}|\}|\\\||\||\]|\)|\\rbrack|\\rgroup|\\rbrace|\\r?vert|\\rceil|\\rfloor|\\rangle|\\lrcorner|\\urcorner))",
@@ -201,24 +72,20 @@ constexpr auto kOperators = std::to_array<Replacement>({
     {R"(\\frac\s?\{(.*?)\}\s?(\d))", "\\frac{\\1}{\\2}"},
     {R"(\\frac\s?(\d)\s?\{(.*?)\})", "\\frac{\\1}{\\2}"},
     {R"(\\sqrt\s?(\d))", "\\sqrt{\\1}"},
+    {" sqrt", "\\sqrt"},
+    // Braces as Hendrycks' math_equivalence.py (github.com/hendrycks/math, 985bdc1) puts them.
+    {R"(\\sqrt(?:(?!\x{180e})[\s\x1c-\x1f])++)", "\\sqrt"},  // Python's white space, which U+180E is not
+    {R"(\\sqrt(?!\\sqrt)([^{\[]))", "\\sqrt{\\1}"},
 });
 
-std::string filled(std::string_view by, const Parts& parts) {
-  std::string out;
-  for (std::size_t i = 0; i < by.size(); ++i) {
-    const bool is_group = by[i] == '\\' && i + 1 < by.size() && (by[i + 1] == '1' || by[i + 1] == '2');
-    if (is_group) {
-      out += parts[static_cast<std::size_t>(by[++i] - '0')];
-    } else {
-      out += by[i];
-    }
-  }
-  return out;
-}
-
-std::string with_replacement(const std::string& text, const Pattern& pattern, std::string_view by) {
-  return pattern.replaced(text, [&](const Parts& parts) { return filled(by, parts); });
-}
+/// The same of fractions: "\frac12" and "\frac1{2}". Where less than two characters follow one, all stay as they are.
+constexpr std::string_view kUnfinishedFraction =
+    R"((?s)\\frac(?:(?!\x{180e})[\s\x1c-\x1f])*+(?!\{)(?!(?!\\frac).(?!\\frac).))";
+constexpr auto kFractions = std::to_array<Replacement>({
+    {R"(\\frac(?:(?!\x{180e})[\s\x1c-\x1f])++)", "\\frac"},
+    {R"(\\frac([^{])\{)", "\\frac{\\1}{"},
+    {R"(\\frac([^{])([^{]))", "\\frac{\\1}{\\2}"},
+});
 
 template <const auto& kTable>
 std::string with_each(std::string text) {
@@ -227,132 +94,95 @@ std::string with_each(std::string text) {
     for (const Replacement& one : kTable) all.emplace_back(one.expression);
     return all;
   }();
-  for (std::size_t i = 0; i < kTable.size(); ++i) text = with_replacement(text, patterns[i], kTable[i].by);
+  for (std::size_t i = 0; i < kTable.size(); ++i) text = patterns[i].replaced(text, kTable[i].by);
   return text;
 }
 
 std::string with_names(const std::string& text) {
-  static const Pattern pattern([] {
-    std::string all;
-    for (const Replacement& one : kNames) all += (all.empty() ? "(" : "|(") + std::string(one.expression) + ")";
-    return all;
-  }());
-  return pattern.replaced(text, [](const Parts& parts) {
-    const auto which = std::find_if(parts.begin() + 1, parts.end(), [](auto part) { return part.data() != nullptr; });
-    return std::string(kNames.at(static_cast<std::size_t>(which - parts.begin() - 1)).by);
-  });
+  static const Pattern pattern(alternatives(kNames, &Replacement::expression));
+  return pattern.replaced(text,
+                          [](const Pattern::Parts& match) { return std::string(kNames.at(group_of(match) - 1).by); });
 }
 
 std::string without_units(std::string text) {
   static const Pattern in_text(R"((\\(?:text|mbox)\{.*?\})(\^\d|\{\^\d\})?$)");
-  static const Pattern words([] {
-    std::string all;
-    for (const std::string_view unit : kUnits) all += (all.empty() ? "" : "|") + std::string(unit);
-    return "(\\d|\\}|\\s)\\s*(?:" + all + ")(?:s|es)?\\s*$";
-  }());
-  const std::string bare = with_replacement(text, in_text, "");
-  if (!strip(bare).empty() && strip(bare) != text) text = strip(bare);
+  static const Pattern words("(\\d|\\}|\\s)\\s*(?:" + std::string(kUnits) + ")(?:s|es)?\\s*$");
+  const std::string bare(strip(in_text.replaced(text, "")));
+  if (!bare.empty()) text = bare;
   for (int i = 0; i < 2; ++i) {
-    std::string shorter = with_replacement(text, words, "\\1");
+    std::string shorter = words.replaced(text, "\\1");
     if (!shorter.empty()) text = std::move(shorter);
   }
   return text;
 }
 
-// Braces as Hendrycks' math_equivalence.py (github.com/hendrycks/math, 985bdc1) puts them.
-
-std::vector<std::u32string> split_at(const std::u32string& text, const std::u32string& separator) {
-  std::vector<std::u32string> parts;
-  std::size_t at = 0;
-  for (std::size_t found = text.find(separator); found != text.npos; found = text.find(separator, at)) {
-    parts.push_back(text.substr(at, found - at));
-    at = found + separator.size();
-  }
-  parts.push_back(text.substr(at));
-  return parts;
-}
-
-std::u32string without_front_space(const std::u32string& text) {
-  return code_points([&] {
-    const std::string bytes = to_utf8(text);
-    std::string_view rest = bytes;
-    while (const std::size_t space = leading_space(rest)) rest.remove_prefix(space);
-    return std::string(rest);
-  }());
-}
-
-std::u32string with_braces_of_roots(const std::u32string& text) {
-  const std::vector<std::u32string> parts = split_at(text, U"\\sqrt");
-  std::u32string out = parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const std::u32string part = without_front_space(parts[i]);
-    const bool is_open = part.empty() || part[0] == U'{' || part[0] == U'[';
-    out += is_open ? U"\\sqrt" + part : U"\\sqrt{" + part.substr(0, 1) + U"}" + part.substr(1);
-  }
-  return out;
-}
-
-/// "\frac12" and "\frac1{2}"; where less than two characters follow one, all stays as it is.
-std::u32string with_braces_of_fractions(const std::u32string& text) {
-  const std::vector<std::u32string> parts = split_at(text, U"\\frac");
-  std::u32string out = parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const std::u32string part = without_front_space(parts[i]);
-    out += U"\\frac";
-    if (part.starts_with(U'{')) {
-      out += part;
-      continue;
-    }
-    if (part.size() < 2) return text;
-    out += U"{" + part.substr(0, 1) + U"}";
-    out += part[1] == U'{' ? part.substr(1) : U"{" + part.substr(1, 1) + U"}" + part.substr(2);
-  }
-  return out;
-}
-
-/// A whole number as Python prints it.
-bool is_printed_integer(std::u32string_view text) {
-  constexpr std::size_t kPythonsMost = 4300;  // digits that int() takes
-  const bool negative = text.starts_with(U'-');
-  if (negative) text.remove_prefix(1);
-  if (text.empty() || text.size() > kPythonsMost) return false;
-  if (!std::all_of(text.begin(), text.end(), [](char32_t c) { return c >= U'0' && c <= U'9'; })) return false;
-  return text[0] != U'0' || (text.size() == 1 && !negative);
-}
-
-std::u32string as_fraction(const std::u32string& text) {
-  const std::vector<std::u32string> parts = split_at(text, U"/");
-  if (parts.size() != 2 || !is_printed_integer(parts[0]) || !is_printed_integer(parts[1])) return text;
-  return U"\\frac{" + parts[0] + U"}{" + parts[1] + U"}";
+/// Whether two boxes with this between them are parts of one answer.
+bool stand_together(std::string_view between, bool differ) {
+  constexpr std::size_t kNear = 10, kFar = 70;
+  if (between.size() >= 4 * kFar) return false;
+  const std::size_t length = code_points(between).size();
+  if (length < kNear) return true;
+  static const Pattern separator(R"(\b(?:and|or)\b|,|;)");
+  return differ && length < kFar && separator.finds(between);
 }
 
 }  // namespace
+
+std::size_t closing_brace(std::string_view text, std::size_t open) {
+  std::size_t depth = 0;
+  for (std::size_t i = open; i < text.size(); ++i) {
+    if (text[i] == '{') ++depth;
+    if (text[i] == '}' && --depth == 0) return i;
+  }
+  return text.npos;
+}
+
+std::string boxed_content(std::string_view text, Boxes boxes) {
+  std::vector<std::string> found;  // from the last to the first
+  std::string_view rest = text;    // before the boxes that were found
+  for (std::size_t at = text.rfind('\\'); at != text.npos; at = at == 0 ? text.npos : text.rfind('\\', at - 1)) {
+    const std::string_view here = text.substr(at);
+    std::size_t open = at + (here.starts_with("\\boxed") ? 6 : 5);
+    if (open == at + 5 && !here.starts_with("\\fbox")) continue;
+    while (open < rest.size() && leading_space(text.substr(open)) > 0) open += leading_space(text.substr(open));
+    if (open >= rest.size()) break;
+    const std::size_t close = text[open] == '{' ? closing_brace(rest, open) : text.npos;
+    if (close == text.npos) {
+      if (found.empty()) found.emplace_back(text.substr(open));
+      break;
+    }
+    const std::string content(strip(text.substr(open + 1, close - open - 1)));
+    const bool differs = found.empty() || found.back() != content;
+    if (boxes == Boxes::last && !found.empty() && !stand_together(rest.substr(close + 1), differs)) break;
+    if (differs) found.push_back(content);
+    rest = text.substr(0, at);
+  }
+  if (found.empty()) return std::string(text);
+  std::reverse(found.begin(), found.end());
+  return fmt::format("{}", fmt::join(found, ","));
+}
 
 std::string normal_latex(std::string_view given, Boxes boxes) {
   std::string text = boxed_content(given, boxes);
   if (text.size() > kLongestFormula) return std::string(strip(text));
   if (text.find("matrix") != text.npos || text.find("{array}") != text.npos) {
     static const Pattern row_space(R"(\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|sp|bp|pc)\s*\])");
-    text = with_replacement(text, row_space, "\\\\");
+    text = row_space.replaced(text, "\\\\");
   }
-  using Pair = std::pair<const char*, const char*>;
-  for (const auto& [from, to] :
-       {Pair{"\\mathrm{T}", "T"}, Pair{"\\mathrm{d}", "d"}, Pair{"{\\rm d}", "d"},
-        Pair{"\\left[\\begin{matrix}", "\\begin{bmatrix}"}, Pair{"\\end{matrix}\\right]", "\\end{bmatrix}"}})
-    text = replaced(text, from, to);
-  text = with_names(with_each<kBrackets>(text));
-  text = replaced(replaced(text, "\n", " "), "\t", " ");
+  text = replaced(replaced(with_names(with_each<kLooks>(text)), "\n", " "), "\t", " ");
   if (text.find("matrix") == text.npos) {
     static const Pattern doubled(R"(\\\\(?=[a-zA-Z]))");
-    text = with_replacement(text, doubled, "\\");
+    text = doubled.replaced(text, "\\");
   }
   text = without_units(text);
   if (text.starts_with('.')) text = "0" + text;
   if (text == "0.5") text = "\\frac{1}{2}";
-  text = replaced(with_each<kOperators>(text), " sqrt", "\\sqrt");
-  std::u32string formula = code_points(text);
-  formula = as_fraction(with_braces_of_fractions(with_braces_of_roots(formula)));
-  return std::string(strip(to_utf8(formula)));
+  text = with_each<kOperators>(text);
+  static const Pattern unfinished(kUnfinishedFraction);
+  if (!unfinished.finds(text)) text = with_each<kFractions>(text);
+  // Whole numbers as Python prints them, and reads them: with at most 4300 digits.
+  static const Pattern ratio(R"(\A(0|-?[1-9][0-9]{0,4299})/(0|-?[1-9][0-9]{0,4299})\z)");
+  return std::string(strip(ratio.replaced(text, "\\frac{\\1}{\\2}")));
 }
 
 }  // namespace tandem::eval

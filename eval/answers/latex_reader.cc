@@ -1,10 +1,9 @@
 #include "eval/answers/latex_reader.h"
 
 #include <algorithm>
+#include <array>
 
 #include "eval/answers/latex_formula.h"
-#include "eval/answers/latex_grammar.h"
-#include "eval/answers/latex_symbols.h"
 #include "eval/answers/pattern.h"
 #include "eval/scoring/python_text.h"
 
@@ -13,9 +12,23 @@ namespace {
 
 using Exprs = std::vector<Expr>;
 
+constexpr auto kRelations = std::to_array<std::pair<std::string_view, const char*>>(
+    {{"ASSIGN", "="}, {"EQUAL", "="}, {"LT", "<"}, {"LE", "<="}, {"GT", ">"}, {"GE", ">="}, {"NE", "!="}});
+
+/// -1, 0 or 1 where both are real numbers or infinite.
+std::optional<int> order_of(const Expr& a, const Expr& b) {
+  const int first = infinite_sign(a), second = infinite_sign(b);
+  if (!symbols_of(a).empty() || !symbols_of(b).empty()) return std::nullopt;
+  const auto x = value_at(a, 0), y = value_at(b, 0);
+  const bool x_is_real = x && x->is_real(), y_is_real = y && y->is_real();
+  if ((first == 0 && !x_is_real) || (second == 0 && !y_is_real)) return std::nullopt;
+  if (first != second) return first < second ? -1 : 1;
+  return x && y ? compare_real(*x, *y) : 0;
+}
+
 class Reader {
  public:
-  Reader(const std::vector<LatexToken>& tokens, bool is_complex) : formulas_(tokens, is_complex) {}
+  explicit Reader(bool is_complex) : is_complex_(is_complex) {}
 
   Expr answer(const LatexNode& node, std::string_view latex) {
     if (const LatexNode* claim = node.child("claim")) return of_claim(*claim);
@@ -23,26 +36,28 @@ class Reader {
       static const Pattern number_with_commas("^\\s*-?\\d{1,3}(,\\d{3})+(\\.\\d+)?\\s*$");
       if (number_with_commas.finds(latex)) {
         const std::string text = replaced(replaced(latex, " ", ""), "-", "");
-        if (text.starts_with('0')) return number_of(replaced(text, ",", "."));
-        return latex.find('-') == std::string_view::npos ? number_of(text) : make_negative(number_of(text));
+        if (text.starts_with('0')) return required(read_number(replaced(text, ",", ".")));
+        const Expr number = required(read_number(text));
+        return latex.find('-') == std::string_view::npos ? number : make_negative(number);
       }
-      return set_or_single(rows(*elements, "row", "item"));
+      return set_or_single(rows(*elements));
     }
     const LatexNode& assigned = *node.child("assigned");
-    const Expr values = set_or_single(rows(*assigned.child("values"), "value_row", "value"));
+    const Expr values = set_or_single(rows(*assigned.child("values")));
     return make_node(Form::relation, "=", {of_names(*assigned.child("names")), values});
   }
 
  private:
-  // Lists and sets
+  Expr formula(const LatexNode& node) const { return read_formula(node, is_complex_); }
 
   /// Elements between commas, for each stretch between semicolons.
-  std::vector<Exprs> rows(const LatexNode& node, std::string_view row, std::string_view item) {
+  std::vector<Exprs> rows(const LatexNode& node) {
     std::vector<Exprs> out;
-    for (const LatexNode* one : node.all(row)) {
+    for (std::size_t i = 0; i < node.children.size(); i += 2) {
+      const LatexNode& row = *node.children[i];
       Exprs& items = out.emplace_back();
-      for (const LatexNode* element : one->all(item)) {
-        Exprs more = of_item(*element);
+      for (std::size_t j = 0; j < row.children.size(); j += 2) {
+        const Exprs more = of_item(*row.children[j]);
         items.insert(items.end(), more.begin(), more.end());
       }
     }
@@ -68,21 +83,21 @@ class Reader {
   Exprs of_item(const LatexNode& node) {
     if (const LatexNode* both = node.child("plus_minus")) {
       const auto sides = both->all("expr");
-      const Expr last = formulas_.expr(*sides.back());
-      const Expr negative = is(last, Form::number) && !last->is_float ? make_negative(last)
-                                                                      : required(make_product(make_number(-1), last));
+      const Expr last = formula(*sides.back());
+      const bool is_exact = is(last, Form::number) && !last->is_float;
+      const Expr negative = is_exact ? make_negative(last) : required(make_product(make_number(-1), last));
       if (sides.size() == 1) return {negative, last};
-      const Expr first = formulas_.expr(*sides[0]);
+      const Expr first = formula(*sides[0]);
       return {required(make_sum(first, last)), required(make_sum(first, negative))};
     }
     if (const LatexNode* set = node.child("set_atom")) return {of_set_atom(*set)};
     if (const LatexNode* relation = node.child("relation")) return {of_relation(*relation)};
-    return {formulas_.expr(*node.child("expr"))};
+    return {formula(*node.child("expr"))};
   }
 
   Expr of_names(const LatexNode& node) {
     Exprs names;
-    for (const LatexNode* one : node.all("symbol")) names.push_back(formulas_.symbol(*one));
+    for (const LatexNode* one : node.all("symbol")) names.push_back(read_symbol(*one, is_complex_));
     return names.size() == 1 ? names[0] : make_node(Form::tuple, names);
   }
 
@@ -122,15 +137,12 @@ class Reader {
   Expr of_set_atom(const LatexNode& node) {
     if (const LatexNode* interval = node.child("interval")) return of_interval(*interval);
     if (const LatexNode* named = node.child("named_set")) {
-      using Pair = std::pair<std::string_view, const char*>;
-      for (const auto& [kind, name] :
-           {Pair{"NAT", "naturals"}, Pair{"INTEGERS", "integers"}, Pair{"RATIONALS", "rationals"},
-            Pair{"REALS", "reals"}, Pair{"COMPLEXES", "complexes"}, Pair{"EMPTY", "empty"}, Pair{"LB", "empty"}})
-        if (named->has(kind)) return make_node(Form::named_set, name, {});
-      throw UnreadFormula();
+      const std::string name(named->children.front()->rule);
+      if (name == "PRIMES") throw UnreadFormula();
+      return make_node(Form::named_set, name == "LB" ? "EMPTY" : name, {});
     }
     const LatexNode& list = node.has("tuple") ? *node.child("tuple") : *node.child("braced");
-    const std::vector<Exprs> all = rows(*list.child("elements"), "row", "item");
+    const std::vector<Exprs> all = rows(*list.child("elements"));
     const bool single = all.size() == 1 && all[0].size() == 1;
     if (node.has("tuple")) return single ? all[0][0] : make_node(Form::tuple, flat(all));
     return list.has("BOXED") ? set_or_single(all) : make_finite_set(flat(all));
@@ -138,64 +150,45 @@ class Reader {
 
   /// (a,b) with b <= a is a pair: it would be an empty interval.
   Expr of_interval(const LatexNode& node) {
-    const Expr left = formulas_.expr(*node.child("expr", 0)), right = formulas_.expr(*node.child("expr", 1));
-    const auto opens = [&](std::initializer_list<std::string_view> kinds) {
-      return std::any_of(kinds.begin(), kinds.end(), [&](std::string_view kind) { return node.has(kind); });
-    };
-    const bool left_open = opens({"LP", "LGROUP", "LPV"}), right_open = opens({"RP", "RGROUP", "RPV"});
-    return make_interval(left, right, left_open, right_open);
-  }
-
-  static Expr make_interval(const Expr& left, const Expr& right, bool left_open, bool right_open) {
+    const auto is_open = [](std::string_view mark) { return !mark.ends_with("SQ") && !mark.ends_with("BRACK"); };
+    const bool left_open = is_open(node.children.front()->rule), right_open = is_open(node.children.back()->rule);
+    const Expr left = formula(*node.child("expr", 0)), right = formula(*node.child("expr", 1));
     const std::optional<int> order = order_of(left, right);
     const bool empty = order && (*order > 0 || (*order == 0 && left_open && right_open));
     if (empty && left_open == right_open) return make_node(Form::tuple, {left, right});
-    if (order && *order > 0) return make_node(Form::named_set, "empty", {});
+    if (order && *order > 0) return make_node(Form::named_set, "EMPTY", {});
     if (order && *order == 0)
-      return left_open || right_open ? make_node(Form::named_set, "empty", {}) : make_finite_set({left});
+      return left_open || right_open ? make_node(Form::named_set, "EMPTY", {}) : make_finite_set({left});
     for (const Expr& end : {left, right}) {  // sympy has no intervals of complex numbers
-      const MaybeValue value = symbols_of(end).empty() ? value_at(end, 0) : std::nullopt;
+      const auto value = symbols_of(end).empty() ? value_at(end, 0) : std::nullopt;
       if ((is(end, Form::symbol) && end->is_complex) || (value && !value->is_real())) throw UnreadFormula();
     }
-    Expression out;
-    out.form = Form::interval;
-    out.parts = {left, right};
-    out.left_open = left_open || infinite_sign(left) < 0;
-    out.right_open = right_open || infinite_sign(right) > 0;
-    return std::make_shared<const Expression>(std::move(out));
+    return make_expression({.form = Form::interval,
+                            .parts = {left, right},
+                            .left_open = left_open || infinite_sign(left) < 0,
+                            .right_open = right_open || infinite_sign(right) > 0});
   }
-
-  // Relations
 
   Expr of_relation(const LatexNode& node) {
     const auto sides = node.all("expr");
-    Expr out = formulas_.expr(*sides[0]);
+    Expr out = formula(*sides[0]);
     for (std::size_t i = 1; i < sides.size(); ++i) {
-      const Expr right = formulas_.expr(*sides[i]);
+      const Expr right = formula(*sides[i]);
       const std::string_view how = node.child("related", i - 1)->children.front()->rule;
       if (how == "IN") throw UnreadFormula();
       if (how == "APPROX") {
         if (is_of_symbols(out)) out = right;
         continue;
       }
-      using Pair = std::pair<std::string_view, const char*>;
-      for (const auto& [kind, name] : {Pair{"ASSIGN", "="}, Pair{"EQUAL", "="}, Pair{"LT", "<"}, Pair{"LE", "<="},
-                                       Pair{"GT", ">"}, Pair{"GE", ">="}, Pair{"NE", "!="}}) {
-        if (how != kind) continue;
-        if (is(out, Form::relation) || is(out, Form::chain)) {
-          Exprs links = is(out, Form::chain) ? out->parts : Exprs{out};
-          links.push_back(make_node(Form::relation, name, {links.back()->parts[1], right}));
-          out = make_node(Form::chain, links);
-        } else {
-          out = make_node(Form::relation, name, {out, right});
-        }
-        break;
-      }
+      const std::string name = std::ranges::find(kRelations, how, [](const auto& one) { return one.first; })->second;
+      Exprs links = is_relation(out) ? links_of(out) : Exprs();
+      links.push_back(make_node(Form::relation, name, {links.empty() ? out : links.back()->parts[1], right}));
+      out = links.size() == 1 ? links[0] : make_node(Form::chain, links);
     }
     return out;
   }
 
-  FormulaReader formulas_;
+  bool is_complex_;
 };
 
 /// Whether a text speaks of complex numbers, so that its symbols may be some.
@@ -212,7 +205,7 @@ Expr read_as_it_is(std::string_view latex) {
   const auto tree = parse_latex(*tokens);
   if (!tree) return nullptr;
   try {
-    return Reader(*tokens, speaks_of_complex(latex)).answer(*tree, latex);
+    return Reader(speaks_of_complex(latex)).answer(*tree, latex);
   } catch (const UnreadFormula&) {
     return nullptr;
   }
@@ -224,8 +217,9 @@ Expr read_latex(std::string_view latex) {
   if (Expr whole = read_as_it_is(latex)) return whole;
   if (latex.find_first_of(",;") != std::string_view::npos) return nullptr;
   static const Pattern equals("(?<![\\\\<!>])=");
-  const std::vector<std::string> parts = equals.split(latex);
-  return parts.size() > 2 ? read_as_it_is(parts.back()) : nullptr;
+  const auto signs = equals.all(latex);
+  if (signs.size() < 2) return nullptr;
+  return read_as_it_is(latex.substr(static_cast<std::size_t>(signs.back()[0].data() + 1 - latex.data())));
 }
 
 }  // namespace tandem::eval

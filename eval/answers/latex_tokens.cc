@@ -4,6 +4,9 @@
 #include <array>
 #include <unordered_map>
 
+#include "eval/answers/pattern.h"
+#include "eval/scoring/python_text.h"
+
 namespace tandem::eval {
 namespace {
 
@@ -103,7 +106,8 @@ constexpr auto kWords = std::to_array<Words>({
     {"NE", "!= !== \\ne \\neq \\not\\equiv \u2260 \u2241 \u2244 \u2247 \u2249 \u2262"},
     {"BANG", "!"},
     {"GREEK",
-     "\\alpha \u03b1 \\beta \u03b2 \u03b3 \u0393 \\delta \u03b4 \\Delta \u0394 \\epsilon \u03b5 \\varepsilon \u03f5 "
+     "\\alpha \u03b1 \\beta \u03b2 \\gamma \u03b3 \\Gamma \u0393 \\delta \u03b4 \\Delta \u0394 \\epsilon \u03b5 "
+     "\\varepsilon \u03f5 "
      "\\zeta \u03b6 \\eta \u03b7 \\theta \u03b8 \\Theta \u0398 \\vartheta \u03d1 \\iota \u03b9 \\kappa \u03ba \\lambda "
      "\u03bb \\Lambda \u039b \\mu \u03bc \\nu \u03bd \\xi \u03be \\Xi \u039e \\omicron \u03bf \\pi \u03c0 \\Pi \u03a0 "
      "\\varpi \u03d6 \\rho \u03c1 \\varrho \u03f1 \\sigma \u03c3 \\Sigma \u03a3 \\varsigma \u03c2 \\tau \u03c4 "
@@ -133,36 +137,44 @@ constexpr auto kWords = std::to_array<Words>({
     {"NOTIN", "\\notin \u2209"},
 });
 
-/// Kinds whose words are patterns; the first three come before all words of equal length but the ones above.
-constexpr auto kPatterns =
-    std::to_array<std::string_view>({"ABEGIN", "DIFF", "LETTER", "NUMBER", "ENOT", "PERCENT", "ACCENT"});
+struct Shape {
+  std::string_view kind, expression;
+};
 
-constexpr auto kAccents = std::to_array<std::string_view>(
-    {"acute",     "bar",        "overline",   "breve",    "check",     "widecheck",    "dot",
-     "ddot",      "grave",      "hat",        "tilde",    "widetilde", "vec",          "overrightarrow",
-     "bm",        "boldsymbol", "text",       "textit",   "textbf",    "textnormal",   "mathbb",
-     "mathbin",   "mathbf",     "mathcal",    "mathclap", "mathclose", "mathellipsis", "mathfrak",
-     "mathinner", "mathit",     "mathnormal", "mathop",   "mathopen",  "mathord",      "mathpunct",
-     "mathrel",   "mathring",   "mathrlap",   "mathrm",   "mathscr",   "mathsf",       "mathsterling",
-     "mathtt",    "mbox"});
+/// Kinds of any number of words. The first that fits is the longest.
+constexpr auto kShapes = std::to_array<Shape>({
+    {"ABEGIN", R"(\\begin\{array\}\{[clr]*\})"},
+    {"DIFF", R"(d[ \t\r\n]*(?:[a-zA-Z]|\\[a-zA-Z]+))"},
+    {"LETTER", "[a-zA-Z]"},
+    {"ENOT", R"((?:\d*\.)?\d+E(?:[+-]|\xe2\x88\x92)?\d+)"},
+    {"PERCENT", R"((?:\d*\.)?\d+[ \t\r\n]?\\?%)"},
+    {"NUMBER", R"((?:\d*\.)?\d+)"},
+    {"ACCENT",
+     R"(\\(?:acute|bar|overline|breve|check|widecheck|dot|ddot|grave|hat|tilde|widetilde|vec|overrightarrow|bm|)"
+     R"(boldsymbol|text|textit|textbf|textnormal|mbox|mathbb|mathbin|mathbf|mathcal|mathclap|mathclose|mathellipsis|)"
+     R"(mathfrak|mathinner|mathit|mathnormal|mathop|mathopen|mathord|mathpunct|mathrel|mathring|mathrlap|mathrm|)"
+     R"(mathscr|mathsf|mathsterling|mathtt)[ \t\r\n]?\{(?:\\\}|[^}])*+\})"},
+});
 
 struct Table {
   std::vector<std::string_view> kinds;
   std::unordered_map<std::string_view, std::uint8_t> words;
+  std::unordered_map<std::string_view, std::string_view> greek_commands;  // of letters
   std::size_t longest = 0;
 
   Table() {
     for (const Words& entry : kWords) {
       const auto kind = static_cast<std::uint8_t>(kinds.size());
       kinds.push_back(entry.kind);
-      for (std::size_t at = 0; at < entry.words.size();) {
-        const std::size_t end = std::min(entry.words.find(' ', at), entry.words.size());
-        words.try_emplace(entry.words.substr(at, end - at), kind);
-        longest = std::max(longest, end - at);
-        at = end + 1;
+      std::string_view before;
+      for (const std::string_view word : split_words(entry.words)) {
+        words.try_emplace(word, kind);
+        longest = std::max(longest, word.size());
+        if (entry.kind == "GREEK" && word[0] != '\\') greek_commands[word] = before;
+        before = word;
       }
     }
-    kinds.insert(kinds.end(), kPatterns.begin(), kPatterns.end());
+    for (const Shape& entry : kShapes) kinds.push_back(entry.kind);
   }
 
   std::uint8_t kind(std::string_view name) const {
@@ -175,127 +187,43 @@ const Table& table() {
   return built;
 }
 
-bool is_digit_byte(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_letter_byte(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_space_byte(char c) {
-  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-template <typename Is>
-std::size_t run(std::string_view text, std::size_t at, Is is) {
-  while (at < text.size() && is(text[at])) ++at;
-  return at;
-}
-
-std::size_t number_length(std::string_view text) {
-  const std::size_t whole = run(text, 0, is_digit_byte);
-  if (whole < text.size() && text[whole] == '.') {
-    const std::size_t end = run(text, whole + 1, is_digit_byte);
-    if (end > whole + 1) return end;
-  }
-  return whole;
-}
-
-/// 12E-3, of the number's length.
-std::size_t scientific_length(std::string_view text, std::size_t number) {
-  if (number == 0 || number >= text.size() || text[number] != 'E') return 0;
-  std::size_t at = number + 1;
-  for (const std::string_view sign : {"+", "-", "\u2212"}) {
-    if (text.substr(at).starts_with(sign)) {
-      at += sign.size();
-      break;
-    }
-  }
-  const std::size_t end = run(text, at, is_digit_byte);
-  return end > at ? end : 0;
-}
-
-std::size_t percent_length(std::string_view text, std::size_t number) {
-  if (number == 0) return 0;
-  const std::size_t at = number < text.size() && is_space_byte(text[number]) ? number + 1 : number;
-  if (text.substr(at).starts_with("\\%")) return at + 2;
-  return text.substr(at).starts_with("%") ? at + 1 : 0;
-}
-
-/// d and the variable behind it: dx, d \alpha.
-std::size_t differential_length(std::string_view text) {
-  if (text[0] != 'd') return 0;
-  const std::size_t at = run(text, 1, is_space_byte);
-  if (at == text.size()) return 0;
-  if (is_letter_byte(text[at])) return at + 1;
-  const std::size_t end = text[at] == '\\' ? run(text, at + 1, is_letter_byte) : at;
-  return end > at + 1 ? end : 0;
-}
-
-std::size_t accent_length(std::string_view text) {
-  if (text[0] != '\\') return 0;
-  std::size_t at = run(text, 1, is_letter_byte);
-  const std::string_view name = text.substr(1, at - 1);
-  if (std::find(kAccents.begin(), kAccents.end(), name) == kAccents.end()) return 0;
-  if (at < text.size() && is_space_byte(text[at])) ++at;
-  if (at == text.size() || text[at] != '{') return 0;
-  for (++at; at < text.size(); ++at) {
-    if (text[at] == '}') return at + 1;
-    if (text[at] == '\\' && at + 1 < text.size() && text[at + 1] == '}') ++at;
-  }
-  return 0;
-}
-
-std::size_t array_length(std::string_view text) {
-  constexpr std::string_view kBegin = "\\begin{array}{";
-  if (!text.starts_with(kBegin)) return 0;
-  const std::size_t end = run(text, kBegin.size(), [](char c) { return c == 'c' || c == 'l' || c == 'r'; });
-  return end < text.size() && text[end] == '}' ? end + 1 : 0;
-}
-
-struct Longest {
-  std::size_t length = 0;
-  std::string_view kind;
-  void offer(std::size_t other, std::string_view name) {
-    if (other > length) *this = {other, name};
-  }
-};
-
 }  // namespace
 
 const std::vector<std::string_view>& latex_token_kinds() {
   return table().kinds;
 }
 
+std::string_view greek_command(std::string_view letter) {
+  const auto found = table().greek_commands.find(letter);
+  return found == table().greek_commands.end() ? std::string_view() : found->second;
+}
+
 std::optional<std::vector<LatexToken>> latex_tokens(std::string_view text) {
   const Table& known = table();
+  static const Pattern shapes("\\A(?:" + alternatives(kShapes, &Shape::expression) + ")", Pattern::Of::bytes);
   std::vector<LatexToken> tokens;
   while (!text.empty()) {
-    if (is_space_byte(text[0])) {
+    if (std::string_view(" \t\r\n").find(text[0]) != text.npos) {
       text.remove_prefix(1);
       continue;
     }
-    Longest best;
-    for (std::size_t length = std::min(known.longest, text.size()); length > 0; --length) {
-      const auto word = known.words.find(text.substr(0, length));
-      if (word == known.words.end()) continue;
-      best = {length, known.kinds[word->second]};
-      // A blank behind a Greek letter is a part of it, which makes "\gamma " longer than the function \gamma.
-      const bool is_greek = best.kind == "GREEK" || best.kind == "GAMMA" || best.kind == "OTHER";
-      if (is_greek && length < text.size() && text[length] == ' ')
-        best = {length + 1, best.kind == "OTHER" ? "OTHER" : "GREEK"};
-      break;
+    std::size_t length = std::min(known.longest, text.size());
+    while (length > 0 && !known.words.contains(text.substr(0, length))) --length;
+    std::string_view kind = length > 0 ? known.kinds[known.words.at(text.substr(0, length))] : "";
+    // A blank behind a Greek letter is a part of it, which makes "\gamma " longer than the function \gamma.
+    const bool is_greek = kind == "GREEK" || kind == "GAMMA" || kind == "OTHER";
+    if (is_greek && length < text.size() && text[length] == ' ') {
+      ++length;
+      if (kind == "GAMMA") kind = "GREEK";
     }
-    best.offer(array_length(text), "ABEGIN");
-    best.offer(differential_length(text), "DIFF");
-    if (is_letter_byte(text[0])) best.offer(1, "LETTER");
-    const std::size_t number = number_length(text);
-    best.offer(number, "NUMBER");
-    best.offer(scientific_length(text, number), "ENOT");
-    best.offer(percent_length(text, number), "PERCENT");
-    best.offer(accent_length(text), "ACCENT");
-    if (best.length == 0) return std::nullopt;
-    if (best.kind != "SKIP") tokens.push_back({known.kind(best.kind), std::string(text.substr(0, best.length))});
-    text.remove_prefix(best.length);
+    const Pattern::Parts match = shapes.first(text);
+    if (!match.empty() && match[0].size() > length) {
+      length = match[0].size();
+      kind = kShapes.at(group_of(match) - 1).kind;
+    }
+    if (length == 0) return std::nullopt;
+    if (kind != "SKIP") tokens.push_back({known.kind(kind), std::string(text.substr(0, length))});
+    text.remove_prefix(length);
   }
   return tokens;
 }

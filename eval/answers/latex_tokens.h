@@ -18,6 +18,9 @@ struct LatexToken {
 /// Names of kinds, as the grammar (latex_grammar.cc) writes them.
 const std::vector<std::string_view>& latex_token_kinds();
 
+/// "\alpha" of a Greek letter; empty for other texts.
+std::string_view greek_command(std::string_view letter);
+
 /// UTF-8. Nothing where a character begins no word.
 std::optional<std::vector<LatexToken>> latex_tokens(std::string_view text);
 

@@ -2,15 +2,111 @@
 
 #include <algorithm>
 
-#include "eval/answers/equivalence.h"
 #include "eval/answers/latex_normal.h"
 #include "eval/answers/latex_reader.h"
-#include "eval/answers/plain_expression.h"
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
+
+struct NoExpression {};
+
+/// Digits, "+-*/^()", points and blanks as sympy 1.14's parse_expr() reads them: Python's syntax.
+class PlainReader {
+ public:
+  explicit PlainReader(std::string_view text) : rest_(text) { skip(); }
+
+  Expr whole() {
+    Expr out = sum();
+    if (!rest_.empty()) throw NoExpression();
+    return out;
+  }
+
+ private:
+  void skip() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r\n\f\v"), rest_.size())); }
+
+  bool take(std::string_view word) {
+    if (!rest_.starts_with(word)) return false;
+    rest_.remove_prefix(word.size());
+    skip();
+    return true;
+  }
+
+  Expr sum() {
+    Expr out = product();
+    for (;;) {
+      if (take("+")) {
+        out = make_sum(out, product());
+      } else if (take("-")) {
+        out = make_sum(out, make_product(make_number(-1), product()));
+      } else {
+        return out;
+      }
+    }
+  }
+
+  Expr product() {
+    const auto over = [](const Expr& a, const Expr& b) { return make_product(a, make_power(b, make_number(-1))); };
+    Expr out = factor();
+    for (;;) {
+      if (rest_.starts_with("**")) throw NoExpression();
+      if (take("*")) {
+        out = make_product(out, factor());
+      } else if (take("//")) {
+        out = make_node(Form::call, "floor", {over(out, factor())});
+      } else if (take("/")) {
+        out = over(out, factor());
+      } else {
+        return out;
+      }
+    }
+  }
+
+  Expr factor() {
+    if (take("+")) return nested(&PlainReader::factor);
+    if (take("-")) return make_negative(nested(&PlainReader::factor));
+    const Expr base = atom();
+    return take("**") ? make_power(base, nested(&PlainReader::factor)) : base;
+  }
+
+  Expr nested(Expr (PlainReader::*inner)()) {
+    constexpr int kMostDepth = 100;
+    if (++depth_ > kMostDepth) throw NoExpression();
+    Expr out = (this->*inner)();
+    --depth_;
+    return out;
+  }
+
+  Expr atom() {
+    if (take("(")) {
+      Expr out = nested(&PlainReader::sum);
+      if (!take(")")) throw NoExpression();
+      return out;
+    }
+    const std::string_view word = rest_.substr(0, rest_.find_first_not_of("0123456789."));
+    const auto dots = static_cast<std::size_t>(std::count(word.begin(), word.end(), '.'));
+    const bool is_octal = dots == 0 && word.starts_with('0') && word.find_first_not_of('0') != word.npos;
+    if (dots > 1 || word.size() == dots || is_octal) throw NoExpression();
+    rest_.remove_prefix(word.size());
+    skip();
+    return read_number(word);
+  }
+
+  std::string_view rest_;
+  int depth_ = 0;
+};
+
+/// Null for what is no such expression, for parentheses or signs nested deeper than 100, and for more than 2000 bytes.
+Expr read_plain(std::string_view text) {
+  constexpr std::size_t kLongest = 2000;
+  if (text.size() > kLongest) return nullptr;
+  const std::string python = replaced(text, "^", "**");
+  try {
+    return PlainReader(python).whole();
+  } catch (const NoExpression&) {
+    return nullptr;
+  }
+}
 
 struct Read {
   Expr expression;
@@ -19,8 +115,7 @@ struct Read {
 };
 
 Expr percent_of(const Expr& number) {
-  const bool is_relation = is(number, Form::relation) || is(number, Form::chain);  // which sympy cannot multiply
-  return is_relation ? nullptr : make_node(Form::call, "percent", {number});
+  return is_relation(number) ? nullptr : make_node(Form::call, "percent", {number});  // sympy multiplies no relation
 }
 
 /// Several formulas that can all be read are one set.
@@ -37,15 +132,11 @@ Read read_formulas(const std::vector<LatexPiece>& pieces) {
     if (read.size() == 1) first = text;
     texts += (read.size() == 1 ? "" : " and ") + text;
   }
-  const bool all = std::all_of(read.begin(), read.end(), [](const Expr& one) { return one != nullptr; });
-  if (read.size() == 1 || !all) return {read.front(), first, work};
+  if (read.size() == 1 || std::ranges::count(read, nullptr) > 0) return {read.front(), first, work};
   std::vector<Expr> elements;
   for (const Expr& one : read) {
-    if (is(one, Form::finite_set)) {
-      elements.insert(elements.end(), one->parts.begin(), one->parts.end());
-    } else {
-      elements.push_back(one);
-    }
+    const std::vector<Expr> more = is(one, Form::finite_set) ? one->parts : std::vector<Expr>{one};
+    elements.insert(elements.end(), more.begin(), more.end());
   }
   return {make_finite_set(elements), texts, work};
 }
@@ -53,7 +144,7 @@ Read read_formulas(const std::vector<LatexPiece>& pieces) {
 Read read_candidate(const MathCandidate& candidate) {
   if (!candidate.latex.empty()) return read_formulas(candidate.latex);
   if (candidate.number.empty()) return {read_plain(candidate.expression), candidate.expression, 0};
-  const bool is_ascii = std::all_of(candidate.number.begin(), candidate.number.end(), [](char c) { return c > 0; });
+  const bool is_ascii = std::ranges::all_of(candidate.number, [](char c) { return c > 0; });
   if (!is_ascii || candidate.number.size() > kLongestFormula) return {nullptr, candidate.number, 0};
   const bool negative = candidate.number[0] == '-';
   Expr number = read_latex(candidate.number.substr(negative ? 1 : 0));
@@ -76,10 +167,7 @@ MathAnswer find_math_answer(std::string_view text) {
       work += read.work;
       if (answer.first.empty()) answer.first = read.text;
       if (!read.expression) continue;
-      answer.expression = std::move(read.expression);
-      answer.text = std::move(read.text);
-      answer.place = place;
-      return answer;
+      return {read.expression, read.text, answer.first, place};
     }
   }
   return answer;
@@ -87,12 +175,6 @@ MathAnswer find_math_answer(std::string_view text) {
 
 MathAnswer math_reference(std::string_view formula) {
   return find_math_answer("$" + replaced(formula, "\n", " ") + "$");
-}
-
-bool math_answers_equal(const MathAnswer& reference, const MathAnswer& answer) {
-  if (reference.expression && answer.expression && is_right(reference.expression, answer.expression)) return true;
-  const std::string_view wanted = strip(reference.first), given = strip(answer.first);
-  return !wanted.empty() && wanted == given;
 }
 
 }  // namespace tandem::eval

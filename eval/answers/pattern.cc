@@ -1,5 +1,6 @@
 #include "eval/answers/pattern.h"
 
+#include <algorithm>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -13,16 +14,16 @@ constexpr std::uint32_t kMostHeap = 64 << 10;  // KiB
 
 }  // namespace
 
-Pattern::Pattern(std::string_view expression) {
+Pattern::Pattern(std::string_view expression, Of texts) {
   int error = 0;
   PCRE2_SIZE where = 0;
   code_ = std::shared_ptr<void>(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                                              PCRE2_UTF | PCRE2_UCP, &error, &where, nullptr),
+                                              texts == Of::utf8 ? PCRE2_UTF | PCRE2_UCP : 0, &error, &where, nullptr),
                                 [](void* code) { pcre2_code_free(static_cast<pcre2_code*>(code)); });
   TANDEM_CHECK(code_ != nullptr, "expression '{}' has error {} at {}", expression, error, where);
 }
 
-std::vector<std::string_view> Pattern::first(std::string_view text, std::size_t from) const {
+Pattern::Parts Pattern::first(std::string_view text, std::size_t from) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
@@ -32,7 +33,7 @@ std::vector<std::string_view> Pattern::first(std::string_view text, std::size_t 
   pcre2_set_heap_limit(limits.get(), kMostHeap);
   const int found =
       pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, 0, data.get(), limits.get());
-  std::vector<std::string_view> parts;
+  Parts parts;
   if (found <= 0) return parts;
   const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
   for (std::uint32_t i = 0; i < pcre2_get_ovector_count(data.get()); ++i) {
@@ -42,32 +43,42 @@ std::vector<std::string_view> Pattern::first(std::string_view text, std::size_t 
   return parts;
 }
 
-std::string Pattern::replaced(std::string_view text,
-                              const std::function<std::string(const std::vector<std::string_view>&)>& by) const {
-  std::string out;
-  std::size_t done = 0, from = 0;
+std::vector<Pattern::Parts> Pattern::all(std::string_view text, std::size_t from) const {
+  std::vector<Parts> out;
   while (from <= text.size()) {
-    const std::vector<std::string_view> parts = first(text, from);
-    if (parts.empty()) break;
-    const auto begin = static_cast<std::size_t>(parts[0].data() - text.data());
-    out += text.substr(done, begin - done);
-    out += by(parts);
-    done = begin + parts[0].size();
-    from = parts[0].empty() ? done + 1 : done;  // no expression here matches nothing within a character
+    Parts match = first(text, from);
+    if (match.empty()) break;
+    from = static_cast<std::size_t>(match[0].data() - text.data()) + std::max<std::size_t>(1, match[0].size());
+    out.push_back(std::move(match));
   }
-  return out += text.substr(std::min(done, text.size()));
+  return out;
 }
 
-std::vector<std::string> Pattern::split(std::string_view text) const {
-  std::vector<std::string> out;
+std::string Pattern::replaced(std::string_view text, const std::function<std::string(const Parts&)>& by) const {
+  std::string out;
   std::size_t done = 0;
-  for (auto parts = first(text, 0); !parts.empty() && !parts[0].empty(); parts = first(text, done)) {
-    const auto begin = static_cast<std::size_t>(parts[0].data() - text.data());
-    out.emplace_back(text.substr(done, begin - done));
-    done = begin + parts[0].size();
+  for (const Parts& match : all(text)) {
+    const auto begin = static_cast<std::size_t>(match[0].data() - text.data());
+    out.append(text, done, begin - done).append(by(match));
+    done = begin + match[0].size();
   }
-  out.emplace_back(text.substr(done));
-  return out;
+  return out.append(text, done);
+}
+
+std::string Pattern::replaced(std::string_view text, std::string_view by) const {
+  return replaced(text, [by](const Parts& match) {
+    std::string out;
+    for (std::size_t i = 0; i < by.size(); ++i) {
+      const bool is_group = by[i] == '\\' && i + 1 < by.size() && (by[i + 1] == '1' || by[i + 1] == '2');
+      out += is_group ? match[static_cast<std::size_t>(by[++i] - '0')] : by.substr(i, 1);
+    }
+    return out;
+  });
+}
+
+std::size_t group_of(const Pattern::Parts& match) {
+  const auto group = std::find_if(match.begin() + 1, match.end(), [](auto part) { return part.data() != nullptr; });
+  return static_cast<std::size_t>(group - match.begin());
 }
 
 }  // namespace tandem::eval

@@ -9,27 +9,40 @@
 
 namespace tandem::eval {
 
-/// A compiled expression; Unicode classes, and a dot is no line end. Texts are UTF-8. A match that would take too many
-/// steps is none.
+/// A compiled expression; a dot is no line end. A match that would take too many steps is none.
 class Pattern {
  public:
-  explicit Pattern(std::string_view expression);
+  enum class Of : unsigned char { utf8, bytes };  // with Unicode's classes and cases, or ASCII's
+  /// A match: the whole, then its groups. A group that took no part has a null pointer. Empty: no match.
+  using Parts = std::vector<std::string_view>;
 
-  bool finds(std::string_view text) const { return !first(text, 0).empty(); }
+  explicit Pattern(std::string_view expression, Of texts = Of::utf8);
 
-  /// The parts of the first match at or behind `from`: the whole, then its groups; empty where there is none. A group
-  /// that took no part has a null pointer.
-  std::vector<std::string_view> first(std::string_view text, std::size_t from) const;
+  bool finds(std::string_view text) const { return !first(text).empty(); }
 
-  /// re.sub(), every match becoming what `by` makes of its parts.
-  std::string replaced(std::string_view text,
-                       const std::function<std::string(const std::vector<std::string_view>&)>& by) const;
+  /// The first match at or behind `from`.
+  Parts first(std::string_view text, std::size_t from = 0) const;
 
-  /// re.split().
-  std::vector<std::string> split(std::string_view text) const;
+  /// re.finditer() from `from` on.
+  std::vector<Parts> all(std::string_view text, std::size_t from = 0) const;
+
+  /// re.sub(), every match becoming what `by` makes of it, or this text with groups in place of \1 and \2.
+  std::string replaced(std::string_view text, const std::function<std::string(const Parts&)>& by) const;
+  std::string replaced(std::string_view text, std::string_view by) const;
 
  private:
   std::shared_ptr<void> code_;
 };
+
+/// An expression of several: each row's is a group.
+template <class Table, class Member>
+std::string alternatives(const Table& table, Member expression) {
+  std::string all;
+  for (const auto& row : table) all += (all.empty() ? "(" : "|(") + std::string(row.*expression) + ")";
+  return all;
+}
+
+/// The number of the first group that took part.
+std::size_t group_of(const Pattern::Parts& match);
 
 }  // namespace tandem::eval

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "eval/answers/latex_pieces.h"
-#include "eval/scoring/python_text.h"
-
 namespace tandem::eval {
 namespace {
 
@@ -22,18 +19,17 @@ bool belongs_to_expression(char32_t c) {
 }
 
 /// One try at one place.
-class PlainMatcher {
+class PlainMatcher : Characters {
  public:
   PlainMatcher(std::u32string_view text, std::size_t begin, const PlainPieces::Accept& accept)
-      : text_(text), begin_(begin), accept_(accept) {}
+      : Characters(text), begin_(begin), accept_(accept) {}
 
-  MathCandidate found() { return std::move(found_); }
-
-  /// Runs `tail` behind the line's beginning, a space or "=", and behind optional "**".
+  /// What `tail` finds behind the text's beginning, a space or "=", and behind optional "**".
   template <typename Tail>
-  bool prefixed(const Tail& tail) {
-    if (begin_ == 0 && starred(0, tail)) return true;
-    return begin_ < text_.size() && (is_space(at(begin_)) || at(begin_) == U'=') && starred(begin_ + 1, tail);
+  std::optional<MathCandidate> prefixed(const Tail& tail) {
+    const bool is_behind = is_space(at(begin_)) || at(begin_) == U'=';
+    if (!(begin_ == 0 && starred(0, tail)) && !(is_behind && starred(begin_ + 1, tail))) return std::nullopt;
+    return std::move(found_);
   }
 
   /// Where the expression's first digit is; nothing where there is none.
@@ -54,22 +50,13 @@ class PlainMatcher {
   }
 
   bool number(std::size_t from) {
-    if (from < text_.size() && kCurrencies.find(text_[from]) != kCurrencies.npos && bare_number(from + 1)) return true;
-    return bare_number(from);
+    return (kCurrencies.find(at(from)) != kCurrencies.npos && bare_number(from + 1)) || bare_number(from);
   }
 
  private:
-  char32_t at(std::size_t i) const { return i < text_.size() ? text_[i] : U'\0'; }
-
   template <typename Tail>
   bool starred(std::size_t from, const Tail& tail) {
-    if (text_.substr(from).starts_with(U"**") && tail(from + 2)) return true;
-    return tail(from);
-  }
-
-  std::size_t digits(std::size_t i) const {
-    while (i < text_.size() && is_digit(text_[i])) ++i;
-    return i;
+    return (follows(from, U"**") && tail(from + 2)) || tail(from);
   }
 
   std::string piece(std::size_t from, std::size_t to) const { return to_utf8(text_.substr(from, to - from)); }
@@ -82,14 +69,14 @@ class PlainMatcher {
 
   bool expression_ends(std::size_t from, std::size_t end) {
     const auto suffixed = [&](std::size_t i) {
-      const bool is_mark = i < text_.size() && (is_space(text_[i]) || std::u32string_view(U".,:)$").find(text_[i]) !=
-                                                                          std::u32string_view::npos);
+      constexpr std::u32string_view kMarks = U".,:)$";
+      const bool is_mark = is_space(at(i)) || kMarks.find(at(i)) != kMarks.npos;
       if (!is_mark && i != text_.size()) return false;
       if (!accepted(is_mark ? i + 1 : i)) return false;
       found_.expression = piece(from, end);
       return true;
     };
-    return (text_.substr(end).starts_with(U"**") && suffixed(end + 2)) || suffixed(end);
+    return (follows(end, U"**") && suffixed(end + 2)) || suffixed(end);
   }
 
   /// The number's whole part from `from` to `point` and its decimals to `end`, with and without a percentage behind it.
@@ -104,18 +91,29 @@ class PlainMatcher {
       found_.is_percent = is_percent;
       return true;
     };
-    std::size_t word = end;
-    while (word < text_.size() && is_space(text_[word])) ++word;
+    const std::size_t word = spaces(end);
     for (const std::u32string_view percent :
          {U"%", U"percent", U"Percent", U"percentage", U"Percentage", U"pct", U"Pct"})
-      if (text_.substr(word).starts_with(percent) && take(word + percent.size(), true)) return true;
+      if (follows(word, percent) && take(word + percent.size(), true)) return true;
     return take(end, false);
   }
 
   bool bare_number(std::size_t from) {
     if (from > 0 && is_digit(at(from - 1))) return false;
-    const std::size_t first = at(from) == U'-' ? from + 1 : from;
-    return grouped(from, first) || decimal(from, first) || fraction_only(from) || whole(from, first);
+    const std::size_t first = at(from) == U'-' ? from + 1 : from, end = digits(first);
+    if (grouped(from, first)) return true;
+    if ((end != first && decimals(from, end, U".,")) || decimals(from, from, U".")) return true;
+    for (std::size_t i = end; i > first; --i)
+      if (number_ends(from, i, i)) return true;
+    return false;
+  }
+
+  /// One of these marks and digits behind it, as many as may be.
+  bool decimals(std::size_t from, std::size_t point, std::u32string_view marks) {
+    if (marks.find(at(point)) == marks.npos) return false;
+    for (std::size_t i = digits(point + 1); i > point + 1; --i)
+      if (number_ends(from, point, i)) return true;
+    return false;
   }
 
   /// 1,234.5 and 1 234
@@ -125,37 +123,10 @@ class PlainMatcher {
     while (end < first + 3 && is_digit(at(end))) ++end;
     std::vector<std::size_t> ends;
     for (std::size_t i = end; (at(i) == U',' || at(i) == U' ') && digits(i + 1) >= i + 4; i += 4) ends.push_back(i + 4);
-    for (auto last = ends.rbegin(); last != ends.rend(); ++last) {
-      for (std::size_t i = at(*last) == U'.' ? digits(*last + 1) : 0; i > *last + 1; --i)
-        if (number_ends(from, *last, i)) return true;
-      if (number_ends(from, *last, *last)) return true;
-    }
-    return false;
+    return std::any_of(ends.rbegin(), ends.rend(),
+                       [&](std::size_t last) { return decimals(from, last, U".") || number_ends(from, last, last); });
   }
 
-  /// 123.45 and 123,45
-  bool decimal(std::size_t from, std::size_t first) {
-    const std::size_t point = digits(first);
-    if (point == first || (at(point) != U'.' && at(point) != U',')) return false;
-    for (std::size_t i = digits(point + 1); i > point + 1; --i)
-      if (number_ends(from, point, i)) return true;
-    return false;
-  }
-
-  bool fraction_only(std::size_t from) {
-    if (at(from) != U'.') return false;
-    for (std::size_t i = digits(from + 1); i > from + 1; --i)
-      if (number_ends(from, from, i)) return true;
-    return false;
-  }
-
-  bool whole(std::size_t from, std::size_t first) {
-    for (std::size_t i = digits(first); i > first; --i)
-      if (number_ends(from, i, i)) return true;
-    return false;
-  }
-
-  std::u32string_view text_;
   std::size_t begin_;
   const PlainPieces::Accept& accept_;
   MathCandidate found_;
@@ -175,27 +146,19 @@ PlainPieces::PlainPieces(std::u32string_view text)
   }
 }
 
-bool PlainPieces::may_begin(std::size_t at) const {
-  return at == 0 || (at < text_.size() && (text_[at] == U'=' || is_space(text_[at])));
-}
-
 std::optional<MathCandidate> PlainPieces::expression(std::size_t at, const Accept& accept) const {
-  if (!may_begin(at)) return std::nullopt;
   PlainMatcher matcher(text_, at, accept);
-  const bool found = matcher.prefixed([&](std::size_t from) {
+  return matcher.prefixed([&](std::size_t from) {
     const auto digit = matcher.first_digit(from);
     if (!digit) return false;
     const std::size_t end = run_ends_[*digit], first_operator = next_operators_[*digit];
     return first_operator + 2 <= end && matcher.expression(from, first_operator, end);
   });
-  return found ? std::optional(matcher.found()) : std::nullopt;
 }
 
 std::optional<MathCandidate> PlainPieces::number(std::size_t at, const Accept& accept) const {
-  if (!may_begin(at)) return std::nullopt;
   PlainMatcher matcher(text_, at, accept);
-  const bool found = matcher.prefixed([&](std::size_t from) { return matcher.number(from); });
-  return found ? std::optional(matcher.found()) : std::nullopt;
+  return matcher.prefixed([&](std::size_t from) { return matcher.number(from); });
 }
 
 }  // namespace tandem::eval

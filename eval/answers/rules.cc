@@ -1,11 +1,11 @@
 #include "eval/answers/rules.h"
 
-#include <algorithm>
 #include <array>
 
 #include "eval/answers/math_answer.h"
+#include "eval/answers/pattern.h"
 #include "eval/answers/text_rules.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -28,20 +28,12 @@ constexpr auto kTextRules = std::to_array<TextRule>({
     {AnswerKind::letter, {"answer-sentence", "lm-evaluation-harness 0.4.13, mmlu_pro"}, answer_sentence},
 });
 
-struct MathRule {
-  MathPlace place;
-  std::string_view name;
-};
-
-/// MATH and AIME: kinds of places in which Math-Verify looks. They are one extractor with one score, kMathVerify's.
+/// MATH and AIME: kinds of places in which Math-Verify looks, as MathPlace has them. They are one extractor with one
+/// score, kMathVerify's.
 constexpr std::string_view kMathVerify = "math-verify", kMathSource = "Math-Verify 0.9.0, default configuration";
-constexpr auto kMathRules = std::to_array<MathRule>({
-    {MathPlace::hope, "math-verify final-answer"},
-    {MathPlace::boxed, "math-verify boxed"},
-    {MathPlace::answer_colon, "math-verify answer-colon"},
-    {MathPlace::answer, "math-verify answer"},
-    {MathPlace::anywhere, "math-verify anywhere"},
-});
+constexpr auto kMathRules =
+    std::to_array<std::string_view>({"math-verify final-answer", "math-verify boxed", "math-verify answer-colon",
+                                     "math-verify answer", "math-verify anywhere"});
 
 constexpr std::string_view kUnread = "math-verify text";  // nothing could be read: the first match is a text
 
@@ -61,19 +53,8 @@ std::string_view behind_thought(std::string_view text) {
 
 /// A text without \boxed{}: "Mark your answer with \boxed{}." holds no answer, and Math-Verify takes it for one.
 std::string without_empty_boxes(std::string_view text) {
-  std::string out;
-  std::size_t done = 0;
-  for (std::size_t at = text.find("box"); at != text.npos; at = text.find("box", at + 1)) {
-    for (const std::string_view box : {"\\boxed{", "\\fbox{"}) {
-      const std::size_t before = box.find("box");
-      if (at < before + done || !text.substr(at - before).starts_with(box)) continue;
-      const std::size_t inside = at - before + box.size(), end = text.find_first_not_of(" \t\n", inside);
-      if (end == text.npos || text[end] != '}') continue;
-      out += text.substr(done, at - before - done);
-      done = end + 1;
-    }
-  }
-  return out += text.substr(done);
+  static const Pattern empty_box(R"(\\(?:boxed|fbox)\{[ \t\n]*+\})", Pattern::Of::bytes);
+  return empty_box.replaced(text, "");
 }
 
 Graded grade_math(std::string_view given, std::string_view reference) {
@@ -83,9 +64,7 @@ Graded grade_math(std::string_view given, std::string_view reference) {
   const MathAnswer answer = find_math_answer(text);
   if (answer.found()) {
     graded.score = math_answers_equal(wanted, answer) ? 1 : 0;
-    const auto rule = std::find_if(kMathRules.begin(), kMathRules.end(),
-                                   [&](const MathRule& one) { return one.place == answer.place; });
-    graded.rule = rule != kMathRules.end() ? rule->name : kUnread;
+    graded.rule = answer.place ? kMathRules.at(static_cast<std::size_t>(*answer.place)) : kUnread;
   }
   const bool is_same = text.size() == given.size();
   const bool upstream = is_same ? graded.score == 1 : math_answers_equal(wanted, find_math_answer(given));
@@ -99,7 +78,7 @@ std::vector<AnswerRule> answer_rules(AnswerKind kind) {
   std::vector<AnswerRule> rules;
   if (is_math(kind)) {
     rules.push_back({kMathVerify, kMathSource});
-    for (const MathRule& one : kMathRules) rules.push_back({one.name, kMathSource, false});
+    for (const std::string_view name : kMathRules) rules.push_back({name, kMathSource, false});
     rules.push_back({kUnread, kMathSource, false});
   }
   for (const TextRule& one : kTextRules)
@@ -131,11 +110,9 @@ std::optional<std::string> reference_answer(std::string_view text, AnswerKind ki
       if (answer.empty() || answer.find_first_not_of("0123456789") != answer.npos) return std::nullopt;
       return answer;
     case AnswerKind::number: {
-      if (const std::size_t marker = answer.rfind("####"); marker != answer.npos) {
+      if (const std::size_t marker = answer.rfind("####"); marker != answer.npos)
         answer = strip(answer.substr(marker + 4));
-      }
-      std::string digits = answer;
-      std::erase_if(digits, [](char c) { return c == ',' || c == '$'; });
+      const std::string digits = replaced(replaced(answer, ",", ""), "$", "");
       const FoundText whole = flexible_extract(digits);
       const bool is_number = whole && *whole == digits && digits.find_first_of("0123456789") != digits.npos;
       return is_number ? std::optional(answer) : std::nullopt;

@@ -8,7 +8,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -43,19 +43,17 @@ nlohmann::ordered_json point_of(const MethodSummary& method, const AccuracyCell&
   return point;
 }
 
-/// What was run: a method without a sample has an entry and no summary.
-const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method) {
-  const auto found = std::find_if(manifest.methods.begin(), manifest.methods.end(),
-                                  [&](const MethodEntry& entry) { return entry.label == method.label; });
-  TANDEM_CHECK(found != manifest.methods.end(), "the run has no method '{}'", method.label);
-  return *found;
-}
-
 }  // namespace
 
 double parameter_flops(const ModelConfig& c) {
   const double hidden = c.hidden, q = double(c.q_heads) * c.head_dim, kv = double(c.kv_heads) * c.head_dim;
   return c.layers * (4 * hidden * q + 4 * kv * hidden + 6 * hidden * c.intermediate);
+}
+
+const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method) {
+  const auto found = std::ranges::find(manifest.methods, method.label, &MethodEntry::label);
+  TANDEM_CHECK(found != manifest.methods.end(), "the run has no method '{}'", method.label);
+  return *found;
 }
 
 std::optional<double> attention_flops(const ModelConfig& c, const MethodEntry& method, std::uint32_t tokens) {
@@ -73,43 +71,35 @@ std::string published_flops_text(const ModelConfig& config, const Summary& summa
   const std::vector<std::string> labels = labels_of(summary, markdown);
   Table table;
   table.head = {"method"};
-  for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + ", all");
-  for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + ", attention");
+  for (const char* what : {", all", ", attention"})
+    for (const std::uint32_t length : m.lengths) table.head.push_back(length_text(length) + what);
   bool any = false;
-  const double parameters = parameter_flops(config);
-  const auto mega = [](double flops) { return fmt::format("{:.2f}", flops * 1e-6); };
   for (std::size_t i = 0; i < summary.methods.size(); ++i) {
     const MethodEntry& method = entry_of(m, summary.methods[i]);
-    std::vector<std::string> row = {labels[i]}, attention;
-    for (const std::uint32_t length : m.lengths) {
-      const std::optional<double> flops = attention_flops(config, method, length);
-      if (!flops) {
-        row.emplace_back("-");
-        attention.emplace_back("-");
-        continue;
+    std::vector<std::string>& row = table.rows.emplace_back(1, labels[i]);
+    for (const double besides : {parameter_flops(config), 0.0}) {
+      for (const std::uint32_t length : m.lengths) {
+        const std::optional<double> flops = attention_flops(config, method, length);
+        row.push_back(
+            figure_text(flops, [&](double attention) { return fmt::format("{:.2f}", (besides + attention) * 1e-6); }));
+        any = any || (flops && method.name != "full");
       }
-      row.push_back(mega(parameters + *flops));
-      attention.push_back(mega(*flops));
-      if (method.name != "full") any = true;
     }
-    row.insert(row.end(), attention.begin(), attention.end());
-    table.rows.push_back(std::move(row));
   }
   if (!any) return "";
   return section("FLOPs per token, published formulas", markdown) + text_of(table, markdown) +
          note(
              "MFLOP of one decoded token by AsyncSpade's appendix B: 4qh C for the C tokens attended, 2qh for each "
              "token or page that is scored on the step's way, l layers; projections and MLP besides. The context T is "
-             "the length in the head, which prompts stay below. -: no formula was "
-             "published for the method with these options. What the operations of this run computed is in "
-             "timings.jsonl.",
+             "the length in the head, which prompts stay below. -: no formula was published for the method with these "
+             "options. What the operations of this run computed is in timings.jsonl.",
              markdown);
 }
 
 std::string published_flops_json(const ModelConfig& config, const Summary& summary) {
   const Manifest& m = summary.manifest;
   nlohmann::ordered_json json = {{"schema", "tandem-accuracy-flops-1"}, {"command", m.command}};
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["model"] = m.model;
   json["clock"] = m.clock;
   json["points"] = nlohmann::ordered_json::array();

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,9 +26,11 @@ struct RulerOptions {
   std::uint64_t seed = 0;
   std::string data_file = {};  // of `official`, and of `texts`: as they can be typed again
   RulerFiles text_files = {};
+  std::string needle = {};  // a task with one needle, of which `tasks` are names of depths; empty: they are RULER's
+  std::map<std::string, std::uint32_t> percents = {};  // depths by task
 };
 
-class Ruler final : public Dataset {
+class Ruler : public Dataset {
  public:
   /// The model must outlive this. Throws InputError for lengths that the model has no positions for, or that a task
   /// does not fit into.
@@ -46,17 +50,20 @@ class Ruler final : public Dataset {
   /// With FLOPs by the published formulas, also as flops.json, where a method has one.
   RunReport report(const RunFolder& folder) const override;
 
- private:
   std::vector<std::int32_t> encode(std::string_view prompt) const;
 
-  RulerOptions options_;
+ protected:
+  std::string lengths_text() const;  // "4K,1000"
+
+  const RulerOptions options_;
+
+ private:
+  const std::string& ruler_task_of(const std::string& task) const;
+  std::optional<std::uint32_t> depth_of(const std::string& task) const;
+
   const Model& model_;
   std::uint32_t longest_prompt_ = 0;
 };
-
-/// Sentences for the user of official files: fewer samples than the `samples` asked for, a chat template around the
-/// prompts, a template that is not this tokenizer's.
-std::vector<std::string> official_notes(const OfficialRuler& files, std::uint32_t samples, const Tokenizer& tokenizer);
 
 /// --ruler-essays and --ruler-qa.
 std::vector<DatasetOption> ruler_file_options(RulerFiles& files);

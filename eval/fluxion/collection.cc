@@ -2,7 +2,6 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "engine/common/error.h"
@@ -10,7 +9,7 @@
 #include "engine/common/read_file.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weight_files.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/output_folder.h"
 #include "eval/report/schema.h"
 #include "methods/fluxion/features.h"
@@ -23,10 +22,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "tandem-fluxion-2";
 
-Json names(const auto& list) {
-  Json out = Json::array();
-  for (const std::string_view name : list) out.push_back(std::string(name));
-  return out;
+std::vector<std::string> names(const auto& list) {
+  return {list.begin(), list.end()};
 }
 
 /// What all rows have in common, and what a run that goes on must have in common with the one before.
@@ -197,9 +194,12 @@ class Writer {
 
   fs::path path(const std::string& file) const { return folder_.path() / file; }
 
-  void write(const Ledger& ledger) {
-    if (begun_) return folder_.write(kManifest, ledger.text());
-    folder_.replace({}, ledger.text(), collection_files());
+  void write(const Ledger& ledger, const std::vector<std::pair<std::string, std::string>>& files = {}) {
+    if (begun_) {
+      for (const auto& [file, bytes] : files) folder_.write(file, bytes);
+      return folder_.write(kManifest, ledger.text());
+    }
+    folder_.replace(files, ledger.text(), collection_files());
     begun_ = true;
   }
 
@@ -209,13 +209,7 @@ class Writer {
     if (with.shards.empty()) with.programs.clear();
     with.programs = with_program(std::move(with.programs), program);
     with.shards[file] = std::move(shard);
-    if (begun_) {
-      folder_.write(file, bytes);
-      folder_.write(kManifest, with.text());
-    } else {
-      folder_.replace({{file, bytes}}, with.text(), collection_files());
-      begun_ = true;
-    }
+    write(with, {{file, bytes}});
     ledger = std::move(with);
     made_.push_back(file);
   }
@@ -236,19 +230,19 @@ class Writer {
 };
 
 /// The ledger of a collection that goes on. InputError where it was begun with another plan.
-Ledger continued(Ledger before, const fs::path& folder, const CollectSource& source, const Json& plan) {
+Ledger continued(Ledger before, const fs::path& folder, const Json& plan) {
   check_same_plan(folder, before.plan, parse_ordered_json(json_text(plan), "the plan"));
   before.finished = false;
-  std::set<std::string> wanted;
-  for (const CollectPrompt& prompt : source.list) wanted.insert(prompt.file());
-  std::erase_if(before.shards, [&](const auto& shard) { return !wanted.contains(shard.first); });
+  const Json& wanted = plan.at("files");
+  std::erase_if(before.shards, [&](const auto& shard) {
+    return std::find(wanted.begin(), wanted.end(), shard.first) == wanted.end();
+  });
   return before;
 }
 
 /// Makes the shards that the ledger lacks, and those that are no longer what was written.
 void fill(Writer& out, Ledger& ledger, Engine& engine, ThreadPool& pool, const CollectSource& source,
-          const CollectOptions& options,
-          const std::function<void(std::uint64_t, std::uint64_t, std::string_view)>& progress, CollectResult& result) {
+          const CollectOptions& options, const CollectProgress& progress, CollectResult& result) {
   std::uint64_t total = 0, done = 0;
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < source.list.size(); ++i) {
@@ -299,13 +293,12 @@ void check_collection(const fs::path& folder, CollectMode mode) {
   opened(folder, mode, /*make=*/false);
 }
 
-CollectResult collect_fluxion(
-    const fs::path& path, CollectMode mode, Engine& engine, ThreadPool& pool, const CollectSource& source,
-    const CollectOptions& options,
-    const std::function<void(std::uint64_t done, std::uint64_t total, std::string_view prompt)>& progress) {
+CollectResult collect_fluxion(const fs::path& path, CollectMode mode, Engine& engine, ThreadPool& pool,
+                              const CollectSource& source, const CollectOptions& options,
+                              const CollectProgress& progress) {
   const OutputFolder folder = opened(path, mode, /*make=*/true);
   Ledger ledger{{{source.tandem_version, source.git_commit}}, plan_of(source, options), {}, false};
-  if (mode == CollectMode::resume) ledger = continued(Ledger::read(folder.path()), folder.path(), source, ledger.plan);
+  if (mode == CollectMode::resume) ledger = continued(Ledger::read(folder.path()), folder.path(), ledger.plan);
   Writer out(folder, mode == CollectMode::resume);
   const auto keeps = [&] {
     folder.check_there();

@@ -38,6 +38,9 @@ struct CollectSource {
 
 enum class CollectMode : std::uint8_t { create, replace, resume };
 
+/// Tokens of context done and in all, and the prompt in progress.
+using CollectProgress = std::function<void(std::uint64_t done, std::uint64_t total, std::string_view prompt)>;
+
 struct CollectResult {
   std::uint64_t shards = 0, rows = 0;
   std::vector<std::string> repairs;  // sentences about shards that were damaged and made again
@@ -51,10 +54,9 @@ void check_collection(const std::filesystem::path& folder, CollectMode mode);
 /// Runs what the folder lacks, prompt by prompt. Nothing is written, and nothing replaced, before the first prompt is
 /// finished; where weights change, no prompt of this process counts. InputError where a collection that is to go on was
 /// made from another plan, naming what differs; RunError for a full disk, and where the engine is interrupted, saying
-/// how to go on. `progress`: tokens of context done and in all, and the prompt in progress.
-CollectResult collect_fluxion(
-    const std::filesystem::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool,
-    const CollectSource& source, const CollectOptions& options,
-    const std::function<void(std::uint64_t done, std::uint64_t total, std::string_view prompt)>& progress = {});
+/// how to go on.
+CollectResult collect_fluxion(const std::filesystem::path& folder, CollectMode mode, Engine& engine, ThreadPool& pool,
+                              const CollectSource& source, const CollectOptions& options,
+                              const CollectProgress& progress = {});
 
 }  // namespace tandem::eval

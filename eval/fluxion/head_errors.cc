@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/common/json.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 
@@ -17,22 +17,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFile = "errors.jsonl";
 
-Json json_of(const HeadErrorCounts& c) {
-  return {{"heads", c.heads}, {"error", c.error}, {"attended", c.attended},
-          {"worst", c.worst}, {"none", c.none},   {"above", c.above}};
-}
-
-HeadErrorCounts counts_of(ObjectReader& in) {
-  HeadErrorCounts c;
-  c.heads = in.integer<std::uint64_t>("heads");
-  c.error = in.number("error", 0, 1e30);
-  c.attended = in.number("attended", 0, 1e30);
-  c.worst = in.number("worst", 0, 1e30);
-  c.none = in.integer<std::uint64_t>("none");
-  const Json& above = in.array("above");
-  if (above.size() != c.above.size()) in.fail("above", fmt::format("a list of {} numbers", c.above.size()));
-  for (std::size_t i = 0; i < c.above.size(); ++i) c.above[i] = in.as_integer<std::uint64_t>(above[i], "above");
-  return c;
+void visit_counts(auto& fields, auto& c) {
+  constexpr double kMost = 1e30;
+  fields.field("heads", c.heads);
+  fields.number("error", c.error, 0, kMost);
+  fields.number("attended", c.attended, 0, kMost);
+  fields.number("worst", c.worst, 0, kMost);
+  fields.field("none", c.none);
+  fields.field("above", c.above);
+  fields.require(c.above.size() == c.kLimits.size(), "above", fmt::format("a list of {} numbers", c.kLimits.size()));
 }
 
 struct Entry {
@@ -40,11 +33,16 @@ struct Entry {
   HeadErrorCounts counts;
 };
 
+void visit_entry(auto& fields, auto& entry) {
+  fields.field("task", entry.first.task);
+  fields.field("length", entry.first.length);
+  fields.field("index", entry.first.index);
+  fields.field("method", entry.first.method);
+  visit_counts(fields, entry.counts);
+}
+
 std::string to_line(const Entry& entry) {
-  const SampleKey& first = entry.first;
-  Json line = {{"task", first.task}, {"length", first.length}, {"index", first.index}, {"method", first.method}};
-  line.update(json_of(entry.counts));
-  return json_text(line);
+  return json_text(written(entry, [](auto& fields, auto& item) { visit_entry(fields, item); }));
 }
 
 bool is_watched(const MethodEntry& method) {
@@ -55,22 +53,14 @@ Entry parse_entry(const Manifest& manifest, std::string_view text, const std::st
   const Json json = parse_object(text, where);
   ObjectReader line(json, where);
   Entry entry;
+  visit_entry(line, entry);
+  line.finish();
   SampleKey& key = entry.first;
   key.benchmark = manifest.benchmark;
-  key.task = line.text("task");
-  key.length = line.integer<std::uint32_t>("length");
-  key.index = line.integer<std::uint32_t>("index");
-  key.method = line.text("method");
-  entry.counts = counts_of(line);
-  line.finish();
-  const auto known = [](const auto& all, const auto& one) {
-    return std::find(all.begin(), all.end(), one) != all.end();
-  };
-  const bool watched = std::any_of(manifest.methods.begin(), manifest.methods.end(), [&](const MethodEntry& method) {
-    return method.label == key.method && is_watched(method);
-  });
-  if (!watched || !known(manifest.tasks, key.task) || !known(manifest.lengths, key.length) ||
-      key.index >= manifest.samples_of(key.task))
+  const bool watched = std::ranges::any_of(
+      manifest.methods, [&](const MethodEntry& method) { return method.label == key.method && is_watched(method); });
+  if (!watched || std::ranges::count(manifest.tasks, key.task) == 0 ||
+      std::ranges::count(manifest.lengths, key.length) == 0 || key.index >= manifest.samples_of(key.task))
     throw_input_error("{}: sample {} of {} at length {} under '{}' is not one of the run's manifest.json.", where,
                       key.index, key.task, key.length, key.method);
   return entry;
@@ -146,8 +136,8 @@ bool has_head_errors(const std::string& spec) {
 }
 
 std::unique_ptr<Method> HeadErrorLog::make(const std::string& spec) {
-  if (!has_head_errors(spec)) return make_method(spec);
   const MethodSpec parsed = parse_method_spec(spec);
+  if (parsed.name != fluxion_info().name) return make_method(spec);
   const auto seen = std::make_shared<Seen>();
   seen_[spec] = seen;
   return make_watched_fluxion(parsed, [seen](const HeadErrors& errors) {
@@ -159,11 +149,8 @@ std::unique_ptr<Method> HeadErrorLog::make(const std::string& spec) {
 void HeadErrorLog::decoded(const SampleKey& first) {
   const auto found = seen_.find(first.method);
   if (found == seen_.end()) return;
-  HeadErrorCounts counts;
-  {
-    const std::lock_guard lock(found->second->mutex);
-    std::swap(counts, found->second->counts);
-  }
+  const std::lock_guard lock(found->second->mutex);
+  const HeadErrorCounts counts = std::exchange(found->second->counts, {});
   if (!out_.is_open()) out_ = LineAppender(run_.output(), kFile);
   out_.append(to_line(Entry{first, counts}));
 }
@@ -183,14 +170,9 @@ std::string head_errors_text(const std::map<std::string, HeadErrorCounts>& error
   if (errors.empty()) return "";
   const std::vector<std::string> labels = labels_of(summary, markdown);
   Table table;
-  table.head = {"method",
-                "error of outputs %, mean",
-                "above 5 %",
-                "above 10 %",
-                "above 20 %",
-                "above 50 %",
-                "host tokens attended %",
-                "heads that attend none %"};
+  table.head = {"method", "error of outputs %, mean"};
+  for (const double limit : HeadErrorCounts::kLimits) table.head.push_back(fmt::format("above {:g} %", 100 * limit));
+  table.head.insert(table.head.end(), {"host tokens attended %", "heads that attend none %"});
   for (std::size_t i = 0; i < summary.methods.size(); ++i) {
     const auto found = errors.find(summary.methods[i].label);
     if (found == errors.end() || found->second.heads == 0) continue;
@@ -206,8 +188,8 @@ std::string head_errors_text(const std::map<std::string, HeadErrorCounts>& error
   return section("Errors of heads", markdown) +
          note(
              "Of every query head of every layer and step: how far its output is off for what it did not attend, by "
-             "the "
-             "largest output of the layer's heads (Eq. 2 of Fluxion), with the method's own query; \"above\" counts "
+             "the largest output of the layer's heads (Eq. 2 of Fluxion), with the method's own query; \"above\" "
+             "counts "
              "heads. Measured by brute force over all KV, which is not counted as cost.",
              markdown) +
          text_of(table, markdown);
@@ -221,7 +203,7 @@ std::string head_errors_json(const std::map<std::string, HeadErrorCounts>& error
     const auto found = errors.find(method.label);
     if (found == errors.end()) continue;
     Json entry = {{"method", method.label}};
-    entry.update(json_of(found->second));
+    entry.update(written(found->second, [](auto& fields, auto& counts) { visit_counts(fields, counts); }));
     if (found->second.heads == 0) entry["worst"] = nullptr;  // of none
     json["methods"].push_back(std::move(entry));
   }

@@ -29,8 +29,8 @@ struct HeadErrorCounts {
   double error = 0;     // sum
   double attended = 0;  // sum of shares of the host's tokens
   double worst = 0;
-  std::uint64_t none = 0;                             // that attended nothing there
-  std::array<std::uint64_t, kLimits.size()> above{};  // whose error is above kLimits
+  std::uint64_t none = 0;                                                         // that attended nothing there
+  std::vector<std::uint64_t> above = std::vector<std::uint64_t>(kLimits.size());  // whose error is above kLimits
 
   void add(const HeadErrors& errors);
   void add(const HeadErrorCounts& other);

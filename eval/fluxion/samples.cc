@@ -39,72 +39,68 @@ struct LayerContext {
 };
 
 /// Rows of one prompt, filled layer by layer and step by step, each by one task.
-class Sampler {
- public:
-  Sampler(const ModelShape& shape, const HeadCapture& capture, const Segments& prefill, const CollectOptions& options,
-          std::vector<std::uint32_t> steps)
-      : shape_(shape),
-        capture_(capture),
-        prefill_(prefill),
-        options_(options),
-        steps_(std::move(steps)),
-        layers_(shape.layers) {
-    out_.rows = static_cast<std::uint32_t>(steps_.size()) * shape.layers * shape.q_heads;
-    const std::size_t rows = out_.rows;
-    out_.steps.resize(rows);
-    out_.features.resize(rows * kFeatures);
-    out_.taus = options.taus.size();
-    const std::size_t labels = rows * out_.taus * kBudgetPolicies;
-    out_.anchor_budgets.resize(labels * kAnchorBlocks);
-    out_.budgets.resize(labels * kLabelBlocks.size());
-    out_.slopes.resize(labels);
-    out_.streaming.resize(labels);
-  }
+struct Sampler {
+  const ModelShape& shape;
+  const HeadCapture& capture;
+  const Segments prefill;
+  const CollectOptions& options;
+  const std::vector<std::uint32_t> steps;
+  std::vector<LayerContext> layers = std::vector<LayerContext>(shape.layers);
+  FluxionSamples out = {};
 
   FluxionSamples run(ThreadPool& pool) {
-    pool.parallel_for(shape_.layers, [&](std::size_t layer) { prepare(static_cast<std::uint32_t>(layer)); });
-    pool.parallel_for(steps_.size() * shape_.layers,
-                      [&](std::size_t i) { sample(i / shape_.layers, static_cast<std::uint32_t>(i % shape_.layers)); });
-    return std::move(out_);
+    const std::size_t rows = steps.size() * shape.layers * shape.q_heads;
+    out.rows = static_cast<std::uint32_t>(rows);
+    out.steps.resize(rows);
+    out.features.resize(rows * kFeatures);
+    out.taus = options.taus.size();
+    const std::size_t labels = rows * out.taus * kBudgetPolicies;
+    out.anchor_budgets.resize(labels * kAnchorBlocks);
+    out.budgets.resize(labels * kLabelBlocks.size());
+    out.slopes.resize(labels);
+    out.streaming.resize(labels);
+    pool.parallel_for(shape.layers, [&](std::size_t layer) { prepare(static_cast<std::uint32_t>(layer)); });
+    pool.parallel_for(steps.size() * shape.layers,
+                      [&](std::size_t i) { sample(i / shape.layers, static_cast<std::uint32_t>(i % shape.layers)); });
+    return std::move(out);
   }
 
- private:
   /// The layer's query at `position`, the first captured one being the anchor's.
   LayerQuery query(std::uint32_t layer, std::uint32_t position) const {
-    Segments at = prefill_;
+    Segments at = prefill;
     at.tokens = position + 1;
-    return {shape_.q_heads,
-            shape_.kv_heads,
-            shape_.head_dim,
-            capture_.query(layer, position + 1 - prefill_.prefill),
-            layers_[layer].keys,
-            layers_[layer].values,
+    return {shape.q_heads,
+            shape.kv_heads,
+            shape.head_dim,
+            capture.query(layer, position + 1 - prefill.prefill),
+            layers[layer].keys,
+            layers[layer].values,
             at};
   }
 
   void prepare(std::uint32_t layer) {
-    LayerContext& context = layers_[layer];
-    for (std::uint32_t g = 0; g < shape_.kv_heads; ++g) {
-      context.keys.push_back(capture_.keys(layer, g));
-      context.values.push_back(capture_.values(layer, g));
-      context.digests.emplace_back(context.keys[g] + std::size_t{prefill_.sinks} * shape_.head_dim, prefill_.host(),
-                                   shape_.head_dim);
+    LayerContext& context = layers[layer];
+    for (std::uint32_t g = 0; g < shape.kv_heads; ++g) {
+      context.keys.push_back(capture.keys(layer, g));
+      context.values.push_back(capture.values(layer, g));
+      context.digests.emplace_back(context.keys[g] + std::size_t{prefill.sinks} * shape.head_dim, prefill.host(),
+                                   shape.head_dim);
     }
-    const LayerQuery anchor = query(layer, prefill_.prefill - 1);
-    const std::vector<BudgetLimits> limits = options_.limits();
+    const LayerQuery anchor = query(layer, prefill.prefill - 1);
+    const std::vector<BudgetLimits> limits = options.limits();
     context.prefill = prefill_statistics(layer, anchor, context.digests, limits.front());
     context.anchor = label_heads(anchor, attend_heads(anchor), context.digests, limits);
   }
 
   void sample(std::size_t i, std::uint32_t layer) {
-    const LayerContext& context = layers_[layer];
-    const LayerQuery now = query(layer, prefill_.prefill + steps_[i]);
+    const LayerContext& context = layers[layer];
+    const LayerQuery now = query(layer, prefill.prefill + steps[i]);
     const std::vector<HeadAttention> heads = attend_heads(now);
-    const auto labels = label_heads(now, heads, context.digests, options_.limits());
+    const auto labels = label_heads(now, heads, context.digests, options.limits());
     const auto sink_o = floats(heads, &HeadAttention::sinks), local_o = floats(heads, &HeadAttention::local),
                device_o = floats(heads, &HeadAttention::device), sink_lse = lses(heads, &HeadAttention::sinks),
                local_lse = lses(heads, &HeadAttention::local);
-    const std::size_t first = (i * shape_.layers + layer) * shape_.q_heads;
+    const std::size_t first = (i * shape.layers + layer) * shape.q_heads;
     features(context.prefill,
              {.host_tokens = now.segments.host(),
               .device_tokens = now.segments.device(),
@@ -114,28 +110,20 @@ class Sampler {
               .local_o = local_o.data(),
               .local_lse = local_lse.data(),
               .device_o = device_o.data()},
-             out_.features.data() + first * kFeatures);
-    for (std::uint32_t h = 0; h < shape_.q_heads; ++h) {
-      out_.steps[first + h] = static_cast<std::int32_t>(steps_[i]);
+             out.features.data() + first * kFeatures);
+    for (std::uint32_t h = 0; h < shape.q_heads; ++h) {
+      out.steps[first + h] = static_cast<std::int32_t>(steps[i]);
       for (std::size_t n = 0; n < labels.size() * kBudgetPolicies; ++n) {
         const std::size_t tau = n / kBudgetPolicies, p = n % kBudgetPolicies;
         const HeadLabels &own = labels[tau][h][p], &anchor = context.anchor[tau][h][p];
         const std::size_t at = (first + h) * labels.size() * kBudgetPolicies + n;
-        std::copy(own.budgets.begin(), own.budgets.end(), out_.budgets.data() + at * kLabelBlocks.size());
-        std::copy(anchor.budgets.begin() + 1, anchor.budgets.end(), out_.anchor_budgets.data() + at * kAnchorBlocks);
-        out_.slopes[at] = own.properties().slope;
-        out_.streaming[at] = own.streaming ? 1 : 0;
+        std::copy(own.budgets.begin(), own.budgets.end(), out.budgets.data() + at * kLabelBlocks.size());
+        std::copy(anchor.budgets.begin() + 1, anchor.budgets.end(), out.anchor_budgets.data() + at * kAnchorBlocks);
+        out.slopes[at] = own.properties().slope;
+        out.streaming[at] = own.streaming ? 1 : 0;
       }
     }
   }
-
-  const ModelShape& shape_;
-  const HeadCapture& capture_;
-  Segments prefill_;
-  const CollectOptions& options_;
-  std::vector<std::uint32_t> steps_;
-  std::vector<LayerContext> layers_;
-  FluxionSamples out_;
 };
 
 /// Adds tensors to a safetensors file, in the order in which they come.
@@ -203,7 +191,7 @@ FluxionSamples collect_samples(Engine& engine, ThreadPool& pool, const std::stri
         "to choose from: give longer --lengths.",
         name, tokens.size(), options.sinks, options.window);
   }
-  std::vector<std::uint32_t> steps = sampled_steps(options, prompt);
+  const std::vector<std::uint32_t> steps = sampled_steps(options, prompt);
   const std::uint32_t decoded = steps.back() + 1;
   HeadCapture capture(engine.shape(), prefill + decoded, prefill - 1);
   {
@@ -221,7 +209,7 @@ FluxionSamples collect_samples(Engine& engine, ThreadPool& pool, const std::stri
     engine.release(*prefix);
   }
   const ModelShape shape = engine.shape();
-  return Sampler(shape, capture, segments, options, std::move(steps)).run(pool);
+  return Sampler{shape, capture, segments, options, steps}.run(pool);
 }
 
 }  // namespace tandem::eval

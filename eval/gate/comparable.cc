@@ -1,47 +1,27 @@
-#include "eval/gate/comparable.h"
-
 #include <algorithm>
-#include <map>
 
 #include "engine/common/error.h"
+#include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
 
-/// What the runs' paths and one of their fields are to a sentence.
-class Pair {
- public:
-  Pair(const RunFolder& baseline, const RunFolder& run)
-      : baseline_(baseline.path().string()), run_(run.path().string()) {}
+/// The runs' folders, for sentences.
+struct Pair {
+  std::string baseline, run;
 
-  [[noreturn]] void refuse(std::string_view field, std::string_view baseline, std::string_view run) const {
+  [[noreturn]] void refuse(std::string_view field, std::string_view there, std::string_view here) const {
     throw_input_error(
         "'{}' cannot be judged by '{}': {} is '{}' in the run and '{}' in the baseline. Make one of them anew, with "
         "what the other has.",
-        run_, baseline_, field, run, baseline);
+        run, baseline, field, here, there);
   }
-  void same(std::string_view field, std::string_view baseline, std::string_view run) const {
-    if (baseline != run) refuse(field, baseline, run);
+  void same(std::string_view field, std::string_view there, std::string_view here) const {
+    if (there != here) refuse(field, there, here);
   }
-
- private:
-  std::string baseline_, run_;
 };
-
-/// The budgets of methods that only one of the runs has are no difference.
-void check_protocol(const Pair& pair, const Manifest& baseline, const Manifest& run) {
-  for (const FieldDifference& d : protocol_differences(baseline.protocol_id, run.protocol_id)) {
-    if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
-    const auto there = budgets_of(d.there), here = budgets_of(d.here);
-    for (const auto& [method, meaning] : there) {
-      const auto other = here.find(method);
-      if (other != here.end())
-        pair.same(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), meaning, other->second);
-    }
-  }
-}
 
 void check_clock(const Pair& pair, const Manifest& baseline, const Manifest& run, bool any_machine) {
   const bool simulated = is_simulated(baseline.clock);
@@ -90,14 +70,18 @@ std::string chunk_of(const Manifest& m) {
 void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_machine) {
   check_whole(baseline);
   check_whole(run);
-  const Pair pair(baseline, run);
+  const Pair pair{baseline.path().string(), run.path().string()};
   const Manifest &a = baseline.manifest(), &b = run.manifest();
   pair.same("the benchmark", a.benchmark, b.benchmark);
   pair.same("the hash of the weights", a.weights_hash, b.weights_hash);
   if (!a.config_hash.empty() && !b.config_hash.empty())
     pair.same("the hash of the model's config.json", a.config_hash, b.config_hash);
   pair.same("the hash of the tokenizer", a.tokenizer_hash, b.tokenizer_hash);
-  check_protocol(pair, a, b);
+  for (const FieldDifference& d : protocol_differences(a.protocol_id, b.protocol_id)) {
+    if (d.field != "budget") pair.refuse(fmt::format("the protocol's field '{}'", d.field), d.there, d.here);
+    for (const auto& [method, there, here] : budget_differences(d))
+      pair.refuse(fmt::format("what a budget of '{}' counts (protocol, 'budget')", method), there, here);
+  }
   if (!ruler_reads_files(a.protocol_id)) pair.same("the seed", std::to_string(a.seed), std::to_string(b.seed));
   check_clock(pair, a, b, any_machine);
   if (!a.clock.empty()) pair.same("--batch", std::to_string(batch_of(a)), std::to_string(batch_of(b)));

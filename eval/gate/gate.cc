@@ -2,15 +2,10 @@
 
 #include <algorithm>
 #include <fmt/ranges.h>
-#include <set>
 
 #include "engine/common/error.h"
-#include "eval/gate/comparable.h"
-#include "eval/gate/prediction.h"
-#include "eval/gate/samples.h"
-#include "eval/gate/times.h"
+#include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/method_entry.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -18,19 +13,18 @@ namespace {
 
 /// The baseline's methods that are asked for, each named by its label or, with all of that name, by its name.
 std::vector<const MethodEntry*> wanted_methods(const Manifest& baseline, const std::vector<std::string>& names) {
+  const auto is_it = [](const MethodEntry& m, const std::string& name) { return m.label == name || m.name == name; };
   std::vector<const MethodEntry*> wanted;
   std::vector<std::string> labels;
   for (const MethodEntry& method : baseline.methods) {
     labels.push_back(method.label);
-    const auto names_it = [&](const std::string& name) { return name == method.label || name == method.name; };
-    if (names.empty() || std::ranges::any_of(names, names_it)) wanted.push_back(&method);
+    if (names.empty() || std::ranges::any_of(names, [&](const std::string& name) { return is_it(method, name); }))
+      wanted.push_back(&method);
   }
-  for (const std::string& name : names) {
-    const auto is_it = [&](const MethodEntry* m) { return m->label == name || m->name == name; };
-    if (std::ranges::none_of(wanted, is_it))
+  for (const std::string& name : names)
+    if (std::ranges::none_of(wanted, [&](const MethodEntry* m) { return is_it(*m, name); }))
       throw_input_error("--methods: the baseline has no method '{}'.{} It has {}.", name, did_you_mean(name, labels),
                         join_names(labels));
-  }
   return wanted;
 }
 
@@ -52,25 +46,22 @@ const MethodEntry* partner_of(const MethodEntry& method, const Manifest& baselin
   return here.size() == 1 && left_over(baseline, run).size() == 1 ? here.front() : nullptr;
 }
 
-/// InputError where the sample of a key is not the same in both: a text has changed that no hash covers.
-void check_same_sample(const SampleResult& before, const SampleResult& now) {
-  if (before.answers == now.answers && before.prompt_tokens == now.prompt_tokens) return;
-  throw_input_error(
-      "Sample {} of {} at {} is another one in the run: {} prompt tokens and the answer '{}', in the baseline {} and "
-      "'{}'. Make the baseline anew.",
-      now.index, now.task, length_text(now.length), now.prompt_tokens, fmt::join(now.answers, "', '"),
-      before.prompt_tokens, fmt::join(before.answers, "', '"));
-}
-
-/// Scores of the samples of both runs.
+/// Scores of the samples of both runs. InputError where one is not the same in both: a text has changed that no hash
+/// covers.
 PairedScores shared_scores(const Samples& before, const Samples& now, const Repeated& repeated,
                            const std::string& task) {
   Scores first, second;
   for (const auto& [place, sample] : now.results) {
-    const auto other = before.results.find(place);
-    if (other == before.results.end() || (!task.empty() && sample->task != task)) continue;
-    check_same_sample(*other->second, *sample);
-    first[place] = other->second->score;
+    const auto found = before.results.find(place);
+    if (found == before.results.end() || (!task.empty() && sample->task != task)) continue;
+    const SampleResult& other = *found->second;
+    if (other.answers != sample->answers || other.prompt_tokens != sample->prompt_tokens)
+      throw_input_error(
+          "Sample {} of {} at {} is another one in the run: {} prompt tokens and the answer '{}', in the baseline {} "
+          "and '{}'. Make the baseline anew.",
+          sample->index, sample->task, length_text(sample->length), sample->prompt_tokens,
+          fmt::join(sample->answers, "', '"), other.prompt_tokens, fmt::join(other.answers, "', '"));
+    first[place] = other.score;
     second[place] = sample->score;
   }
   return paired_scores(first, second, repeated);
@@ -88,10 +79,6 @@ std::string worst_task(const Samples& before, const Samples& now, const Manifest
     least = std::min(least, change);
   }
   return worst;
-}
-
-bool same_computation(const Manifest& a, const MethodEntry& before, const Manifest& b, const MethodEntry& now) {
-  return !a.isa.empty() && a.isa == b.isa && same_method(before, now) && differences_to_note(a, b).empty();
 }
 
 std::uint64_t other_tokens(const Samples& before, const Samples& now) {
@@ -126,17 +113,10 @@ void note_overlap(Gate& gate) {
 
 /// Which options of a method are others in the run; empty where none is.
 std::string options_difference(const MethodEntry& before, const MethodEntry& now) {
-  const auto value_of = [](const MethodEntry& method, const std::string& name) {
-    const std::string value = option_of(method, name);
-    return value.empty() ? std::string("not there") : value;
-  };
-  std::set<std::string> names = named_options(before);
-  names.merge(named_options(now));
+  const auto shown = [](const std::string& value) { return value.empty() ? "not there" : value; };
   std::vector<std::string> parts;
-  for (const std::string& name : names) {
-    const std::string there = value_of(before, name), here = value_of(now, name);
-    if (there != here) parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", name, there, here));
-  }
+  for (const auto& [option, there, here] : option_differences(before, now))
+    parts.push_back(fmt::format("{} is {} in the baseline and {} in the run", option, shown(there), shown(here)));
   if (before.content != now.content)
     parts.push_back(
         fmt::format("the files that its options name have the hash '{}' in the baseline and '{}' in the run",
@@ -144,28 +124,23 @@ std::string options_difference(const MethodEntry& before, const MethodEntry& now
   return parts.empty() ? "" : fmt::format("{}: {}.", before.label, fmt::join(parts, "; "));
 }
 
-/// What two runs are compared by, beside their samples.
-struct Terms {
-  const GateOptions& options;
-  double alpha;  // of one method
-  bool timed, simulated;
-  TimeMargins margins;
-};
-
 void judge_method(const Run& baseline, const MethodEntry& before, const Run& run, const MethodEntry& now,
-                  const Terms& terms, MethodVerdict& out) {
-  const Manifest &a = baseline.manifest(), &b = run.manifest();
+                  const GateOptions& options, double alpha, const TimeMargins& margins, MethodVerdict& out) {
+  const Manifest &a = baseline.manifest, &b = run.manifest;
+  const bool simulated = is_simulated(a.clock);
   const Samples &all_there = baseline.of(before), &all_here = run.of(now);
   const Samples there = in_equal_batches(all_there, a, b), here = in_equal_batches(all_here, b, a);
-  Repeated repeated = run.repeated();
-  repeated.documents.merge(baseline.repeated().documents);  // either may be an older program's, and know none
+  Repeated repeated = repeated_in(b, run.results);
+  repeated.documents.merge(
+      repeated_in(a, baseline.results).documents);  // either may be an older program's, and know none
   const PairedScores scores = shared_scores(there, here, repeated, "");
   if (scores.samples == 0)
     throw_input_error("The runs have no sample of the same task, length and number, so that nothing can be compared.");
   out.run_label = now.label;
-  out.tokens_compared = same_computation(a, before, b, now);
+  out.tokens_compared =
+      !a.isa.empty() && a.isa == b.isa && same_method(before, now) && differences_to_note(a, b).empty();
   if (out.tokens_compared) out.other_tokens = other_tokens(there, here);
-  out.accuracy = judge_accuracy(scores, terms.options.accuracy_margin, terms.alpha);
+  out.accuracy = judge_accuracy(scores, options.accuracy_margin, alpha);
   if (out.tokens_compared && out.other_tokens == 0 && scores.first == scores.second) {
     // However few they are: the same computation that makes the same tokens has not become worse.
     out.by_tokens = out.accuracy.verdict != Verdict::passed;
@@ -178,19 +153,20 @@ void judge_method(const Run& baseline, const MethodEntry& before, const Run& run
   out.before = earlier.latency;
   out.after = later.latency;
   out.idle_compared = out.before && out.after && same_steps(there, here, 0);
-  if (terms.simulated) out.times = judge_virtual_times(earlier, later, terms.margins.tpot);
-  if (terms.timed && !terms.simulated) out.times = judge_measured_times(there, here, batch_of(b), terms.margins);
-  if (terms.timed)
-    for (TimeVerdict& time : untimed(all_there, all_here, there, here, terms.simulated, terms.margins.tpot))
+  if (!a.clock.empty()) {
+    out.times = simulated ? judge_virtual_times(earlier, later, margins.tpot)
+                          : judge_measured_times(there, here, batch_of(b), margins);
+    for (TimeVerdict& time : untimed(all_there, all_here, there, here, simulated, margins.tpot))
       out.times.push_back(std::move(time));
-  if (terms.options.same_tokens && !out.tokens_compared)
+  }
+  if (options.same_tokens && !out.tokens_compared)
     throw_input_error(
         "--same-tokens: {} is not the same computation in both runs, by instruction set, options, precision or prefill "
         "chunk, so that its tokens need not be the same. Leave the option away.",
         before.label);
   out.verdict = out.accuracy.verdict;
   for (const TimeVerdict& time : out.times) out.verdict = std::max(out.verdict, time.verdict);
-  if (terms.options.same_tokens && out.other_tokens > 0) out.verdict = Verdict::failed;
+  if (options.same_tokens && out.other_tokens > 0) out.verdict = Verdict::failed;
 }
 
 /// Measured times may rise by the margin, or by what further runs of the baseline's program differ, if that is more.
@@ -199,17 +175,17 @@ TimeMargins measured_margins(const Run& baseline, const std::vector<const Method
   TimeMargins margins{margin, margin};
   for (const RunFolder& folder : noise) {
     const Run again(folder);
-    if (again.manifest().programs() != baseline.manifest().programs())
+    if (again.manifest.programs != baseline.manifest.programs)
       throw_input_error(
           "--noise: the run in '{}' is of another program than the baseline, so that what they differ by is no noise.",
           folder.path().string());
     for (const MethodEntry* method : wanted) {
-      const auto& others = again.manifest().methods;
+      const auto& others = again.manifest.methods;
       const auto is_it = [&](const MethodEntry& e) { return e.label == method->label && same_method(e, *method); };
       if (std::ranges::none_of(others, is_it))
         throw_input_error("--noise: the run in '{}' has no method '{}' with the baseline's options.",
                           folder.path().string(), method->label);
-      const Manifest &a = baseline.manifest(), &b = again.manifest();
+      const Manifest &a = baseline.manifest, &b = again.manifest;
       if (!allow_noise(in_equal_batches(baseline.of(*method), a, b), in_equal_batches(again.of(*method), b, a),
                        batch_of(a), margins))
         throw_input_error(
@@ -226,46 +202,37 @@ struct Pairing {
   MethodVerdict* verdict;
 };
 
-constexpr const char* kStep = "predicted step";
-
 void judge_step(const PredictedRow* before, const PredictedRow* now, const std::string& shape, double margin,
                 const Pairing& pair, Gate& gate) {
   const auto why = [](const PredictedRow* row) {
-    return row == nullptr ? "there is no prediction of it" : row->refused;
+    const std::string sentence = row == nullptr ? "there is no prediction of it" : row->refused;
+    return sentence.substr(0, sentence.find_last_not_of('.') + 1);
   };
   const std::string there = why(before), here = why(now);
   if (!there.empty()) {
-    const std::string also = here.empty() ? "; the run has a step there" : "";
-    gate.notes.push_back(fmt::format("{} has no predicted step at {}: {}{}.", pair.before->label, shape,
-                                     there.substr(0, there.find_last_not_of('.') + 1), also));
+    gate.notes.push_back(fmt::format("{} has no predicted step at {}: {}{}.", pair.before->label, shape, there,
+                                     here.empty() ? "; the run has a step there" : ""));
     return;
   }
-  TimeVerdict time;
-  if (here.empty()) {
-    time = judge_exact(before->step_ms, now->step_ms, margin);
-  } else {
-    time.verdict = Verdict::failed;
-    time.margin = margin;
-    time.remark = here.substr(0, here.find_last_not_of('.') + 1);
-  }
-  time.what = kStep;
+  TimeVerdict time = {.verdict = Verdict::failed, .margin = margin, .remark = here};
+  if (here.empty()) time = judge_exact(before->step_ms, now->step_ms, margin);
+  time.what = "predicted step";
   time.shape = shape;
   pair.verdict->verdict = std::max(pair.verdict->verdict, time.verdict);
   pair.verdict->times.push_back(std::move(time));
 }
 
-void judge_stored(const GatePrediction& before, const GatePrediction& now, double margin,
-                  const std::vector<Pairing>& pairs, Gate& gate) {
+void judge_steps(const GatePrediction& before, const GatePrediction& now, bool stored, double margin,
+                 const std::vector<Pairing>& pairs, Gate& gate) {
   const std::string shape = shape_text(before.target);
   for (const PredictedSteps& steps : gate.predictions)
     if (steps.shape == shape) return;  // compare --as predicted the gate's shape
-  gate.predictions.push_back({shape, /*stored=*/true});
+  gate.predictions.push_back({shape, stored});
   for (const Pairing& pair : pairs)
     judge_step(before.row_of(pair.before->label), now.row_of(pair.now->label), shape, margin, pair, gate);
 }
 
-/// By this program, of the methods whose options differ: of the others it would predict the same step twice. False
-/// where there are none.
+/// By this program, of the methods whose options differ: others have equal steps. False where there are none.
 bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairing>& pairs, Gate& gate) {
   std::vector<Pairing> changed;
   std::vector<PredictedMethod> before, now;
@@ -277,12 +244,8 @@ bool judge_predicted(const GateShape& at, double margin, const std::vector<Pairi
     now.push_back(here);
   }
   if (changed.empty()) return false;
-  const GatePrediction first = predict_steps(at, before, gate.options.interrupted),
-                       second = predict_steps(at, now, gate.options.interrupted);
-  const std::string shape = shape_text(first.target);
-  gate.predictions.push_back({shape, /*stored=*/false});
-  for (const Pairing& pair : changed)
-    judge_step(first.row_of(pair.before->label), second.row_of(pair.now->label), shape, margin, pair, gate);
+  judge_steps(predict_steps(at, before, gate.options.interrupted), predict_steps(at, now, gate.options.interrupted),
+              /*stored=*/false, margin, changed, gate);
   return true;
 }
 
@@ -293,7 +256,9 @@ std::string why_not_stored(const std::optional<GatePrediction>& before, const st
   if (!before || !now) return fmt::format("The {} has no {}", before ? "run" : "baseline", kPredictionFile);
   if (const std::string difference = shape_difference(*before, *now); !difference.empty())
     return fmt::format("The steps that the runs stored were not compared, since {}", difference);
-  if (!is_at(*before, at)) return fmt::format("The runs stored steps at {}", shape_text(before->target));
+  const Prediction& t = before->target;
+  if (t.model != at.model || t.hardware != at.hardware || t.batch != at.batch || t.context != at.context)
+    return fmt::format("The runs stored steps at {}", shape_text(t));
   return "";
 }
 
@@ -304,7 +269,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
     const std::optional<GatePrediction> before = stored_prediction(baseline.path()),
                                         now = stored_prediction(run.path());
     if (const std::string why = why_not_stored(before, now, at); why.empty() && before && now) {
-      judge_stored(*before, *now, margin, pairs, gate);
+      judge_steps(*before, *now, /*stored=*/true, margin, pairs, gate);
     } else {
       const bool predicted = judge_predicted(at, margin, pairs, gate);
       if (predicted || before || now)
@@ -325,7 +290,7 @@ void judge_predictions(const RunFolder& baseline, const RunFolder& run, const st
   } else if (const std::string difference = shape_difference(*before, *now); !difference.empty()) {
     gate.notes.push_back(fmt::format("The runs' target.json (--as) were not compared: {}.", difference));
   } else {
-    judge_stored(*before, *now, margin, pairs, gate);
+    judge_steps(*before, *now, /*stored=*/true, margin, pairs, gate);
   }
 }
 
@@ -337,7 +302,7 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
   if (!options.subset) check_has_samples_of(baseline_folder, run_folder);
   for (const RunFolder& folder : noise) check_comparable(baseline_folder, folder, options.any_machine);
   const Run baseline(baseline_folder), run(run_folder);
-  const Manifest &a = baseline.manifest(), &b = run.manifest();
+  const Manifest &a = baseline.manifest, &b = run.manifest;
   Gate gate;
   gate.options = options;
   gate.baseline_path = baseline_folder.path().string();
@@ -347,10 +312,10 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
   gate.notes = differences_to_note(a, b);
 
   const std::vector<const MethodEntry*> wanted = wanted_methods(a, options.methods);
-  const bool timed = !a.clock.empty(), simulated = timed && is_simulated(a.clock);
-  if (!noise.empty() && (simulated || !timed))
+  const bool simulated = is_simulated(a.clock);
+  if (!noise.empty() && (simulated || a.clock.empty()))
     throw_input_error("--noise is for times that a real clock took, and the baseline's are {}: leave the option away.",
-                      timed ? a.clock : "not there");
+                      simulated ? a.clock : "not there");
   for (const RunFolder& folder : noise) {
     std::error_code unknown;
     if (std::filesystem::equivalent(folder.path(), run_folder.path(), unknown))
@@ -358,8 +323,8 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
                         folder.path().string());
   }
   const double margin = options.latency_margin.value_or(simulated ? kExactMargin : kMeasuredMargin);
-  const Terms terms{options, options.alpha / static_cast<double>(wanted.size()), timed, simulated,
-                    measured_margins(baseline, wanted, noise, margin)};
+  const TimeMargins margins = measured_margins(baseline, wanted, noise, margin);
+  const double alpha = options.alpha / static_cast<double>(wanted.size());  // of one method
   std::vector<Pairing> pairs;
   gate.methods.reserve(wanted.size());
   for (const MethodEntry* before : wanted) {
@@ -369,7 +334,7 @@ Gate judge(const RunFolder& baseline_folder, const RunFolder& run_folder, const 
     if (now == nullptr) {
       method.verdict = Verdict::failed;
     } else {
-      judge_method(baseline, *before, run, *now, terms, method);
+      judge_method(baseline, *before, run, *now, options, alpha, margins, method);
       gate.samples = method.accuracy.change.difference.n;
       if (std::string difference = options_difference(*before, *now); !difference.empty())
         gate.notes.push_back(std::move(difference));

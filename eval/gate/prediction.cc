@@ -1,17 +1,16 @@
-#include "eval/gate/prediction.h"
-
+// Predicted steps: what compare keeps of a run and the gate judges.
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
-#include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "engine/device/profile.h"
 #include "engine/model/presets.h"
 #include "engine/model/safetensors.h"
-#include "eval/report/json_reader.h"
+#include "eval/gate/gate.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/table.h"
 #include "methods/registry.h"
 
@@ -27,12 +26,6 @@ std::string for_shapes(const std::string& spec) {
   } catch (const InputError&) {
     return spec;
   }
-}
-
-std::optional<std::string> text_if_there(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
-  return read_file(file, kMostOfAFile, file.string());
 }
 
 }  // namespace
@@ -59,7 +52,6 @@ GatePrediction predict_steps(const GateShape& shape, const std::vector<Predicted
                              const std::function<bool()>& interrupted) {
   const HardwareProfile hardware = load_profile(shape.hardware);
   const Model model = load_shape(shape.model);
-  const std::string file = data_path("hardware/workloads/published.json").string();
   PredictionOptions options;
   for (const PredictedMethod& method : methods) {
     options.methods.push_back(method.spec);
@@ -70,8 +62,7 @@ GatePrediction predict_steps(const GateShape& shape, const std::vector<Predicted
   options.steps = kSteps;
   options.checked = false;  // compare --as, simulate and the tests look for races
   options.interrupted = interrupted;
-  return {predict(model, hardware, parse_workload(read_file(file), file), options),
-          hash_digits(profile_to_json(hardware))};
+  return {predict(model, hardware, shipped_workload("published"), options), hash_digits(profile_to_json(hardware))};
 }
 
 std::string gate_prediction_json(const GatePrediction& prediction) {
@@ -84,9 +75,8 @@ std::string gate_prediction_json(const GatePrediction& prediction) {
 
 std::optional<GatePrediction> stored_prediction(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kPredictionFile;
-  const std::optional<std::string> text = text_if_there(file);
-  if (!text) return std::nullopt;
-  const nlohmann::ordered_json json = parse_ordered_json(*text, file.string());
+  if (!path_exists(file)) return std::nullopt;
+  const nlohmann::ordered_json json = parse_ordered_json(read_file(file), file.string());
   ObjectReader in(json, file.string());
   if (in.integer<int>("schema_version") != 1) in.fail("schema_version", "1");
   GatePrediction prediction;
@@ -98,9 +88,8 @@ std::optional<GatePrediction> stored_prediction(const std::filesystem::path& fol
 
 std::optional<GatePrediction> stored_target(const std::filesystem::path& folder, const Manifest& manifest) {
   const std::filesystem::path file = folder / "target.json";
-  const std::optional<std::string> text = text_if_there(file);
-  if (!text) return std::nullopt;
-  return GatePrediction{parse_prediction(*text, file.string()), manifest.hardware_hash};
+  if (!path_exists(file)) return std::nullopt;
+  return GatePrediction{parse_prediction(read_file(file), file.string()), manifest.hardware_hash};
 }
 
 std::string shape_text(const Prediction& target) {
@@ -125,11 +114,6 @@ std::string shape_difference(const GatePrediction& baseline, const GatePredictio
     parts.push_back(fmt::format("the workload, {} in the baseline and {} in the run, has other figures",
                                 a.workload.name, b.workload.name));
   return fmt::format("{}", fmt::join(parts, "; "));
-}
-
-bool is_at(const GatePrediction& prediction, const GateShape& shape) {
-  const Prediction& t = prediction.target;
-  return t.model == shape.model && t.hardware == shape.hardware && t.batch == shape.batch && t.context == shape.context;
 }
 
 }  // namespace tandem::eval

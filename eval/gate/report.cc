@@ -7,7 +7,6 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/gate/gate.h"
-#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -24,10 +23,9 @@ std::string percent(const TimeVerdict& time) {
   return fmt::format("{} [{:+.1f}, {:+.1f}]", change, 100 * time.interval->low, 100 * time.interval->high);
 }
 
-/// The gate's methods as far as names of columns go.
+/// The gate's methods, as far as their labels go.
 Summary names_of(const Gate& gate) {
-  Summary names;
-  names.manifest = gate.baseline;
+  Summary names{gate.baseline, {}, false, {}, {}};
   for (const MethodVerdict& m : gate.methods) names.methods.emplace_back().label = m.label;
   return names;
 }
@@ -88,27 +86,26 @@ Table table_of(const Gate& gate, bool markdown) {
   t.head.emplace_back("verdict");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const MethodVerdict& m = gate.methods[i];
-    std::vector<std::string> row = {labels[i]};
     const bool there = !m.run_label.empty();
-    row.push_back(there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-");
-    row.push_back(there ? interval_text(m.accuracy.change.difference, signed_percent_text) : "-");
+    std::vector<std::string>& row = t.rows.emplace_back();
+    row = {labels[i], there ? fmt::format("{:.1f} → {:.1f}", 100 * m.accuracy.before, 100 * m.accuracy.after) : "-",
+           there ? interval_text(m.accuracy.change.difference, signed_percent_text) : "-"};
     if (timed) row.push_back(tpot_text(m));
     for (const PredictedSteps& steps : gate.predictions) row.push_back(step_text(m, steps.shape));
     row.emplace_back(to_string(m.verdict));
-    t.rows.push_back(std::move(row));
   }
   return t;
 }
 
-std::string programs_of(const Manifest& m) {
+std::string origin(const std::string& path, const Manifest& m) {
   std::vector<std::string> programs;
-  for (const Program& program : m.programs())
-    programs.push_back(fmt::format("{} ({})", program.tandem_version, program.git_commit));
-  return "tandem " + join_names(programs);
+  for (const auto& [version, commit] : m.programs) programs.push_back(fmt::format("{} ({})", version, commit));
+  return fmt::format("{}: tandem {}, finished {}", path, join_names(programs), m.finished_utc);
 }
 
-std::string origin(const std::string& path, const Manifest& m) {
-  return fmt::format("{}: {}, finished {}", path, programs_of(m), m.finished_utc);
+std::string other_tokens(const Gate& gate, const MethodVerdict& m) {
+  return fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label, m.other_tokens,
+                     gate.samples);
 }
 
 /// One sentence for all methods whose accuracy the samples cannot judge.
@@ -171,11 +168,11 @@ std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubt
 std::vector<std::string> notes_of(const Gate& gate) {
   std::vector<std::string> notes = gate.notes;
   for (const auto& [what, m] : {std::pair("baseline", &gate.baseline), std::pair("run", &gate.run)}) {
-    if (!m->later_programs.empty())
+    if (m->programs.size() > 1)
       notes.push_back(fmt::format(
           "The {} was resumed, so that its samples are a mixture of what {} programs made; which of them made a sample "
           "is not known.",
-          what, m->programs().size()));
+          what, m->programs.size()));
   }
   std::vector<std::string> by_tokens;
   for (const MethodVerdict& m : gate.methods)
@@ -185,17 +182,14 @@ std::vector<std::string> notes_of(const Gate& gate) {
         fmt::format("Of {}, all samples have the baseline's tokens, by which accuracy passes; other tokens in so few "
                     "samples ({}) could not have been judged to {:.3g} points.",
                     join_names(by_tokens), gate.samples, 100 * gate.options.accuracy_margin));
-  for (const MethodVerdict& m : gate.methods) {
-    if (m.other_tokens > 0 && !gate.options.same_tokens)
-      notes.push_back(fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label,
-                                  m.other_tokens, gate.samples));
-  }
+  for (const MethodVerdict& m : gate.methods)
+    if (m.other_tokens > 0 && !gate.options.same_tokens) notes.push_back(other_tokens(gate, m));
   return notes;
 }
 
 nlohmann::ordered_json json_of(const Manifest& m, const std::string& path) {
   nlohmann::ordered_json json = {{"folder", path}};
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["finished_utc"] = m.finished_utc;
   json["clock"] = m.clock;
   return json;
@@ -252,9 +246,7 @@ std::vector<std::string> failures_of(const Gate& gate) {
     if (m.accuracy.verdict == Verdict::failed) out.push_back(accuracy_failure(m));
     for (const TimeVerdict& time : m.times)
       if (time.verdict == Verdict::failed) out.push_back(time_failure(m, time));
-    if (gate.options.same_tokens && m.other_tokens > 0)
-      out.push_back(fmt::format("{}: {} of {} samples have other tokens than in the baseline.", m.label, m.other_tokens,
-                                gate.samples));
+    if (gate.options.same_tokens && m.other_tokens > 0) out.push_back(other_tokens(gate, m));
   }
   return out;
 }
@@ -266,14 +258,13 @@ std::vector<std::string> doubts_of(const Gate& gate) {
   for (const MethodVerdict& m : gate.methods) {
     for (const TimeVerdict& time : m.times) {
       if (time.verdict != Verdict::cannot_tell) continue;
-      if (!time.remark.empty()) {
-        out.push_back(
-            fmt::format("{}: nothing shows whether {}{} rose: {}.", m.label, time.what, at_length(time), time.remark));
-        continue;
-      }
-      out.push_back(fmt::format(
-          "{}: the samples do not show whether {} rose by more than {:.3g} %: it changed by {}{}.", m.label, time.what,
-          100 * time.margin, percent(time), time.interval ? "" : ", of too few samples for an interval"));
+      out.push_back(
+          time.remark.empty()
+              ? fmt::format("{}: the samples do not show whether {} rose by more than {:.3g} %: it changed by {}{}.",
+                            m.label, time.what, 100 * time.margin, percent(time),
+                            time.interval ? "" : ", of too few samples for an interval")
+              : fmt::format("{}: nothing shows whether {}{} rose: {}.", m.label, time.what, at_length(time),
+                            time.remark));
     }
   }
   return out;

@@ -46,8 +46,13 @@ const float* HeadCapture::inputs(std::uint32_t layer) const {
   return layers_[layer].inputs.data();
 }
 
-Observation::Observation(Engine& engine, ForwardObserver& observer) : engine_(engine) {
-  engine_.observe(&observer);
+HeadCapture captured_prompt(Engine& engine, const std::vector<std::int32_t>& prompt, std::uint32_t first_query) {
+  HeadCapture capture(engine.shape(), static_cast<std::uint32_t>(prompt.size() - 1), first_query);
+  {
+    const Observation observation(engine, capture);
+    engine.release(*engine.prefill(prompt));
+  }
+  return capture;
 }
 
 Observation::~Observation() {

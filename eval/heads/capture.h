@@ -33,10 +33,13 @@ class HeadCapture : public ForwardObserver {
   std::vector<Layer> layers_;
 };
 
+/// What prefilling a prompt computes. The engine leaves its last token to decoding, so that one is not among it.
+HeadCapture captured_prompt(Engine& engine, const std::vector<std::int32_t>& prompt, std::uint32_t first_query);
+
 /// Shows an engine's forward passes to `observer` while it lives, also where a prompt fails meanwhile.
 class Observation {
  public:
-  Observation(Engine& engine, ForwardObserver& observer);
+  Observation(Engine& engine, ForwardObserver& observer) : engine_(engine) { engine_.observe(&observer); }
   ~Observation();
   Observation(const Observation&) = delete;
   Observation& operator=(const Observation&) = delete;

@@ -11,8 +11,8 @@
 namespace tandem::eval {
 
 std::vector<double> softmax(std::span<const float> scores) {
-  double top = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (const float s : scores) top = std::max(top, double{s});
+  const double top = scores.empty() ? 0 : double{std::ranges::max(scores)};
+  double sum = 0;
   std::vector<double> weights(scores.size());
   for (std::size_t t = 0; t < scores.size(); ++t) sum += weights[t] = std::exp(double{scores[t]} - top);
   for (double& w : weights) w /= sum;
@@ -35,14 +35,11 @@ std::vector<double> weighted_values(std::span<const double> weights, const float
                                     std::span<const std::uint32_t> chosen) {
   std::vector<double> out(dim);
   double sum = 0;
-  const auto take = [&](std::size_t t) {
+  const std::size_t count = chosen.empty() ? weights.size() : chosen.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t t = chosen.empty() ? i : chosen[i];
     sum += weights[t];
     for (std::uint32_t d = 0; d < dim; ++d) out[d] += weights[t] * double{v[t * dim + d]};
-  };
-  if (chosen.empty()) {
-    for (std::size_t t = 0; t < weights.size(); ++t) take(t);
-  } else {
-    for (const std::uint32_t t : chosen) take(t);
   }
   for (double& x : out) x = sum > 0 ? x / sum : 0;  // nothing chosen carries any weight: no output
   return out;
@@ -69,20 +66,24 @@ RankedBlocks rank_blocks(std::span<const double> weights, std::uint32_t block) {
   for (std::size_t t = 0; t < weights.size(); ++t) ranked.mass[t / block] += weights[t];
   ranked.order.resize(ranked.mass.size());
   std::iota(ranked.order.begin(), ranked.order.end(), 0u);
-  std::stable_sort(ranked.order.begin(), ranked.order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return ranked.mass[a] > ranked.mass[b]; });
+  std::ranges::stable_sort(ranked.order, std::greater(), [&](std::uint32_t i) { return ranked.mass[i]; });
   return ranked;
+}
+
+double overlap(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) {
+  std::vector<std::uint32_t> both;
+  std::ranges::set_intersection(a, b, std::back_inserter(both));
+  return double(both.size()) / double(a.size());
 }
 
 double top_overlap(std::span<const float> a, std::span<const float> b) {
   const auto n = static_cast<std::uint32_t>(std::min(a.size(), b.size()));
   if (n == 0) return std::numeric_limits<double>::quiet_NaN();
   const std::uint32_t k = (n + kOverlapShare - 1) / kOverlapShare;
-  std::vector<std::uint32_t> first(k), second(k), both;
+  std::vector<std::uint32_t> first(k), second(k);
   top_k(a.data(), n, k, first.data());
   top_k(b.data(), n, k, second.data());
-  std::set_intersection(first.begin(), first.end(), second.begin(), second.end(), std::back_inserter(both));
-  return double(both.size()) / double(k);
+  return overlap(first, second);
 }
 
 std::vector<float> block_bounds(const float* q, const float* k, std::uint32_t tokens, std::uint32_t dim) {
@@ -94,6 +95,13 @@ std::vector<float> block_bounds(const float* q, const float* k, std::uint32_t to
   }
   if (blocks > 0) score_blocks(q, low.data(), high.data(), blocks, {1, dim}, bounds.data());
   return bounds;
+}
+
+std::vector<double> column_means(const std::vector<std::vector<double>>& rows) {
+  std::vector<double> means(rows.front().size());
+  for (const std::vector<double>& row : rows)
+    for (std::size_t i = 0; i < means.size(); ++i) means[i] += row[i] / static_cast<double>(rows.size());
+  return means;
 }
 
 double cosine(std::span<const float> a, std::span<const float> b) {

@@ -37,12 +37,17 @@ struct RankedBlocks {
 };
 RankedBlocks rank_blocks(std::span<const double> weights, std::uint32_t block);
 
-/// |S(a) and S(b)| / |S| of the ceil(n / kOverlapShare) largest scores of each; NaN for n = 0.
+/// |a and b| / |a| of ascending lists.
+double overlap(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b);
+/// The same of the ceil(n / kOverlapShare) largest scores of each; NaN for n = 0.
 double top_overlap(std::span<const float> a, std::span<const float> b);
 
 /// Quest's bound of each whole block of kOverlapBlock keys; the newest, partly filled one is left out.
 std::vector<float> block_bounds(const float* q /*[D]*/, const float* k /*[tokens][D]*/, std::uint32_t tokens,
                                 std::uint32_t dim);
+
+/// Means over the rows, by column.
+std::vector<double> column_means(const std::vector<std::vector<double>>& rows);
 
 /// NaN where one of them has no length.
 double cosine(std::span<const float> a, std::span<const float> b);

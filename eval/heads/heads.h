@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -21,6 +22,9 @@ struct HeadOptions {
   double tolerance = 0.10;             // tau of Fluxion's Eq. 2
 };
 
+/// Called after each prompt.
+using ProfileProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
 /// A prompt and what follows it. The queries are those that produce the tokens from `first_query + 1` on: the last
 /// prompt token's and the answer's, but not the last one's.
 struct HeadPrompt {
@@ -29,22 +33,32 @@ struct HeadPrompt {
   std::uint32_t first_query = 0;
 };
 
-/// Means over all queries of all prompts. NaN where there is nothing to take a mean of.
-struct HeadStats {
+/// RULER samples of the embedded source with their answers: `samples` per task, each of at most `length` tokens; the
+/// queries produce the answer.
+std::vector<HeadPrompt> ruler_head_prompts(const Model& model, const std::vector<std::string>& tasks,
+                                           std::uint32_t length, std::uint32_t samples, std::uint64_t seed);
+
+inline constexpr std::uint32_t kTextQueries = 32;
+
+/// `samples` windows of `length` tokens at even distances; the queries are the last kTextQueries of each. InputError
+/// where the text is no UTF-8 or shorter than one window; `name` stands for it in the sentence.
+std::vector<HeadPrompt> text_head_prompts(const Model& model, std::string_view text, const std::string& name,
+                                          std::uint32_t length, std::uint32_t samples);
+
+/// Means over all queries of all prompts. NaN where there is nothing to take a mean of. Those of a KV head are of the
+/// query heads that share it: masses are means over the group, budgets of the union of its choices, and it streams
+/// where all its heads do, since only then no key on the host is needed.
+struct KvHeadStats {
   double sink_mass = 0, window_mass = 0;
-  double streaming = 0;                         // share of queries at which the head is a streaming one
-  Budgets budget{};                             // share of tokens in the fewest blocks that reach the mass
+  double streaming = 0;  // share of queries at which the head is a streaming one
+  Budgets budget{};      // share of tokens in the fewest blocks that reach the mass
+};
+
+struct HeadStats : KvHeadStats {
   double token_overlap = 0, block_overlap = 0;  // with the query before
   // Query predicted from the previous layer's input, under this layer's norm and under the previous layer's; layer 0
   // has none.
   double cosine_next = 0, cosine_own = 0;
-};
-
-/// A group of query heads that share a KV head. Masses are means over the group.
-struct KvHeadStats {
-  double sink_mass = 0, window_mass = 0;
-  double streaming = 0;  // all heads of the group at once: only then no key on the host is needed
-  Budgets budget{};      // of the union of the group's choices
 };
 
 /// How far a layer's input is from the previous layer's, which a query predicted a layer ahead is made of. Means over
@@ -68,10 +82,8 @@ struct HeadProfile {
   HeadStats mean() const;  // over all layers and heads; the cosines over layers 1 and up
 };
 
-/// Runs the prompts one by one. `engine` has a device KV budget for the longest; `progress` is called after each
-/// prompt.
+/// Runs the prompts one by one. `engine` has a device KV budget for the longest.
 HeadProfile profile_heads(const Model& model, Engine& engine, ThreadPool& pool, const std::vector<HeadPrompt>& prompts,
-                          const HeadOptions& options,
-                          const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+                          const HeadOptions& options, const ProfileProgress& progress = {});
 
 }  // namespace tandem::eval

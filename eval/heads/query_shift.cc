@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/topk.h"
 #include "engine/model/rope_scaling.h"
 #include "eval/heads/capture.h"
+#include "eval/report/statistics.h"
 
 namespace tandem::eval {
 namespace {
@@ -24,20 +24,9 @@ std::vector<std::uint32_t> choice(const float* q, const float* keys, std::uint32
   return chosen;
 }
 
-double overlap(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) {
-  std::vector<std::uint32_t> both;
-  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
-  return static_cast<double>(both.size()) / static_cast<double>(a.size());
-}
-
-/// One layer's sums over queries and heads.
-struct ShiftSums {
-  std::vector<double> by_distance, with_shift, without;
-};
-
-/// ShiftSums of one query and head. `past`: room + 1 queries of the head, oldest first, the last one the true one;
-/// `plain`: the same without their rotation.
-void add_head(ShiftSums& sums, const std::vector<ShiftVariant>& variants, const std::vector<float>& past,
+/// Adds the overlaps of one query and head to a layer's sums. `past`: room + 1 queries of the head, oldest first, the
+/// last one the true one; `plain`: the same without their rotation.
+void add_head(ShiftOverlaps& sums, const std::vector<ShiftProfile::Variant>& variants, const std::vector<float>& past,
               const std::vector<float>& plain, const RopeTable& rope, std::uint32_t position, const float* keys,
               std::uint32_t dim, double share) {
   const auto count = static_cast<std::uint32_t>(past.size() / dim);
@@ -50,26 +39,22 @@ void add_head(ShiftSums& sums, const std::vector<ShiftVariant>& variants, const 
   for (std::size_t v = 0; v < variants.size(); ++v) {
     const PredictionRule& rule = variants[v].rule;
     const std::vector<float>& from = rule.pre_rope ? plain : past;
-    const auto use = [&](bool shift) {
+    // With shift, as the cache rank does it: everything before the true query. For comparison: the true query on its
+    // own predecessors.
+    for (const bool shift : {true, false}) {
+      const float* const first = from.data() + (shift ? 0 : dim);
+      apply_lag_weights(rule, lag_weights(rule, first, count - 1, dim), first, count - 1, dim, shift, predicted.data());
       if (rule.pre_rope) tandem::rope(predicted.data(), &position, rope, 1, 1);
       (shift ? sums.with_shift : sums.without)[v] += overlap(truth, chosen_by(predicted.data()));
-    };
-    // As the cache rank does it: everything before the true query.
-    apply_lag_weights(rule, lag_weights(rule, from.data(), count - 1, dim), from.data(), count - 1, dim, true,
-                      predicted.data());
-    use(true);
-    // For comparison: the true query on its own predecessors.
-    const std::size_t first = std::size_t{1} * dim;
-    apply_lag_weights(rule, lag_weights(rule, from.data() + first, count - 1, dim), from.data() + first, count - 1, dim,
-                      false, predicted.data());
-    use(false);
+    }
   }
 }
 
 /// Adds one prompt's sums to those of all, and their means over `count` to the prompt.
-void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<ShiftSums>& own, std::vector<ShiftSums>& all,
+void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<ShiftOverlaps>& own, std::vector<ShiftOverlaps>& all,
                 double count) {
-  const auto add = [&](std::vector<double> ShiftSums::*sums, std::vector<double>& mean) {
+  for (const auto sums : {&ShiftOverlaps::by_distance, &ShiftOverlaps::with_shift, &ShiftOverlaps::without}) {
+    std::vector<double>& mean = prompt.*sums;
     mean.resize((own.front().*sums).size());
     for (std::size_t l = 0; l < own.size(); ++l) {
       for (std::size_t i = 0; i < mean.size(); ++i) {
@@ -77,71 +62,41 @@ void add_prompt(ShiftProfile::Prompt& prompt, const std::vector<ShiftSums>& own,
         mean[i] += (own[l].*sums)[i] / count;
       }
     }
-  };
-  add(&ShiftSums::by_distance, prompt.by_distance);
-  add(&ShiftSums::with_shift, prompt.with_shift);
-  add(&ShiftSums::without, prompt.without);
+  }
 }
 
 }  // namespace
 
-std::string ShiftVariant::name() const {
-  const char* weights = rule.weights == LagWeights::eq2    ? "eq2"
-                        : rule.weights == LagWeights::alg1 ? "alg1"
-                        : rule.weights == LagWeights::raw  ? "raw"
-                                                           : "ridge_softmax";
-  return fmt::format("weights={},windows={},rope={}", weights, rule.all_windows ? "all" : "W",
-                     rule.pre_rope ? "pre" : "post");
-}
-
-std::vector<ShiftVariant> shift_variants(const ShiftOptions& options) {
-  std::vector<ShiftVariant> variants;
-  for (const LagWeights weights : {LagWeights::ridge_softmax, LagWeights::eq2, LagWeights::alg1, LagWeights::raw}) {
-    for (const bool all : {true, false}) {
-      for (const bool pre : {true, false}) variants.push_back({{weights, all, options.epsilon, options.window, pre}});
-    }
-  }
-  return variants;
-}
-
-double ShiftProfile::mean(const std::vector<double>& by_layer) {
-  return std::accumulate(by_layer.begin(), by_layer.end(), 0.0) / static_cast<double>(by_layer.size());
-}
-
-std::vector<double> ShiftProfile::mean_by_distance() const {
-  std::vector<double> means(options.window);
-  for (const std::vector<double>& layer : by_distance) {
-    for (std::size_t i = 0; i < means.size(); ++i) means[i] += layer[i] / static_cast<double>(by_distance.size());
-  }
-  return means;
+std::string ShiftProfile::Variant::name() const {
+  constexpr const char* kWeights[] = {"ridge_softmax", "eq2", "alg1", "raw"};
+  return fmt::format("weights={},windows={},rope={}", kWeights[static_cast<int>(rule.weights)],
+                     rule.all_windows ? "all" : "W", rule.pre_rope ? "pre" : "post");
 }
 
 const ShiftProfile::Variant& ShiftProfile::best() const {
-  return *std::max_element(variants.begin(), variants.end(),
-                           [](const Variant& a, const Variant& b) { return mean(a.with_shift) < mean(b.with_shift); });
+  return *std::ranges::max_element(variants, {}, [](const Variant& v) { return mean(v.with_shift); });
 }
 
 double ShiftProfile::spread(const std::function<double(const Prompt&)>& of) const {
   if (each_prompt.size() < 2) return 0;
-  double sum = 0, squares = 0;
-  for (const Prompt& prompt : each_prompt) sum += of(prompt);
-  const auto n = static_cast<double>(each_prompt.size());
-  for (const Prompt& prompt : each_prompt) squares += (of(prompt) - sum / n) * (of(prompt) - sum / n);
-  return std::sqrt(squares / (n - 1));
+  std::vector<double> values;
+  std::ranges::transform(each_prompt, std::back_inserter(values), of);
+  double squares = 0;
+  for (const double value : values) squares += (value - mean(values)) * (value - mean(values));
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
 std::size_t ShiftProfile::wins(std::size_t variant) const {
   constexpr double kRounding = 1e-9;  // two readings may choose alike in another order of heads and layers
-  return static_cast<std::size_t>(std::count_if(each_prompt.begin(), each_prompt.end(), [variant](const Prompt& p) {
-    return p.with_shift[variant] >= *std::max_element(p.with_shift.begin(), p.with_shift.end()) - kRounding;
+  return static_cast<std::size_t>(std::ranges::count_if(each_prompt, [variant](const Prompt& p) {
+    return p.with_shift[variant] >= std::ranges::max(p.with_shift) - kRounding;
   }));
 }
 
 ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool& pool,
                                  const std::vector<HeadPrompt>& prompts, const ShiftOptions& options,
-                                 const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
+                                 const ProfileProgress& progress) {
   const ModelShape shape = engine.shape();
-  const std::vector<ShiftVariant> variants = shift_variants(options);
   const RopeTable rope = make_rope_table(shape.head_dim, model.config.rope);
   RopeTable back = rope;  // rotates to position 0
   back.scale = 1 / rope.scale;
@@ -149,30 +104,25 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
   ShiftProfile profile;
   profile.options = options;
   profile.prompts = prompts.size();
-  const ShiftSums zero{std::vector<double>(options.window), std::vector<double>(variants.size()),
-                       std::vector<double>(variants.size())};
-  std::vector<ShiftSums> layers(shape.layers, zero);
+  for (const LagWeights weights : {LagWeights::ridge_softmax, LagWeights::eq2, LagWeights::alg1, LagWeights::raw}) {
+    for (const bool all : {true, false})
+      for (const bool pre : {true, false})
+        profile.variants.push_back({{weights, all, options.epsilon, options.window, pre}, {}, {}});
+  }
+  const std::size_t variants = profile.variants.size();
+  const ShiftOverlaps zero{std::vector<double>(options.window), std::vector<double>(variants),
+                           std::vector<double>(variants)};
+  std::vector<ShiftOverlaps> layers(shape.layers, zero);
   const std::uint32_t before = options.window + 1, dim = shape.head_dim;
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const HeadPrompt& prompt = prompts[p];
     const auto tokens = static_cast<std::uint32_t>(prompt.tokens.size()) - 1;
     TANDEM_CHECK(prompt.first_query >= before, "a prompt of {} tokens has no window of {}", prompt.first_query, before);
-    const std::uint32_t first = prompt.first_query - before;
-    HeadCapture capture(shape, tokens, first);
-    engine.observe(&capture);
-    std::unique_ptr<Prefix> prefix;
-    try {
-      prefix = engine.prefill(prompt.tokens);
-    } catch (...) {
-      engine.observe(nullptr);
-      throw;
-    }
-    engine.observe(nullptr);
-    engine.release(*prefix);
+    const HeadCapture capture = captured_prompt(engine, prompt.tokens, prompt.first_query - before);
     const std::uint32_t queries = tokens - prompt.first_query;
     profile.queries += queries;
     profile.tokens += tokens;
-    std::vector<ShiftSums> own(shape.layers, zero);
+    std::vector<ShiftOverlaps> own(shape.layers, zero);
     pool.parallel_for(shape.layers, [&](std::size_t l) {
       const auto layer = static_cast<std::uint32_t>(l);
       for (std::uint32_t q = 0; q < queries; ++q) {
@@ -185,21 +135,20 @@ ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool&
             const std::uint32_t position = capture.position(i);
             tandem::rope(plain.data() + plain.size() - dim, &position, back, 1, 1);
           }
-          add_head(own[l], variants, past, plain, rope, capture.position(q + before),
+          add_head(own[l], profile.variants, past, plain, rope, capture.position(q + before),
                    capture.keys(layer, h / shape.group()), dim, options.share);
         }
       }
     });
-    profile.each_prompt.push_back({prompt.name, tokens, queries, {}, {}, {}});
+    profile.each_prompt.push_back({{}, prompt.name, tokens, queries});
     add_prompt(profile.each_prompt.back(), own, layers, double(queries) * shape.q_heads * shape.layers);
     if (progress) progress(p + 1, prompts.size());
   }
   const double n = static_cast<double>(profile.queries) * shape.q_heads;
-  for (const ShiftVariant& variant : variants) profile.variants.push_back({variant, {}, {}});
-  for (ShiftSums& sums : layers) {
+  for (ShiftOverlaps& sums : layers) {
     for (double& x : sums.by_distance) x /= n;
     profile.by_distance.push_back(sums.by_distance);
-    for (std::size_t v = 0; v < variants.size(); ++v) {
+    for (std::size_t v = 0; v < variants; ++v) {
       profile.variants[v].with_shift.push_back(sums.with_shift[v] / n);
       profile.variants[v].without.push_back(sums.without[v] / n);
     }

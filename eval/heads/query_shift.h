@@ -2,7 +2,6 @@
 // earlier queries would choose, by their distance, and what queries predicted from them would.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -21,34 +20,30 @@ struct ShiftOptions {
   double epsilon = 1e-3;
 };
 
-/// One reading of the prediction.
-struct ShiftVariant {
-  PredictionRule rule;
-  std::string name() const;  // as options of the method: "weights=raw,windows=W,rope=pre"
+/// Overlap ratios: share of the tokens that a query head's true query scores best that another query chooses too.
+struct ShiftOverlaps {
+  std::vector<double> by_distance;          // [distance - 1]: the query so many tokens before
+  std::vector<double> with_shift, without;  // by variant: weights found one token earlier, and for the query itself
 };
-std::vector<ShiftVariant> shift_variants(const ShiftOptions& options);
 
-/// Overlap ratios: share of the tokens that a query head's true query scores best that another query chooses too. Means
-/// over prompts, queries and heads.
+/// Means over prompts, queries and heads.
 struct ShiftProfile {
   ShiftOptions options;
   std::uint64_t prompts = 0, queries = 0, tokens = 0;  // tokens: sum over the prompts
-  std::vector<std::vector<double>> by_distance;        // [layer][distance - 1]: the query so many tokens before
+  std::vector<std::vector<double>> by_distance;        // [layer][distance - 1]
+  /// One reading of the prediction.
   struct Variant {
-    ShiftVariant variant;
-    std::vector<double> with_shift, without;  // by layer: weights found one token earlier, and for the query itself
+    PredictionRule rule;
+    std::vector<double> with_shift, without;  // by layer
+    std::string name() const;                 // as options of the method: "weights=raw,windows=W,rope=pre"
   };
   std::vector<Variant> variants;
-  struct Prompt {
-    std::string name;  // HeadPrompt's
+  struct Prompt : ShiftOverlaps {  // means over layers, heads and queries
+    std::string name;              // HeadPrompt's
     std::uint32_t tokens = 0, queries = 0;
-    std::vector<double> by_distance;          // [distance - 1], mean over layers, heads and queries
-    std::vector<double> with_shift, without;  // the same, by variant
   };
   std::vector<Prompt> each_prompt;
 
-  static double mean(const std::vector<double>& by_layer);
-  std::vector<double> mean_by_distance() const;
   const Variant& best() const;  // with shift
   /// Standard deviation over the prompts of what `of` takes from each; 0 of a single one.
   double spread(const std::function<double(const Prompt&)>& of) const;
@@ -59,6 +54,6 @@ struct ShiftProfile {
 /// Full attention over the prompts, answers given. A query needs W + 1 before it.
 ShiftProfile profile_query_shift(const Model& model, Engine& engine, ThreadPool& pool,
                                  const std::vector<HeadPrompt>& prompts, const ShiftOptions& options,
-                                 const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
+                                 const ProfileProgress& progress = {});
 
 }  // namespace tandem::eval

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/common/cpus.h"
 #include "engine/common/error.h"
+#include "engine/common/json.h"
 #include "engine/device/emu_device.h"
 #include "engine/device/sim_device.h"
 #include "engine/kernels/isa.h"
-#include "eval/kernels/cpu_contention.h"
+#include "eval/kernels/cpu_limits.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
 #include "eval/run/prefix_cache.h"
@@ -20,34 +22,6 @@ namespace tandem::eval {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
-
-/// Relative to what was measured; of a part that takes no time there is no error.
-double relative(double predicted, double measured) {
-  return measured > 0 ? predicted / measured - 1 : 0;
-}
-
-HereValidation::Errors of(std::vector<double> errors) {
-  for (double& error : errors) error = std::abs(error);
-  if (errors.empty()) return {};
-  return {percentile(errors, 0.5), *std::ranges::max_element(errors)};
-}
-
-double products_share(const HereRow& row) {
-  double products = 0;
-  for (const OperationTime& o : row.measured_operations)
-    if (o.name == "qkv" || o.name == "output and mlp" || o.name == "logits and arg max") products += o.ms;
-  return products / row.measured_ms;
-}
-
-/// KV room for a prompt on both tiers: methods keep forks of it on either.
-KvBudget room_for(const Model& model, DType precision, std::uint32_t context) {
-  const ModelConfig& c = model.config;
-  const std::size_t token = std::size_t{2} * c.layers * c.kv_heads * c.head_dim * size_of(precision);
-  KvBudget budget;
-  budget.device_bytes = token * (3 * std::size_t{context} + 8192);
-  budget.host_bytes = token * (2 * std::size_t{context} + 8192);
-  return budget;
-}
 
 class Runner {
  public:
@@ -94,25 +68,13 @@ class Runner {
     if (options_.progress) options_.progress(done_, total_, what);
   }
 
-  LatencyOptions latency(std::uint32_t context) const {
-    LatencyOptions options;
-    options.methods = options_.methods;
-    options.context = context;
-    options.steps = options_.steps;
-    options.engine.precision = DType::bf16;
-    options.engine.kv = room_for(model_, options.engine.precision, context);
-    options.engine.max_batch = 1;
-    options.engine.interrupted = options_.interrupted;
-    return options;
-  }
-
   MachineFigures measure_machine() {
     const std::uint64_t before = done_;
     const auto told = [&](const std::string& what) {
       done_ = std::min(done_ + 2, before + kMachineUnits);
       tell(what);
     };
-    MachineFigures figures = measure_figures(model_, result_.sides, {told, options_.interrupted});
+    MachineFigures figures = measure_figures(model_, result_.sides, told, options_.interrupted);
     done_ = before + kMachineUnits;
     return figures;
   }
@@ -135,35 +97,43 @@ class Runner {
 
   Latency measure(std::uint32_t context) {
     const OnCpus host({result_.sides.host});
-    const std::unique_ptr<Device> device = device_on(result_.sides);
-    LatencyOptions options = latency(context);
-    options.rounds = options_.rounds;
     const CpuContention neighbours;
-    Latency measured = run_on_device(options, *device, "measuring");
+    Latency measured = decode(*device_on(result_.sides), context, options_.rounds, "measuring");
     result_.others_cpus = std::max(result_.others_cpus, neighbours.cpus());
     return measured;
   }
 
   Latency predict(std::uint32_t context) {
-    const std::unique_ptr<Device> device = make_sim_device(result_.profile, {.checked = false});
-    LatencyOptions options = latency(context);
-    options.rounds = 1;
-    options.engine.policy_ns = result_.profile.control.policy_ns;
-    return run_on_device(options, *device, "predicting");
+    return decode(*make_sim_device(result_.profile, {.checked = false}), context, /*rounds=*/1, "predicting");
   }
 
-  Latency run_on_device(LatencyOptions& options, Device& device, const char* what) {
-    EngineOptions engine = options.engine;
-    keep_what_methods_need(engine, options.methods, model_);
-    const PrefixCache cache({options_.prompts, fmt::format("seed {}, context {}", kSeed, options.context)}, engine);
+  Latency decode(Device& device, std::uint32_t context, std::uint32_t rounds, const char* what) {
+    LatencyOptions options;
+    options.methods = options_.methods;
+    options.context = context;
+    options.steps = options_.steps;
+    options.rounds = rounds;
+    EngineOptions& engine = options.engine;
+    engine.precision = DType::bf16;
+    // KV room for a prompt on both tiers: methods keep forks of it on either.
+    const ModelConfig& c = model_.config;
+    const std::size_t token = std::size_t{2} * c.layers * c.kv_heads * c.head_dim * size_of(engine.precision);
+    engine.kv.device_bytes = token * (3 * std::size_t{context} + 8192);
+    engine.kv.host_bytes = token * (2 * std::size_t{context} + 8192);
+    engine.max_batch = 1;
+    engine.interrupted = options_.interrupted;
+    if (device.simulated()) engine.policy_ns = result_.profile.control.policy_ns;
+    EngineOptions prefilling = engine;
+    keep_what_methods_need(prefilling, options.methods, model_);
+    const PrefixCache cache({options_.prompts, fmt::format("seed {}, context {}", kSeed, context)}, prefilling);
     options.prefill = [&](Engine& to, std::span<const std::int32_t> prompt) {
       // Both cores prefill: neither device could, and both decode behind the same bytes.
-      if (!device.simulated()) prefill(engine, prompt, cache);
+      if (!device.simulated()) prefill(prefilling, prompt, cache);
       return cache.prefill(to, prompt);
     };
     options.progress = [&](std::uint64_t done, std::uint64_t) {
       if (done > 1) ++done_;  // the prompt counts by itself
-      tell(fmt::format("{} at {}", what, length_text(options.context)));
+      tell(fmt::format("{} at {}", what, length_text(context)));
     };
     ThreadPool pool(1);
     return measure_decode(options, model_, device, pool);
@@ -174,6 +144,43 @@ class Runner {
   Model model_;
   std::uint64_t done_ = 0, total_ = 0;
 };
+
+std::string ms(double value) {
+  return fmt::format("{:.2f}", value);
+}
+
+std::string rounds_text(const std::vector<double>& values) {
+  const auto [low, high] = std::ranges::minmax_element(values);
+  return fmt::format("{:.2f}-{:.2f}", *low, *high);
+}
+
+Table steps_table(const HereValidation& v, HereTime HereRow::*part) {
+  Table table;
+  table.leading = 2;
+  table.head = {"method", "context", "measured", "its rounds", "predicted", "error\u00a0%"};
+  for (const HereRow& row : v.rows) {
+    if (part == &HereRow::beyond && row.is_base()) continue;
+    const HereTime& time = row.*part;
+    table.rows.push_back({row.method, length_text(row.context), ms(time.measured), rounds_text(time.rounds),
+                          ms(time.predicted), signed_percent_text(time.error())});
+  }
+  return table;
+}
+
+std::string summary(const std::string& what, const HereValidation::Errors& errors) {
+  return fmt::format("{}: median |error| {:.1f} %, worst {:.1f} %. ", what, 100 * errors.median, 100 * errors.worst);
+}
+
+std::string order_text(const HereValidation& v) {
+  const std::vector<WrongOrder> wrong = v.wrong_orders();
+  if (wrong.empty())
+    return fmt::format("The order is right wherever measured steps differ by more than {:.0f} %.", 100 * kOrderGap);
+  std::string text = "Predicted in the wrong order:";
+  for (const WrongOrder& w : wrong)
+    text += fmt::format(" {} before {} at {};", w.slower, w.faster, length_text(w.context));
+  text.back() = '.';
+  return text;
+}
 
 }  // namespace
 
@@ -202,38 +209,28 @@ Model here_model() {
   return model;
 }
 
-bool HereRow::is_base() const {
-  return method == kHereBase || method.starts_with(std::string(kHereBase) + ":");
-}
-double HereRow::error() const {
-  return relative(predicted_ms, measured_ms);
-}
-double HereRow::beyond_error() const {
-  return relative(predicted_beyond_ms, measured_beyond_ms);
+/// Of a part that takes no time there is no error.
+double HereTime::error() const {
+  return measured > 0 ? predicted / measured - 1 : 0;
 }
 
 std::vector<WrongOrder> HereValidation::wrong_orders() const {
   std::vector<WrongOrder> wrong;
   for (const HereRow& a : rows) {
     for (const HereRow& b : rows) {
-      if (a.context != b.context || b.measured_ms <= a.measured_ms * (1 + kOrderGap)) continue;
-      if (b.predicted_ms <= a.predicted_ms) wrong.push_back({a.context, a.method, b.method});
+      if (a.context != b.context || b.step.measured <= a.step.measured * (1 + kOrderGap)) continue;
+      if (b.step.predicted <= a.step.predicted) wrong.push_back({a.context, a.method, b.method});
     }
   }
   return wrong;
 }
 
-HereValidation::Errors HereValidation::errors() const {
-  std::vector<double> all(rows.size());
-  std::ranges::transform(rows, all.begin(), [](const HereRow& row) { return row.error(); });
-  return of(all);
-}
-
-HereValidation::Errors HereValidation::beyond_errors() const {
-  std::vector<double> all;
+HereValidation::Errors HereValidation::errors(HereTime HereRow::*part) const {
+  std::vector<double> errors;
   for (const HereRow& row : rows)
-    if (!row.is_base()) all.push_back(row.beyond_error());
-  return of(all);
+    if (part == &HereRow::step || !row.is_base()) errors.push_back(std::abs((row.*part).error()));
+  if (errors.empty()) return {};
+  return {percentile(errors, 0.5), std::ranges::max(errors)};
 }
 
 std::vector<HereRow> here_rows(const Latency& measured, const Latency& predicted) {
@@ -243,18 +240,15 @@ std::vector<HereRow> here_rows(const Latency& measured, const Latency& predicted
   std::vector<HereRow> rows;
   for (std::size_t i = 0; i < measured.rows.size(); ++i) {
     const LatencyRow &m = measured.rows[i], &p = predicted.rows[i];
-    HereRow& row = rows.emplace_back();
-    row.method = m.label;
-    row.context = measured.context;
-    row.round_ms = m.round_ms;
-    row.measured_ms = m.median_ms;
-    row.predicted_ms = p.median_ms;
-    for (std::size_t round = 0; round < m.round_ms.size(); ++round)
-      row.beyond_ms.push_back(m.round_ms[round] - base.round_ms[round]);
-    row.measured_beyond_ms = percentile(row.beyond_ms, 0.5);
-    row.predicted_beyond_ms = p.median_ms - base_predicted.median_ms;
-    row.measured_operations = m.operations;
-    row.predicted_operations = p.operations;
+    HereTime beyond{m.round_ms, 0, p.median_ms - base_predicted.median_ms};
+    for (std::size_t round = 0; round < beyond.rounds.size(); ++round) beyond.rounds[round] -= base.round_ms[round];
+    beyond.measured = percentile(beyond.rounds, 0.5);
+    rows.push_back({m.label,
+                    measured.context,
+                    {m.round_ms, m.median_ms, p.median_ms},
+                    std::move(beyond),
+                    m.operations,
+                    p.operations});
   }
   return rows;
 }
@@ -272,10 +266,100 @@ HereValidation validate_here(const HereOptions& asked) {
   validation.rounds = options.rounds;
   validation.steps = options.steps;
   Runner(options, validation).run();
-  std::vector<double> shares(validation.rows.size());
-  std::ranges::transform(validation.rows, shares.begin(), products_share);
+  std::vector<double> shares;  // of products with weights
+  for (const HereRow& row : validation.rows) {
+    double products = 0;
+    for (const OperationTime& o : row.measured_operations)
+      if (o.name == "qkv" || o.name == "output and mlp" || o.name == "logits and arg max") products += o.ms;
+    shares.push_back(products / row.step.measured);
+  }
   validation.weights_share = percentile(shares, 0.5);
   return validation;
+}
+
+std::string here_text(const HereValidation& v, bool markdown) {
+  std::string text = note(
+      fmt::format("Level: this machine ({}). One core plays the device, another one the host; memcpy is the link. The "
+                  "simulated device predicts a decode step from kernels, copies and hand-offs measured here; the "
+                  "emulated device runs the same step in real time. Model: {}. {} of {}.",
+                  v.cpu, v.model, counted(v.rounds, "round"), counted(v.steps, "step")),
+      markdown);
+  text += section("Decode step, ms", markdown) + text_of(steps_table(v, &HereRow::step), markdown);
+  text += section(fmt::format("Part beyond {}, ms", kHereBase), markdown) +
+          text_of(steps_table(v, &HereRow::beyond), markdown);
+  text += note(summary("Step", v.errors(&HereRow::step)) +
+                   summary(fmt::format("Beyond {}", kHereBase), v.errors(&HereRow::beyond)) + order_text(v),
+               markdown);
+  text += note(fmt::format("Products with weights take {:.0f} % of a step (median). Other processes used {:.2f} CPUs "
+                           "while steps were measured; the rounds show how much that matters.",
+                           100 * v.weights_share, v.others_cpus),
+               markdown);
+  for (const std::string& warning : v.warnings) text += note(warning, markdown);
+  return text;
+}
+
+std::string here_operations_text(const HereValidation& v) {
+  Table table;
+  table.leading = 3;
+  table.head = {"method", "context", "operation", "measured", "predicted", "error\u00a0%"};
+  for (const HereRow& row : v.rows) {
+    for (const OperationTime& o : row.measured_operations) {
+      const auto found = std::ranges::find(row.predicted_operations, o.name, &OperationTime::name);
+      if (found == row.predicted_operations.end() || o.ms < 0.005 * row.step.measured) continue;
+      table.rows.push_back({row.method, length_text(row.context), o.name, fmt::format("{:.3f}", o.ms),
+                            fmt::format("{:.3f}", found->ms),
+                            o.ms > 0 ? signed_percent_text(found->ms / o.ms - 1) : "-"});
+    }
+  }
+  return section("Operations, ms per step", false) + table.text();
+}
+
+static void to_json(nlohmann::ordered_json& json, const WrongOrder& w) {
+  json = {{"context", w.context}, {"faster", w.faster}, {"slower", w.slower}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const HereRow& row) {
+  json = {{"method", row.method},
+          {"context", row.context},
+          {"measured_ms", row.step.measured},
+          {"predicted_ms", row.step.predicted},
+          {"error", row.step.error()},
+          {"round_ms", row.step.rounds},
+          {"beyond_measured_ms", row.beyond.measured},
+          {"beyond_predicted_ms", row.beyond.predicted},
+          {"beyond_error", row.beyond.error()},
+          {"beyond_round_ms", row.beyond.rounds},
+          {"measured_operations", row.measured_operations},
+          {"predicted_operations", row.predicted_operations}};
+}
+
+static void to_json(nlohmann::ordered_json& json, const KernelTime& k) {
+  json = {{"kernel", k.kernel},   {"shape", k.shape}, {"us", k.median_us},       {"least_us", k.least_us},
+          {"most_us", k.most_us}, {"bytes", k.bytes}, {"disturbed", k.disturbed}};
+}
+
+std::string here_json(const HereValidation& v, const std::string& command, const std::string& program) {
+  const HereValidation::Errors step = v.errors(&HereRow::step), beyond = v.errors(&HereRow::beyond);
+  const nlohmann::ordered_json json = {
+      {"command", command},
+      {"program", program},
+      {"level", "this machine"},
+      {"machine", v.cpu},
+      {"cpus", {{"device", v.sides.device}, {"host", v.sides.host}}},
+      {"model", v.model},
+      {"rounds", v.rounds},
+      {"steps", v.steps},
+      {"others_cpus", v.others_cpus},
+      {"weights_share", v.weights_share},
+      {"median_error", step.median},
+      {"worst_error", step.worst},
+      {"median_beyond_error", beyond.median},
+      {"worst_beyond_error", beyond.worst},
+      {"wrong_orders", v.wrong_orders()},
+      {"rows", v.rows},
+      {"kernels", {{"one_thread", v.figures.one_thread}, {"two_threads", v.figures.two_threads}}},
+      {"profile", parse_ordered_json(profile_to_json(v.profile), "profile")}};
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace tandem::eval

@@ -1,19 +1,66 @@
 // Each method's decode step on the CPU at hand, as the simulated device predicts it and as the emulated one measures
-// it: the same engine, bodies and choices on both, one core as the device and another one as the host.
+// it: the same engine, bodies and choices on both, one core as the device and another one as the host; memcpy is the
+// link. The machine's hardware profile is measured from kernels, copies and hand-offs: no decode step goes in.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/device/device.h"
+#include "engine/device/profile.h"
 #include "engine/model/model.h"
-#include "eval/here/machine.h"
+#include "eval/kernels/bench.h"
 #include "eval/latency/latency.h"
 
 namespace tandem::eval {
+
+/// The CPU that plays the device, and the one of the host's worker, all copies and the control thread.
+struct Sides {
+  int device = 0, host = 0;
+};
+
+/// Two CPUs of two cores. InputError where the process may use one core only.
+Sides two_cores();
+
+/// An `emu` device whose lanes stay on their side. Its kernels want a pool of one thread.
+std::unique_ptr<Device> device_on(const Sides& sides);
+
+/// Medians of the device interface's own times.
+struct HandOffTimes {
+  Nanos submit = 0;          // of Device::submit, to a lane that is at work
+  Nanos across = 0;          // from the device's compute lane to a copy lane, or back: another core wakes up
+  Nanos device_to_host = 0;  // from a copy lane to the host's worker: the same core
+  Nanos host_to_device = 0;  // back
+};
+/// A chain device, d2h, host, h2d, device of operations that keep their core busy.
+HandOffTimes measure_hand_offs(Device& device, std::uint32_t rounds);
+
+struct MachineFigures {
+  std::vector<KernelTime> one_thread, two_threads;
+  double read_gbps = 0;           // plain reads of one thread
+  double product_gbps = 0;        // products of one row, by one thread
+  std::vector<LinkPoint> copies;  // memcpy by one thread, by bytes of a piece
+  HandOffTimes hand_offs;
+  double memory_gb = 0, cache_bytes = 0;
+};
+
+/// One pass: the best of a few rounds. Takes about twenty seconds; `model`: whose products are measured. `tell` is told
+/// what is measured. Interrupted where `interrupted` says so.
+MachineFigures measure_figures(const Model& model, const Sides& sides,
+                               const std::function<void(const std::string& what)>& tell,
+                               const std::function<bool()>& interrupted);
+
+/// The median of each figure over passes, which lie between the measurements that they are to predict: what a machine
+/// has to give changes with its neighbours.
+MachineFigures medians_of(std::span<const MachineFigures> passes);
+
+HardwareProfile profile_of(const MachineFigures& figures, const std::string& cpu, std::vector<std::string>& warnings);
 
 /// The method that others are compared with: what it reads of the context is the same at every length.
 inline constexpr const char* kHereBase = "streaming";
@@ -35,18 +82,21 @@ std::vector<std::string> here_methods();
 /// Random weights at a shape whose KV at long contexts outweighs them: four layers of 32 query and 8 KV heads of 128.
 Model here_model();
 
+/// A decode step, or its part beyond kHereBase, in ms.
+struct HereTime {
+  std::vector<double> rounds;  // measured, a step's mean in each round
+  double measured = 0, predicted = 0;
+
+  double error() const;  // relative; above 0: predicted as too slow
+};
+
 struct HereRow {
   std::string method;
   std::uint32_t context = 0;
-  std::vector<double> round_ms;  // measured, a step's mean in each round
-  double measured_ms = 0, predicted_ms = 0;
-  std::vector<double> beyond_ms;  // by round, less what kHereBase took in the same round
-  double measured_beyond_ms = 0, predicted_beyond_ms = 0;
+  HereTime step, beyond;  // beyond: less what kHereBase took in the same round
   std::vector<OperationTime> measured_operations, predicted_operations;
 
-  bool is_base() const;
-  double error() const;         // of the step; above 0: predicted as too slow
-  double beyond_error() const;  // of the part beyond kHereBase
+  bool is_base() const { return method.substr(0, method.find(':')) == kHereBase; }
 };
 
 /// Two methods whose measured steps differ by more than kOrderGap, in the other order than predicted.
@@ -69,12 +119,11 @@ struct HereValidation {
   std::vector<HereRow> rows;  // by context, then method
 
   std::vector<WrongOrder> wrong_orders() const;
-  /// Median and largest |error| of the rows, or of the parts beyond kHereBase.
   struct Errors {
-    double median = 0, worst = 0;
+    double median = 0, worst = 0;  // of |error|
   };
-  Errors errors() const;
-  Errors beyond_errors() const;
+  /// Of the rows' steps, or of the parts beyond kHereBase, which has none.
+  Errors errors(HereTime HereRow::*part) const;
 };
 
 /// Fills rows of one context from the two runs, which have the same methods in the same order, kHereBase first.

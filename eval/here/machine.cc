@@ -1,5 +1,3 @@
-#include "eval/here/machine.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -8,13 +6,12 @@
 #include "engine/common/cgroup.h"
 #include "engine/common/cpus.h"
 #include "engine/common/error.h"
-#include "engine/common/interrupt.h"
 #include "engine/device/cost_model.h"
 #include "engine/device/emu_device.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/linear.h"
-#include "eval/kernels/bandwidth.h"
-#include "eval/kernels/private_memory.h"
+#include "eval/here/here.h"
+#include "eval/kernels/cpu_limits.h"
 #include "eval/report/statistics.h"
 #include "hardware/calibration/calibration.h"
 
@@ -72,20 +69,13 @@ std::vector<LinkPoint> measure_copies(Device& device) {
   return points;
 }
 
-double reads_gbps() {
-  ThreadPool pool(1);
-  double most = 0;
-  for (unsigned round = 0; round < kRounds; ++round) most = std::max(most, read_bandwidth_now(pool) * 1e-9);
-  return most;
-}
-
 /// A layer's products of one row, their weights in no cache; 10^9 bytes per second.
 double product_gbps(const Model& model) {
   ThreadPool pool(1);
   const PrivateMemory other(kCopied);  // more than a core's part of a cache
   const std::vector<float> x(std::max(model.config.intermediate, model.config.q_heads * model.config.head_dim), 0.5f);
   std::vector<float> y(x.size());
-  std::vector<double> rates;
+  double most = 0;
   for (unsigned round = 0; round < kRounds; ++round) {
     double bytes = 0, seconds = 0;
     for (const LayerWeights& layer : model.weights.layers) {
@@ -97,9 +87,9 @@ double product_gbps(const Model& model) {
       }
       seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-    rates.push_back(bytes / seconds * 1e-9);
+    most = std::max(most, bytes / seconds * 1e-9);
   }
-  return *std::ranges::max_element(rates);
+  return most;
 }
 
 /// The cases that feed the profile.
@@ -117,15 +107,15 @@ std::vector<KernelCase> cases_of(unsigned threads) {
   return chosen;
 }
 
-std::vector<KernelTime> measure_cases(unsigned threads, const MachineProgress& progress) {
+std::vector<KernelTime> measure_cases(unsigned threads, const std::function<void(const std::string&)>& tell,
+                                      const std::function<bool()>& interrupted) {
   KernelBenchOptions options;
   options.threads = threads;
   options.rounds = kRounds;
-  options.interrupted = progress.interrupted;
+  options.interrupted = interrupted;
   const std::vector<KernelCase> cases = cases_of(threads);
-  KernelBench bench = measure_kernels(cases, options, [&](const KernelBench& so_far) {
-    if (progress.tell) progress.tell(so_far.rows.back().kernel);
-  });
+  KernelBench bench =
+      measure_kernels(cases, options, [&](const KernelBench& so_far) { tell(so_far.rows.back().kernel); });
   if (bench.rows.size() < cases.size()) throw Interrupted();
   for (const KernelTime& row : bench.rows)
     if (!row.error.empty()) throw_run_error("{} ({}) could not be measured: {}", row.kernel, row.shape, row.error);
@@ -139,21 +129,14 @@ double sum_us(const std::vector<KernelTime>& rows, const char* kernel) {
   return us;
 }
 
-template <class Amount>
-double per_us(const std::vector<KernelTime>& rows, const char* kernel, const Amount& amount) {
+/// Bytes or FLOPs of a kernel's cases over their times.
+double per_us(const std::vector<KernelTime>& rows, const char* kernel, double KernelTime::*amount) {
   double all = 0;
   for (const KernelTime& row : rows)
-    if (row.kernel == kernel) all += amount(row);
+    if (row.kernel == kernel) all += row.*amount;
   const double us = sum_us(rows, kernel);
   TANDEM_CHECK(us > 0, "{} was not measured", kernel);
   return all / us;
-}
-
-double bytes_of(const KernelTime& row) {
-  return row.bytes;
-}
-double flops_of(const KernelTime& row) {
-  return row.flops;
 }
 
 /// The kernels' times in the form that calibration reads.
@@ -174,7 +157,7 @@ hardware::ProbeReport probe_of(const MachineFigures& figures, const std::string&
   probe.threads = 2;
   probe.cpu_cache_bytes = figures.cache_bytes;
   probe.host_memory_bytes = figures.memory_gb * 1e9;
-  const double together = per_us(figures.two_threads, "decode_attention", bytes_of) * 1e-3;
+  const double together = per_us(figures.two_threads, "decode_attention", &KernelTime::bytes) * 1e-3;
   for (const int threads : {1, 2}) {
     const double gbps = threads == 1 ? figures.read_gbps : together;
     probe.figures.push_back({"dram_read", "GB/s", gbps, gbps, gbps, 5, {{"threads", threads}}});
@@ -186,11 +169,10 @@ hardware::ProbeReport probe_of(const MachineFigures& figures, const std::string&
 
 Sides two_cores() {
   const std::vector<int> cores = usable_cores();
-  if (cores.size() < 2) {
+  if (cores.size() < 2)
     throw_input_error(
         "--here needs two cores, one that plays the device and one that plays the host; this process may use {}.",
         std::max<std::size_t>(cores.size(), 1));
-  }
   return {.device = cores[1], .host = cores[0]};
 }
 
@@ -242,7 +224,7 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
       hardware::calibrate(probe_of(f, cpu), {report_of(f.one_thread, 1, cpu), report_of(f.two_threads, 2, cpu)},
                           load_profile("fluxion-a100"), options);
   HardwareProfile p = std::move(host.profile);
-  const auto set = [&](const char* field, auto& value, double measured, const std::string& from) {
+  const auto set = [&](const char* field, auto& value, auto measured, const std::string& from) {
     value = static_cast<std::remove_reference_t<decltype(value)>>(measured);
     p.sources[field] = "measured: " + from;
   };
@@ -259,9 +241,10 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
   set("device.attention_efficiency", p.device.attention_efficiency, attention / most, "decode_attention, one thread");
   set("device.select_efficiency", p.device.select_efficiency, select / most, "score_blocks, one thread");
   // Attention and scores reach a share of it, and their rates above hold what they compute.
-  const double product = per_us(f.one_thread, "linear_prefill", flops_of) * 1e-6;
-  const double attended = per_us(f.one_thread, "decode_attention", flops_of) * 1e-6 / p.device.attention_efficiency;
-  const double scored = per_us(f.one_thread, "score_blocks", flops_of) * 1e-6 / p.device.select_efficiency;
+  const double product = per_us(f.one_thread, "linear_prefill", &KernelTime::flops) * 1e-6;
+  const double attended =
+      per_us(f.one_thread, "decode_attention", &KernelTime::flops) * 1e-6 / p.device.attention_efficiency;
+  const double scored = per_us(f.one_thread, "score_blocks", &KernelTime::flops) * 1e-6 / p.device.select_efficiency;
   set("device.gemm_tflops", p.device.gemm_tflops, std::max({product, attended, scored}),
       "linear_prefill, one thread, or the FLOPs of decode_attention and score_blocks over their efficiencies");
   for (const char* none : {"device.product_ns", "device.attention_ns", "device.prefill_attention_tflops",
@@ -279,51 +262,53 @@ HardwareProfile profile_of(const MachineFigures& f, const std::string& cpu, std:
   set("link.piece_ns", p.link.piece_ns, 0, "in the curves");
   p.sources["host.dram_gbps"] = "measured: decode_attention, two threads";
   // The cost model charges kRankedFlops for each ranked score.
-  double scores = 0;
-  for (const KernelTime& row : f.one_thread)
-    if (row.kernel == "top_k") scores += row.bytes / 4;
+  const double scores = per_us(f.one_thread, "top_k", &KernelTime::bytes) / 4;
   set("host.gflops_per_thread", p.host.gflops_per_thread,
-      std::max(static_cast<double>(kRankedFlops) * scores / sum_us(f.one_thread, "top_k") * 1e-3,
-               per_us(f.one_thread, "decode_attention", flops_of) * 1e-3),
+      std::max(static_cast<double>(kRankedFlops) * scores * 1e-3,
+               per_us(f.one_thread, "decode_attention", &KernelTime::flops) * 1e-3),
       "top_k, one thread, at the cost model's FLOPs per score; at least what decode_attention computes");
-  set("handoff.device_to_host_ns", p.handoff.device_to_host_ns, static_cast<double>(f.hand_offs.device_to_host),
+  set("handoff.device_to_host_ns", p.handoff.device_to_host_ns, f.hand_offs.device_to_host,
       "from a copy lane to the host's worker on its core");
-  set("handoff.host_to_device_ns", p.handoff.host_to_device_ns, static_cast<double>(f.hand_offs.host_to_device),
+  set("handoff.host_to_device_ns", p.handoff.host_to_device_ns, f.hand_offs.host_to_device,
       "from the host's worker to a copy lane on its core");
-  set("handoff.stream_ns", p.handoff.stream_ns, static_cast<double>(f.hand_offs.across),
+  set("handoff.stream_ns", p.handoff.stream_ns, f.hand_offs.across,
       "between the device's core and a copy lane on the host's");
-  set("control.submit_ns", p.control.submit_ns, static_cast<double>(f.hand_offs.submit), "Device::submit");
-  set("control.operation_ns", p.control.operation_ns, static_cast<double>(f.hand_offs.submit), "Device::submit");
+  set("control.submit_ns", p.control.submit_ns, f.hand_offs.submit, "Device::submit");
+  set("control.operation_ns", p.control.operation_ns, f.hand_offs.submit, "Device::submit");
   warnings = std::move(host.warnings);
   return parse_profile(profile_to_json(p), p.name, "The profile of this machine");
 }
 
-MachineFigures measure_figures(const Model& model, const Sides& sides, const MachineProgress& progress) {
+MachineFigures measure_figures(const Model& model, const Sides& sides,
+                               const std::function<void(const std::string& what)>& tell,
+                               const std::function<bool()>& interrupted) {
   MachineFigures figures;
   figures.memory_gb = static_cast<double>(meminfo("MemTotal")) * 1e-9;
-  const auto tell = [&](const char* what) {
-    if (progress.tell) progress.tell(what);
-    if (progress.interrupted && progress.interrupted()) throw Interrupted();
+  const auto begin = [&](const char* what) {
+    tell(what);
+    if (interrupted && interrupted()) throw Interrupted();
   };
   {
     const OnCpus device({sides.device});
-    tell("reads");
-    figures.read_gbps = reads_gbps();
+    begin("reads");
+    ThreadPool pool(1);
+    for (unsigned round = 0; round < kRounds; ++round)
+      figures.read_gbps = std::max(figures.read_gbps, read_bandwidth_now(pool) * 1e-9);
     figures.product_gbps = product_gbps(model);
-    figures.one_thread = measure_cases(1, progress);
+    figures.one_thread = measure_cases(1, tell, interrupted);
   }
   {
     const OnCpus host({sides.host});
-    tell("copies");
+    begin("copies");
     const std::unique_ptr<Device> device = device_on(sides);
     figures.copies = measure_copies(*device);
-    tell("hand-offs");
+    begin("hand-offs");
     figures.hand_offs = measure_hand_offs(*device, 64);
   }
   {
     const OnCpus both({sides.host, sides.device});
-    tell("both cores");
-    figures.two_threads = measure_cases(2, progress);
+    begin("both cores");
+    figures.two_threads = measure_cases(2, tell, interrupted);
   }
   return figures;
 }

@@ -1,6 +1,8 @@
-// Cases of decode attention and token scores.
+// Cases of attention: decode, token scores, prefill, and merges of parts, some of which lie in pinned host memory.
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <limits>
 
 #include "engine/kernels/attention.h"
 #include "engine/kernels/paged_attention.h"
@@ -11,37 +13,10 @@ namespace tandem::eval {
 namespace {
 
 constexpr std::uint32_t kPartTokens = 512;  // that a CPU thread attends at a time
-
-/// The batch on a target.
-struct PlacedBatch {
-  PlacedBatch(const PagedBatch& batch, CaseMemory& memory)
-      : kv(batch.placed_kv(memory)), query(case_normals(batch.queries(), 2)), q(memory.input(query)) {
-    if (!memory.cuda()) return;
-    const std::uint32_t capacity = *std::max_element(batch.pages.begin(), batch.pages.end());
-    std::vector<PageEntry> entries(batch.tokens.size() * capacity);
-    std::size_t slot = 0;
-    for (std::size_t row = 0; row < batch.tokens.size(); ++row)
-      for (std::uint32_t page = 0; page < batch.pages[row]; ++page)
-        entries[row * capacity + page] = {batch.slots[slot++], 0,
-                                          static_cast<std::uint16_t>(batch.tokens_of(row, page)), ~0u};
-    pages = {kv, batch.type, batch.heads.kv, batch.heads.dim};
-    lists = {memory.input(entries), memory.input(batch.pages), capacity, false};
-  }
-  void* kv;
-  std::vector<float> query;
-  float* q;
-  KvPages pages;
-  PageLists lists;
-};
-
-std::vector<double> joined(const std::vector<float>& first, const std::vector<float>& second) {
-  std::vector<double> all(first.begin(), first.end());
-  append(all, second);
-  return all;
-}
+constexpr std::size_t kTileRows = 128;      // of the GPU's prefill kernel: (query, head of one group)
 
 /// On the CPU as the engine attends: parts of 512 tokens on all threads, then their merge.
-void attend_on_cpu(const PagedBatch& batch, const PlacedBatch& placed, ThreadPool& pool, float* o, float* lse) {
+void attend_on_cpu(const PagedBatch& batch, const void* kv, const float* q, ThreadPool& pool, float* o, float* lse) {
   struct Part {
     std::size_t row;
     std::uint32_t kv_head, first, last;
@@ -58,9 +33,8 @@ void attend_on_cpu(const PagedBatch& batch, const PlacedBatch& placed, ThreadPoo
   const auto head_of = [&](const Part& part) { return part.row * batch.heads.q() + part.kv_head * shape.group; };
   pool.parallel_for(parts.size(), [&](std::size_t i) {
     const Part& part = parts[i];
-    partial_attention(placed.q + head_of(part) * shape.dim,
-                      batch.spans(placed.kv, part.row, part.kv_head, part.first, part.last), shape, &part_o[i * width],
-                      &part_lse[i * shape.group]);
+    partial_attention(q + head_of(part) * shape.dim, batch.spans(kv, part.row, part.kv_head, part.first, part.last),
+                      shape, &part_o[i * width], &part_lse[i * shape.group]);
   });
   for (std::size_t first = 0, last = 0; first < parts.size(); first = last) {
     std::vector<const float*> os, sums;
@@ -97,20 +71,21 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
   // Tensor cores cut off sums of f16 products, the more the larger these are.
   one.tolerance = type == DType::bf16 ? 1.0 / 128 : type == DType::f16 ? 3e-5 * std::max(scale, 1.0f) : 3e-5;
   one.set_up = [batch](CaseMemory& memory, PreparedCase& prepared) {
-    const PlacedBatch placed(batch, memory);
     const Heads& h = batch.heads;
     const std::size_t rows = batch.tokens.size(), all = rows * h.q();
-    float* const o = memory.output<float>(all * h.dim);
-    float* const lse = memory.output<float>(all);
+    const KvPages kv = batch.placed_kv(memory);
+    const auto q = memory.normals(batch.queries(), 2);
+    float* const o = memory.result<float>(all * h.dim);
+    float* const lse = memory.result<float>(all);
     if (memory.cuda()) {
       const AttentionPlan plan = plan_paged_attention(batch.pages, static_cast<std::uint32_t>(rows), h.kv, false);
       PagedAttention a;
-      a.q = placed.q;
+      a.q = q.target;
       a.group = h.group;
-      a.kv = placed.pages;
-      a.lists = placed.lists;
-      a.work = memory.input(plan.work);
-      a.merges = memory.input(plan.merges);
+      a.kv = kv;
+      a.lists = batch.lists(memory);
+      a.work = memory.input(plan.work).target;
+      a.merges = memory.input(plan.merges).target;
       a.work_count = static_cast<std::uint32_t>(plan.work.size());
       a.merge_count = static_cast<std::uint32_t>(plan.merges.size());
       a.part_count = plan.parts;
@@ -119,27 +94,26 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
       a.parts = memory.output<float>(paged_attention_scratch(plan, h.group, h.dim));
       prepared.run = [a, &memory] { paged_attention_cuda(a, memory.stream()); };
     } else {
-      prepared.run = [=, &memory] { attend_on_cpu(batch, placed, memory.pool(), o, lse); };
+      prepared.run = [=, &memory] { attend_on_cpu(batch, kv.pages, q.target, memory.pool(), o, lse); };
     }
     prepared.result = [=, &memory] {
-      auto result = memory.read(o, all * h.dim);
-      append(result, memory.read(lse, all));
+      auto result = memory.results();
       sharpen(batch, result);
       return result;
     };
     prepared.expected = [=] {
-      const auto kv = batch.host_kv();
-      std::vector<float> out(all * h.dim), sums(all);
+      const auto stored = batch.host_kv();
+      std::vector<float> out(all * h.dim + all);
       for (std::size_t row = 0; row < rows; ++row) {
         for (std::uint32_t g = 0; g < h.kv; ++g) {
           const std::size_t head = row * h.q() + g * h.group;
-          partial_attention_reference(&placed.query[head * h.dim], batch.spans(kv.data(), row, g, 0, batch.pages[row]),
-                                      {h.group, h.dim, batch.type}, &out[head * h.dim], &sums[head]);
+          partial_attention_reference(&q[head * h.dim], batch.spans(stored.data(), row, g, 0, batch.pages[row]),
+                                      {h.group, h.dim, batch.type}, &out[head * h.dim], &out[all * h.dim + head]);
         }
       }
-      std::vector<double> both = joined(out, sums);
-      sharpen(batch, both);
-      return both;
+      std::vector<double> expected(out.begin(), out.end());
+      sharpen(batch, expected);
+      return expected;
     };
   };
   return one;
@@ -147,35 +121,143 @@ KernelCase decode_attention_case(Heads heads, DType type, std::vector<std::uint3
 
 // Whole pages, so that both targets give their scores in the same places.
 KernelCase token_scores_case(Heads heads, DType type, std::uint32_t rows, std::uint32_t pages) {
-  const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kListPageTokens), 1);
+  const PagedBatch batch(heads, type, std::vector<std::uint32_t>(rows, pages * kListPageTokens));
   KernelCase one{"token_scores", batch.shape()};
   one.bytes = batch.vector_bytes() + 4.0 * batch.all_tokens() * heads.q();
   one.flops = 2.0 * batch.all_tokens() * heads.q() * heads.dim;
   one.threaded = true;
   one.tolerance = 3e-5;
   one.set_up = [batch, rows, pages](CaseMemory& memory, PreparedCase& prepared) {
-    const PlacedBatch placed(batch, memory);
     const Heads& h = batch.heads;
-    const std::size_t columns = std::size_t{pages} * kListPageTokens, count = rows * h.q() * columns;
-    float* const scores = memory.output<float>(count);
-    const auto on_cpu = [=](const void* kv, const float* q, std::size_t task, auto kernel, float* out) {
+    const KvPages kv = batch.placed_kv(memory);
+    const auto q = memory.normals(batch.queries(), 2);
+    const PageLists lists = batch.lists(memory);
+    const std::size_t columns = std::size_t{pages} * kListPageTokens, tasks = std::size_t{rows} * h.kv;
+    float* const scores = memory.result<float>(tasks * h.group * columns);
+    const auto on_cpu = [=](const void* from, const float* query, std::size_t task, auto kernel, float* out) {
       const std::size_t head = task * h.group;
-      kernel(q + head * h.dim, batch.spans(kv, task / h.kv, static_cast<std::uint32_t>(task % h.kv), 0, pages),
+      kernel(query + head * h.dim, batch.spans(from, task / h.kv, static_cast<std::uint32_t>(task % h.kv), 0, pages),
              AttentionShape{h.group, h.dim, batch.type}, out + head * columns);
     };
     prepared.run = [=, &memory] {
-      if (memory.cuda())
-        return paged_token_scores_cuda(placed.q, rows, h.group, placed.pages, placed.lists, scores, memory.stream());
-      memory.pool().parallel_for(std::size_t{rows} * h.kv,
-                                 [&](std::size_t task) { on_cpu(placed.kv, placed.q, task, token_scores, scores); });
+      if (memory.cuda()) return paged_token_scores_cuda(q.target, rows, h.group, kv, lists, scores, memory.stream());
+      memory.each(tasks, [&](std::size_t task) { on_cpu(kv.pages, q.target, task, token_scores, scores); });
     };
-    prepared.result = [=, &memory] { return memory.read(scores, count); };
     prepared.expected = [=] {
-      const auto kv = batch.host_kv();
-      std::vector<float> out(count);
-      for (std::size_t task = 0; task < std::size_t{rows} * h.kv; ++task)
-        on_cpu(kv.data(), placed.query.data(), task, token_scores_reference, out.data());
-      return joined(out, {});
+      const auto stored = batch.host_kv();
+      std::vector<float> out(tasks * h.group * columns);
+      for (std::size_t task = 0; task < tasks; ++task)
+        on_cpu(stored.data(), &q[0], task, token_scores_reference, out.data());
+      return std::vector<double>(out.begin(), out.end());
+    };
+  };
+  return one;
+}
+
+KernelCase prefill_attention_case(Heads heads, DType type, std::uint32_t first, std::uint32_t n, float scale = 1) {
+  const PagedBatch batch(heads, type, {first + n}, scale);
+  KernelCase one{"prefill_attention", fmt::format("n {} at {}, {}/{} heads, D {}, {}", n, first, heads.q(), heads.kv,
+                                                  heads.dim, to_string(type))};
+  one.bytes = 2 * batch.vector_bytes() + 8.0 * n * heads.q() * heads.dim;
+  one.flops = 4.0 * heads.dim * heads.q() * (1.0 * n * first + 0.5 * n * (n + 1.0));
+  one.bound = Bound::bf16;
+  one.threaded = true;
+  // Weights of bf16 values are rounded to bf16; of f16 ones where tensor cores run, and queries with them.
+  const bool tiles = type != DType::f32 && (heads.dim == 64 || heads.dim % 32 == 0);
+  one.tolerance = double{scale} * (type == DType::bf16 ? 1.0 / 128 : tiles ? 1.0 / 256 : 3e-5);  // of values, too
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
+    const Heads& h = batch.heads;
+    const std::size_t count = std::size_t{n} * h.q() * h.dim;
+    const KvPages kv = batch.placed_kv(memory);
+    const auto q = memory.normals(count, 2);
+    float* const out = memory.output<float>(count);
+    const auto attend = [=](const void* pages, auto call) {
+      std::vector<std::vector<const void*>> k(h.kv), v(h.kv);
+      std::vector<PrefillKv> lists;
+      lists.reserve(h.kv);
+      for (std::uint32_t g = 0; g < h.kv; ++g) {
+        for (const KvSpan& span : batch.spans(pages, 0, g, 0, batch.pages[0])) {
+          k[g].push_back(span.k);
+          v[g].push_back(span.v);
+        }
+        lists.push_back({k[g], v[g], type});
+      }
+      call(lists);
+    };
+    if (memory.cuda()) {
+      const PrefillChunk chunk{q.target, kv, memory.input(batch.slots).target, first, n, h.q(), out};
+      prepared.run = [chunk, &memory] { prefill_attention_cuda(chunk, memory.stream()); };
+    } else {
+      prepared.run = [=, &memory] {
+        attend(kv.pages, [&](const std::vector<PrefillKv>& lists) {
+          prefill_attention(memory.pool(), q.target, lists, first, n, h.q(), h.kv, h.dim, out);
+        });
+      };
+    }
+    // A token of a query's head takes the oracle a fifth of a microsecond, hours of the largest cases: it computes the
+    // heads of the first and the last tile's queries, and every 1021st of the others.
+    const std::vector<std::size_t> seen = sampled(std::size_t{n} * h.q(), kTileRows * h.kv, 1021);
+    prepared.result = [=, &memory] { return rows_of(memory.read(out, count), seen, h.dim); };
+    prepared.expected = [=] {
+      const auto stored = batch.host_kv();
+      std::vector<float> expected(seen.size() * h.dim);
+      attend(stored.data(), [&](const std::vector<PrefillKv>& lists) {
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          const auto position = first + static_cast<std::uint32_t>(seen[i] / h.q());
+          prefill_attention_reference(&q[seen[i] * h.dim], {&lists[seen[i] % h.q() / h.group], 1}, position, 1, 1, 1,
+                                      h.dim, &expected[i * h.dim]);
+        }
+      });
+      return std::vector<double>(expected.begin(), expected.end());
+    };
+  };
+  return one;
+}
+
+KernelCase merge_case(std::uint32_t parts, std::uint32_t rows, std::uint32_t dim, bool on_host) {
+  KernelCase one{on_host ? "merge_from_host" : "merge", fmt::format("{} parts, {} rows, D {}", parts, rows, dim)};
+  // Every second part is on the host.
+  one.bytes = 4.0 * rows * (dim + 1.0) * (on_host ? parts / 2 : parts + 1);
+  if (on_host) one.link = Link::to_device;
+  one.tolerance = 1e-5;
+  one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
+    const std::size_t all = std::size_t{rows} * dim;
+    std::vector<std::vector<float>> o(parts), lse(parts);
+    std::vector<const float*> o_at, lse_at;
+    for (std::uint32_t p = 0; p < parts; ++p) {
+      o[p] = case_normals(all, 10 + p);
+      lse[p] = case_normals(rows, 100 + p, 3);
+      for (std::uint32_t r = 0; r < rows; r += 1 + p) {
+        if (r % 3 != 0) continue;  // rows 0, 3, ... of some parts have no tokens
+        lse[p][r] = -std::numeric_limits<float>::infinity();
+        std::fill_n(&o[p][std::size_t{r} * dim], dim, 0.0f);
+      }
+      const bool pinned = on_host && p % 2 == 1;
+      const auto place = [&](const std::vector<float>& values) {
+        return pinned ? memory.host_input(values) : memory.input(values).target;
+      };
+      o_at.push_back(place(o[p]));
+      lse_at.push_back(place(lse[p]));
+    }
+    const float* const* const o_list = memory.input(o_at).target;
+    const float* const* const lse_list = memory.input(lse_at).target;
+    float* const out = memory.result<float>(all);
+    float* const out_lse = memory.result<float>(rows);
+    prepared.run = [=, &memory] {
+      if (memory.cuda()) return merge_partials_cuda(o_list, lse_list, parts, rows, dim, out, out_lse, memory.stream());
+      merge_partials(o_list, lse_list, parts, rows, dim, out, out_lse);
+    };
+    prepared.expected = [=] {
+      std::vector<double> expected(all + rows);
+      for (std::size_t r = 0; r < rows; ++r) {
+        double total = 0;
+        for (std::uint32_t p = 0; p < parts; ++p) total += std::exp(double{lse[p][r]});
+        for (std::uint32_t p = 0; p < parts && total > 0; ++p)
+          for (std::size_t d = 0; d < dim; ++d)
+            expected[r * dim + d] += std::exp(double{lse[p][r]}) / total * double{o[p][r * dim + d]};
+        expected[all + r] = std::log(total);
+      }
+      return expected;
     };
   };
   return one;
@@ -187,7 +269,7 @@ void append_attention_cases(CaseSize size, const TakeCase& take) {
   constexpr DType kF32 = DType::f32, kF16 = DType::f16, kBf16 = DType::bf16;
   constexpr std::uint32_t kK = 1024;
   if (size == CaseSize::bench) {
-    const auto on_gpu = [&](KernelCase one) {  // more memory, or time, than a CPU should spend
+    const auto on_gpu = [&](KernelCase one) {  // across a link, or more memory or time than a CPU should spend
       one.targets = {KernelTarget::cuda};
       take(std::move(one));
     };
@@ -204,6 +286,13 @@ void append_attention_cases(CaseSize size, const TakeCase& take) {
     on_gpu(decode_attention_case(model, kBf16, ragged));
     take(token_scores_case(model, kBf16, 1, 2 * kK));
     on_gpu(token_scores_case(model, kBf16, 8, 2 * kK));
+    take(prefill_attention_case(model, kBf16, 0, 2 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 0, 8 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 24 * kK, 8 * kK));
+    on_gpu(prefill_attention_case(model, kBf16, 24 * kK, kK / 2));  // the engine's own chunk
+    on_gpu(prefill_attention_case(model, kBf16, 0, 32 * kK));
+    take(merge_case(2, 8 * 32, 128, false));
+    on_gpu(merge_case(2, 8 * 32, 128, true));
     return;
   }
   for (const DType type : {kF32, kF16, kBf16}) {
@@ -222,6 +311,23 @@ void append_attention_cases(CaseSize size, const TakeCase& take) {
     take(token_scores_case({1, 9, 128}, type, 1, 35));
     take(token_scores_case({1, 16, 256}, type, 1, 2));
     take(token_scores_case({1, 17, 40}, type, 2, 1));
+    take(prefill_attention_case({2, 1, 64}, type, 0, 1));
+    take(prefill_attention_case({1, 4, 64}, type, 0, 50));
+    take(prefill_attention_case({1, 7, 96}, type, 40, 33));
+    take(prefill_attention_case({2, 2, 128}, type, 0, 40));
+    take(prefill_attention_case({1, 5, 128}, type, 63, 20, 4));
+    take(prefill_attention_case({1, 3, 256}, type, 5, 40));
+    take(prefill_attention_case({2, 3, 80}, type, 17, 20, 4));
+    take(prefill_attention_case({2, 2, 12}, type, 5, 30));
+    take(prefill_attention_case({1, 40, 64}, type, 3, 5));
+    take(prefill_attention_case({1, 66, 8}, type, 3, 2));
+  }
+  for (const bool on_host : {false, true}) {
+    take(merge_case(1, 3, 128, on_host));
+    take(merge_case(2, 4, 72, on_host));
+    take(merge_case(7, 3, 256, on_host));
+    take(merge_case(40, 5, 300, on_host));
+    take(merge_case(600, 1, 33, on_host));
   }
 }
 

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
 #include <set>
 
 #include "engine/kernels/isa.h"
-#include "eval/kernels/bandwidth.h"
-#include "eval/kernels/cpu_contention.h"
+#include "eval/kernels/cpu_limits.h"
 #include "eval/kernels/gpu_limits.h"
-#include "eval/kernels/peak.h"
 #include "eval/report/schema.h"
 
 namespace tandem::eval {
@@ -41,65 +38,45 @@ std::string device_lost(const KernelCase& one, const std::exception& error) {
   return {};
 }
 
-/// Seconds of one call, over as many calls as fill a round.
-class Stopwatch {
- public:
-  Stopwatch(CaseMemory& memory, const PreparedCase& prepared, double round_seconds)
-      : memory_(memory), prepared_(prepared) {
-    once();  // warms up
-    const double one = once();
-    calls_ = static_cast<unsigned>(std::clamp(round_seconds / std::max(one, 1e-7), 1.0, 20000.0));
-  }
-  double round() { return seconds(calls_) / calls_; }
-
- private:
-  double once() { return seconds(1); }
-  double seconds(unsigned calls) {
-    const auto work = [&] {
-      for (unsigned i = 0; i < calls; ++i) prepared_.run();
-    };
-    if (memory_.cuda()) return cuda_seconds(memory_.stream(), work);
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  }
-  CaseMemory& memory_;
-  const PreparedCase& prepared_;
-  unsigned calls_ = 1;
-};
+double seconds_of(CaseMemory& memory, const PreparedCase& prepared, unsigned calls) {
+  const auto work = [&] {
+    for (unsigned i = 0; i < calls; ++i) prepared.run();
+  };
+  if (memory.cuda()) return cuda_seconds(memory.stream(), work);
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 /// What the target attains now, per second: bytes or FLOPs.
-class Limits {
- public:
-  Limits(KernelTarget target, ThreadPool& pool) : pool_(pool), alone_(1) {
-    if (target == KernelTarget::cuda) gpu_ = std::make_unique<GpuLimits>(pool);
-  }
+struct Limits {
+  ThreadPool& pool;
+  std::unique_ptr<GpuLimits> gpu;  // none: of the CPU
+  ThreadPool alone = ThreadPool(1);
+
   /// 0: not known.
   double of(const KernelCase& one) {
-    if (gpu_) return gpu_->of(one);
-    ThreadPool& pool = one.threaded ? pool_ : alone_;
-    if (one.bound == Bound::bytes) return read_bandwidth_now(pool);
+    if (gpu) return gpu->of(one);
+    ThreadPool& threads = one.threaded ? pool : alone;
+    if (one.bound == Bound::bytes) return read_bandwidth_now(threads);
     // A vector holds half as many float64.
-    return arithmetic_rate(one.bound == Bound::bf16 ? Arithmetic::bf16_pairs : Arithmetic::f32, pool) /
+    return arithmetic_rate(one.bound == Bound::bf16 ? Arithmetic::bf16_pairs : Arithmetic::f32, threads) /
            (one.bound == Bound::f64 ? 2 : 1);
   }
   /// Empty, or why shares mean nothing now.
-  std::string disturbed() { return gpu_ ? std::string() : busy_machine(pool_); }
-
- private:
-  ThreadPool& pool_;
-  ThreadPool alone_;
-  std::unique_ptr<GpuLimits> gpu_;
+  std::string disturbed() { return gpu ? std::string() : busy_machine(pool); }
 };
 
 KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, ThreadPool& pool, Limits& limits,
                    bool with_share) {
   CaseMemory memory(options.target, pool);
   const PreparedCase prepared = one.prepare(memory);
-  Stopwatch watch(memory, prepared, options.round_seconds);
+  seconds_of(memory, prepared, 1);  // warms up
+  const double one_call = std::max(seconds_of(memory, prepared, 1), 1e-7);
+  const auto calls = static_cast<unsigned>(std::clamp(options.round_seconds / one_call, 1.0, 20000.0));
   const double bytes = options.target == KernelTarget::cpu && one.cpu_bytes > 0 ? one.cpu_bytes : one.bytes;
   const double amount = one.bound == Bound::bytes ? bytes : one.flops;
-  KernelTime time;
+  KernelTime time{.kernel = one.kernel, .shape = one.shape, .bytes = bytes, .flops = one.flops};
   std::vector<double> seconds, shares;
   const CpuContention neighbours;
   for (unsigned round = 0; round < options.rounds; ++round) {
@@ -112,16 +89,12 @@ KernelTime measure(const KernelCase& one, const KernelBenchOptions& options, Thr
         time.no_share = sentence_of(error);
       }
     }
-    seconds.push_back(watch.round());
+    seconds.push_back(seconds_of(memory, prepared, calls) / calls);
     if (limit > 0) shares.push_back(amount / seconds.back() / limit);
   }
-  time.kernel = one.kernel;
-  time.shape = one.shape;
-  time.bytes = bytes;
-  time.flops = one.flops;
   time.median_us = median(seconds) * 1e6;
-  time.least_us = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
-  time.most_us = *std::max_element(seconds.begin(), seconds.end()) * 1e6;
+  time.least_us = std::ranges::min(seconds) * 1e6;
+  time.most_us = std::ranges::max(seconds) * 1e6;
   if (options.target == KernelTarget::cpu) time.disturbed = neighbours.disturbance();
   if (!shares.empty() && time.no_share.empty() && time.disturbed.empty()) time.share = median(shares);
   return time;
@@ -140,18 +113,12 @@ std::vector<KernelCase> named_cases(const KernelBenchOptions& options) {
     const std::size_t colon = text.find(':');
     if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
       throw_input_error("--case is '{}': write KERNEL:SHAPE, for example 'swiglu:n 1,'.", text);
-    KernelBenchOptions one;
-    one.target = options.target;
-    one.kernel = text.substr(0, colon);
-    one.shape = text.substr(colon + 1);
-    std::vector<KernelCase> found = bench_cases(one);
-    const auto whole =
-        std::find_if(found.begin(), found.end(), [&](const KernelCase& each) { return each.shape == one.shape; });
-    if (whole != found.end()) {
-      named.push_back(std::move(*whole));
-    } else {
-      std::move(found.begin(), found.end(), std::back_inserter(named));
-    }
+    const std::string shape = text.substr(colon + 1);
+    std::vector<KernelCase> found =
+        bench_cases({.target = options.target, .kernel = text.substr(0, colon), .shape = shape});
+    const auto whole = std::ranges::find(found, shape, &KernelCase::shape);
+    if (whole != found.end()) found = {*whole};
+    append(named, found);
   }
   return named;
 }
@@ -173,7 +140,7 @@ std::vector<KernelCase> bench_cases(const KernelBenchOptions& options) {
                       did_you_mean(options.kernel, list), join_names(list));
   std::erase_if(all, [&](const KernelCase& one) {
     return (!options.kernel.empty() && one.kernel != options.kernel) ||
-           std::find(one.targets.begin(), one.targets.end(), options.target) == one.targets.end();
+           std::ranges::count(one.targets, options.target) == 0;
   });
   if (all.empty()) throw_input_error("--kernel: '{}' does not run on {}.", options.kernel, to_string(options.target));
   std::vector<std::string> shapes;
@@ -194,14 +161,10 @@ std::vector<KernelCase> bench_cases(const KernelBenchOptions& options) {
 KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBenchOptions& options,
                             const std::function<void(const KernelBench&)>& after_case) {
   ThreadPool pool(options.threads);
-  Limits limits(options.target, pool);
-  KernelBench bench{options.target,
-                    machine_of(options.target, pool),
+  Limits limits{pool, options.target == KernelTarget::cuda ? std::make_unique<GpuLimits>(pool) : nullptr};
+  KernelBench bench{{options.target, machine_of(options.target, pool), cases.size(), {}, {}},
                     options.target == KernelTarget::cpu ? pool.size() : 0,
-                    limits.disturbed(),
-                    cases.size(),
-                    {},
-                    {}};
+                    limits.disturbed()};
   bench.rows.reserve(cases.size());
   for (const KernelCase& one : cases) {
     if (!bench.stopped.empty()) break;
@@ -210,10 +173,7 @@ KernelBench measure_kernels(const std::vector<KernelCase>& cases, const KernelBe
     } catch (const Interrupted&) {
       break;
     } catch (const std::exception& error) {
-      KernelTime& row = bench.rows.emplace_back();
-      row.kernel = one.kernel;
-      row.shape = one.shape;
-      row.error = sentence_of(error);
+      bench.rows.push_back({.kernel = one.kernel, .shape = one.shape, .error = sentence_of(error)});
       bench.stopped = device_lost(one, error);
     }
     if (after_case) after_case(bench);
@@ -242,7 +202,6 @@ KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBen
     std::vector<std::function<std::vector<double>()>> oracles(some);
     std::vector<std::vector<float>> results(some);
     for (std::size_t i = 0; i < some && !interrupted() && checks.stopped.empty(); ++i) {
-      std::string error;
       try {
         CaseMemory memory(options.target, pool);
         const PreparedCase prepared = cases[begin + i].prepare(memory);
@@ -251,10 +210,9 @@ KernelChecks check_kernels(const std::vector<KernelCase>& cases, const KernelBen
         results[i] = prepared.result();
         oracles[i] = prepared.expected;
       } catch (const std::exception& thrown) {
-        error = sentence_of(thrown);
         checks.stopped = device_lost(cases[begin + i], thrown);
+        finish(begin + i, sentence_of(thrown), {});
       }
-      if (!error.empty()) finish(begin + i, std::move(error), {});
     }
     pool.parallel_for(some, [&](std::size_t i) {
       if (!oracles[i] || interrupted()) return;

@@ -9,10 +9,23 @@
 namespace tandem::eval {
 namespace {
 
-// KernelBench and KernelChecks alike: a run that was interrupted, lost its device, or goes on.
-void mark_unfinished(nlohmann::ordered_json& json, const auto& run) {
+using Json = nlohmann::ordered_json;
+
+/// `json` with the rows of a run behind what it has, and what is missing of one that was interrupted, lost its device
+/// or goes on. `add` puts a row that has no error into its object.
+std::string run_json(Json json, const auto& run, const auto& add) {
   if (!run.stopped.empty()) json["stopped"] = run.stopped;
   if (run.rows.size() < run.cases) json["unfinished"] = fmt::format("{} of {} cases", run.rows.size(), run.cases);
+  json["kernels"] = Json::array();
+  for (const auto& one : run.rows) {
+    Json& row = json["kernels"].emplace_back(Json{{"kernel", one.kernel}, {"shape", one.shape}});
+    if (one.error.empty()) {
+      add(row, one);
+    } else {
+      row["error"] = one.error;
+    }
+  }
+  return json_text(json, 2) + "\n";
 }
 std::string unfinished_text(const auto& run) {
   const std::string stopped = run.stopped.empty() ? "" : "\n" + run.stopped + "\n";
@@ -50,13 +63,13 @@ std::string kernel_bench_text(const KernelBench& bench) {
             "same way, for what crosses the\nlink (gather, scatter_to_host, merge_from_host), the bytes that cross it "
             "counted once.\nWhat fits the cache can be above 1. A time of a few us is the rate at which the host "
             "starts kernels.\n";
-  const auto disturbed = std::find_if(bench.rows.begin(), bench.rows.end(),
-                                      [](const KernelTime& time) { return !time.disturbed.empty(); });
+  const auto says = [&](std::string KernelTime::*why) {
+    return std::ranges::find_if(bench.rows, [why](const KernelTime& time) { return !(time.*why).empty(); });
+  };
+  const auto disturbed = says(&KernelTime::disturbed), without = says(&KernelTime::no_share);
   if (disturbed != bench.rows.end())
     text += fmt::format("*: a neighbour was busy ({}), so the times are too long and there is no share.\n",
                         disturbed->disturbed);
-  const auto without =
-      std::find_if(bench.rows.begin(), bench.rows.end(), [](const KernelTime& time) { return !time.no_share.empty(); });
   if (without != bench.rows.end()) text += fmt::format("+: no share: {}\n", without->no_share);
   if (!bench.no_share.empty()) text += fmt::format("No shares: {}. Run it again on a quiet machine.\n", bench.no_share);
   text += unfinished_text(bench);
@@ -64,22 +77,10 @@ std::string kernel_bench_text(const KernelBench& bench) {
 }
 
 std::string kernel_bench_json(const KernelBench& bench) {
-  nlohmann::ordered_json json;
-  json["device"] = to_string(bench.target);
-  json["measured_on"] = bench.machine;
+  Json json = {{"device", to_string(bench.target)}, {"measured_on", bench.machine}};
   if (bench.target == KernelTarget::cpu) json["threads"] = bench.threads;
   if (!bench.no_share.empty()) json["no_share"] = bench.no_share;
-  mark_unfinished(json, bench);
-  json["kernels"] = nlohmann::ordered_json::array();
-  for (const KernelTime& time : bench.rows) {
-    nlohmann::ordered_json row;
-    row["kernel"] = time.kernel;
-    row["shape"] = time.shape;
-    if (!time.error.empty()) {
-      row["error"] = time.error;
-      json["kernels"].push_back(std::move(row));
-      continue;
-    }
+  return run_json(std::move(json), bench, [](Json& row, const KernelTime& time) {
     row["us"] = time.median_us;
     row["least_us"] = time.least_us;
     row["most_us"] = time.most_us;
@@ -88,9 +89,7 @@ std::string kernel_bench_json(const KernelBench& bench) {
     if (time.share >= 0) row["share"] = time.share;
     if (!time.no_share.empty()) row["no_share"] = time.no_share;
     if (!time.disturbed.empty()) row["disturbed"] = time.disturbed;
-    json["kernels"].push_back(std::move(row));
-  }
-  return json_text(json, 2) + "\n";
+  });
 }
 
 std::string kernel_check_text(const KernelChecks& checks) {
@@ -104,21 +103,8 @@ std::string kernel_check_text(const KernelChecks& checks) {
 }
 
 std::string kernel_check_json(const KernelChecks& checks) {
-  nlohmann::ordered_json json;
-  json["device"] = to_string(checks.target);
-  json["checked_on"] = checks.machine;
-  mark_unfinished(json, checks);
-  json["kernels"] = nlohmann::ordered_json::array();
-  for (const KernelCheck& one : checks.rows) {
-    nlohmann::ordered_json row = {{"kernel", one.kernel}, {"shape", one.shape}};
-    if (one.error.empty()) {
-      row["wrong"] = one.wrong;
-    } else {
-      row["error"] = one.error;
-    }
-    json["kernels"].push_back(std::move(row));
-  }
-  return json_text(json, 2) + "\n";
+  return run_json({{"device", to_string(checks.target)}, {"checked_on", checks.machine}}, checks,
+                  [](Json& row, const KernelCheck& one) { row["wrong"] = one.wrong; });
 }
 
 }  // namespace tandem::eval

@@ -8,17 +8,18 @@
 #include <random>
 
 #include "engine/kernels/convert.h"
-#include "eval/kernels/private_memory.h"
+#include "eval/kernels/cpu_limits.h"
 
 namespace tandem::eval {
 
 namespace {
-/// What many normal numbers repeat.
-std::vector<char> normals_block(std::size_t count, DType type, unsigned seed, float scale) {
+/// Gives the bytes of normal numbers to write(at, from, bytes), a block at a time.
+void write_normals(std::size_t count, DType type, unsigned seed, float scale, const auto& write) {
   const std::vector<float> values = case_normals(std::min(count, kNormals * 16), seed, scale);
-  std::vector<char> narrow(values.size() * size_of(type));
-  from_f32(values.data(), type, values.size(), narrow.data());
-  return narrow;
+  std::vector<char> block(values.size() * size_of(type));
+  from_f32(values.data(), type, values.size(), block.data());
+  for (std::size_t at = 0, size = count * size_of(type); at < size; at += block.size())
+    write(at, block.data(), std::min(block.size(), size - at));
 }
 }  // namespace
 
@@ -49,21 +50,49 @@ void* CaseMemory::stored(const std::vector<float>& values, DType type, std::size
   std::vector<char> narrow(values.size() * size_of(type));
   from_f32(values.data(), type, values.size(), narrow.data());
   char* const to = static_cast<char*>(bytes(narrow.size() + skip * size_of(type))) + skip * size_of(type);
-  write(to, narrow.data(), narrow.size());
+  copy(to, narrow.data(), narrow.size());
   return to;
 }
 
 void* CaseMemory::stored_normals(std::size_t count, DType type, unsigned seed, float scale) {
-  const std::vector<char> block = normals_block(count, type, seed, scale);
-  const std::size_t size = count * size_of(type);
-  char* const to = static_cast<char*>(bytes(size));
-  for (std::size_t at = 0; at < size; at += block.size())
-    write(to + at, block.data(), std::min(block.size(), size - at));
+  char* const to = static_cast<char*>(bytes(count * size_of(type)));
+  write_normals(count, type, seed, scale,
+                [&](std::size_t at, const char* from, std::size_t some) { copy(to + at, from, some); });
   return to;
+}
+
+KvPages CaseMemory::normal_pages(std::size_t pages, std::uint32_t kv_heads, std::uint32_t dim, DType type,
+                                 unsigned seed) {
+  return {stored_normals(pages * kv_heads * 2 * kListPageTokens * dim, type, seed), type, kv_heads, dim};
 }
 
 MatrixView CaseMemory::matrix(const std::vector<float>& values, DType type, std::uint32_t rows, std::uint32_t cols) {
   return {stored(values, type), type, rows, cols};
+}
+
+void* CaseMemory::stored_result_at(void* at, DType type, std::size_t count) {
+  results_.push_back([=, this](std::vector<float>& all) { append(all, read_stored(at, type, count)); });
+  return at;
+}
+
+void* CaseMemory::rounded_result(DType type, std::size_t count) {
+  if (cuda()) return stored_result(type, count);
+  float* const at = output<float>(count);
+  results_.push_back([=, this](std::vector<float>& all) { append(all, rounded(read(at, count), type)); });
+  return at;
+}
+
+void CaseMemory::result_lists(const std::uint32_t* count, std::vector<const std::uint32_t*> lists) {
+  results_.push_back([=, this](std::vector<float>& all) {
+    append(all, read(count, 1));
+    for (const std::uint32_t* list : lists) append(all, read(list, read(count, 1)[0]));
+  });
+}
+
+std::vector<float> CaseMemory::results() const {
+  std::vector<float> all;
+  for (const auto& part : results_) part(all);
+  return all;
 }
 
 std::vector<float> CaseMemory::read_stored(const void* from, DType type, std::size_t count) {
@@ -73,22 +102,14 @@ std::vector<float> CaseMemory::read_stored(const void* from, DType type, std::si
   return values;
 }
 
-void CaseMemory::write(void* to, const void* from, std::size_t count) {
+void CaseMemory::copy(void* to, const void* from, std::size_t count) {
+  if (count == 0) return;
   if (!cuda()) {
-    if (count > 0) std::memcpy(to, from, count);
+    std::memcpy(to, from, count);
     return;
   }
   cuda_copy(to, from, count, stream());
   wait();  // `from` may be a temporary
-}
-
-void CaseMemory::read(void* to, const void* from, std::size_t count) {
-  if (!cuda()) {
-    if (count > 0) std::memcpy(to, from, count);
-    return;
-  }
-  cuda_copy(to, from, count, stream());
-  wait();
 }
 
 void CaseMemory::wait() {
@@ -98,22 +119,10 @@ void CaseMemory::wait() {
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
   const TakeCase take = [&](KernelCase one) { cases.push_back(std::move(one)); };
-  append_attention_cases(size, take);
-  append_prefill_cases(size, take);
-  append_merge_cases(size, take);
-  append_pointwise_cases(size, take);
-  append_next_token_cases(size, take);
-  append_linear_cases(size, take);
-  append_gather_cases(size, take);
-  append_fetch_cases(size, take);
-  append_selection_cases(size, take);
-  append_weight_cases(size, take);
-  append_choice_cases(size, take);
-  append_heavy_cases(size, take);
-  append_skewed_cases(size, take);
-  append_prediction_cases(size, take);
-  append_ahead_cases(size, take);
-  append_head_cases(size, take);
+  for (const auto append_cases : {append_attention_cases, append_pointwise_cases, append_linear_cases,
+                                  append_fetch_cases, append_selection_cases, append_choice_cases, append_heavy_cases,
+                                  append_skewed_cases, append_prediction_cases, append_ahead_cases, append_head_cases})
+    append_cases(size, take);
   return cases;
 }
 
@@ -131,6 +140,13 @@ std::string wrong_result(const KernelCase& one, std::span<const float> result, s
   if (wrong == 0) return {};
   return fmt::format("{} of {} numbers are wrong, the first at {}: {} instead of {} (tolerance {}).", wrong,
                      result.size(), first, result[first], expected[first], one.tolerance);
+}
+
+std::vector<float> case_scores(std::size_t n, float scale, bool ties) {
+  std::vector<float> scores = case_normals(n, 1, scale);
+  for (float& score : scores)
+    if (ties) score = std::round(score);
+  return scores;
 }
 
 std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed) {
@@ -165,10 +181,9 @@ std::vector<float> case_normals(std::size_t n, unsigned seed, float scale) {
 }
 
 std::vector<char> host_normals(std::size_t count, DType type, unsigned seed, float scale) {
-  const std::vector<char> block = normals_block(count, type, seed, scale);
   std::vector<char> all(count * size_of(type));
-  for (std::size_t at = 0; at < all.size(); at += block.size())
-    std::memcpy(all.data() + at, block.data(), std::min(block.size(), all.size() - at));
+  write_normals(count, type, seed, scale,
+                [&](std::size_t at, const char* from, std::size_t some) { std::memcpy(&all[at], from, some); });
   return all;
 }
 
@@ -178,6 +193,11 @@ std::vector<float> rounded(const std::vector<float>& values, DType type) {
   from_f32(values.data(), type, values.size(), narrow.data());
   to_f32(narrow.data(), type, 0, values.size(), wide.data());
   return wide;
+}
+
+HostKv host_kv(const KvPages& kv, std::size_t pages, unsigned seed) {
+  const std::size_t count = pages * kv.kv_heads * 2 * kListPageTokens * kv.dim;
+  return {rounded(case_normals(count, seed), kv.type), kv.kv_heads, kv.dim};
 }
 
 std::vector<std::size_t> sampled(std::size_t count, std::size_t edge, std::size_t stride) {

@@ -4,6 +4,7 @@
 // model of 8B parameters.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,25 @@ constexpr const char* to_string(KernelTarget target) {
   return target == KernelTarget::cpu ? "cpu" : "cuda";
 }
 
+/// `part` behind what `to` has.
+template <class T>
+void append(std::vector<T>& to, const auto& part) {
+  to.insert(to.end(), part.begin(), part.end());
+}
+
+/// Numbers on a target, and as they were put there in host memory, for oracles.
+template <class T>
+struct Input {
+  std::shared_ptr<const std::vector<T>> values;
+  T* target = nullptr;
+  const std::vector<T>& host() const { return *values; }
+  const T& operator[](std::size_t i) const { return (*values)[i]; }
+};
+
+/// Standard normal numbers, the same in every run; number i is number i % kNormals.
+constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
+std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
+
 /// The memory of one prepared case, on its target; lives as long as the case is run. Copies in and out; not
 /// thread-safe.
 class CaseMemory {
@@ -35,6 +55,8 @@ class CaseMemory {
 
   bool cuda() const { return target_ == KernelTarget::cuda; }
   ThreadPool& pool() const { return pool_; }
+  /// body(0) to body(n - 1) on the pool.
+  void each(std::size_t n, const auto& body) const { pool_.parallel_for(n, body); }
   CudaStream stream() const { return stream_ ? static_cast<CudaStream>(*stream_) : CudaStream{}; }
 
   /// Bytes on the target, unspecified (NaN where that is cheap); aligned to 64.
@@ -46,41 +68,65 @@ class CaseMemory {
     return static_cast<T*>(bytes(count * sizeof(T)));
   }
   template <class T>
-  T* input(const std::vector<T>& values) {
+  Input<T> input(std::vector<T> values) {
     T* const to = output<T>(values.size());
-    write(to, values.data(), values.size() * sizeof(T));
-    return to;
+    copy(to, values.data(), values.size() * sizeof(T));
+    return {std::make_shared<const std::vector<T>>(std::move(values)), to};
+  }
+  Input<float> normals(std::size_t n, unsigned seed, float scale = 1) { return input(case_normals(n, seed, scale)); }
+  template <class T>
+  const T* host_input(const std::vector<T>& values) {
+    return std::copy(values.begin(), values.end(), static_cast<T*>(host_bytes(values.size() * sizeof(T)))) -
+           values.size();
   }
   /// `values` rounded to `type`; `skip` elements into an allocation, to try other alignments.
   void* stored(const std::vector<float>& values, DType type, std::size_t skip = 0);
   /// case_normals(count, seed, scale) rounded to `type`, for more of them than a vector should hold.
   void* stored_normals(std::size_t count, DType type, unsigned seed, float scale = 1);
+  /// So many pages of them.
+  KvPages normal_pages(std::size_t pages, std::uint32_t kv_heads, std::uint32_t dim, DType type, unsigned seed);
   MatrixView matrix(const std::vector<float>& values, DType type, std::uint32_t rows, std::uint32_t cols);
+
+  // What the case's result is made of, in the order of these calls, all as float: new memory, or what is there already.
+  template <class T>
+  T* result(std::size_t count) {
+    return result_at(output<T>(count), count);
+  }
+  template <class T>
+  T* result_at(T* at, std::size_t count) {
+    results_.push_back([=, this](std::vector<float>& all) { append(all, read(at, count)); });
+    return at;
+  }
+  void* stored_result(DType type, std::size_t count) {
+    return stored_result_at(bytes(count * size_of(type)), type, count);
+  }
+  void* stored_result_at(void* at, DType type, std::size_t count);
+  /// What a kernel writes in `type` on CUDA and as float, which is rounded here, on a CPU.
+  void* rounded_result(DType type, std::size_t count);
+  /// A count, and so many numbers of each of `lists`.
+  void result_lists(const std::uint32_t* count, std::vector<const std::uint32_t*> lists);
+  /// All of them, read now.
+  std::vector<float> results() const;
 
   template <class T>
   std::vector<T> read(const T* from, std::size_t count) {
     std::vector<T> values(count);
-    read(values.data(), from, count * sizeof(T));
+    copy(values.data(), from, count * sizeof(T));
     return values;
-  }
-  /// The same of numbers of any type, as float.
-  template <class T>
-  std::vector<float> numbers(const T* from, std::size_t count) {
-    const std::vector<T> values = read(from, count);
-    return std::vector<float>(values.begin(), values.end());
   }
   std::vector<float> read_stored(const void* from, DType type, std::size_t count);
   /// Returns when all that was started is done.
   void wait();
 
  private:
-  void write(void* to, const void* from, std::size_t count);
-  void read(void* to, const void* from, std::size_t count);
+  /// From host memory to the target, or back.
+  void copy(void* to, const void* from, std::size_t count);
   struct Held;
   KernelTarget target_;
   ThreadPool& pool_;
   std::unique_ptr<OwnedStream> stream_;
   std::unique_ptr<Held> held_;
+  std::vector<std::function<void(std::vector<float>&)>> results_;
 };
 
 /// Which way a GPU's case crosses the link between host and device.
@@ -93,7 +139,8 @@ enum class Bound : std::uint8_t { bytes, bf16, f32, f64 };
 struct PreparedCase {
   /// Starts it once; on CUDA it is done after CaseMemory::wait(). However often it runs, every run has as much to do.
   std::function<void()> run;
-  std::function<std::vector<float>()> result;     // what the first run wrote, or a sample of it where it is large
+  /// What the first run wrote, or a sample of it where it is large; CaseMemory::results() where set_up gives none.
+  std::function<std::vector<float>()> result;
   std::function<std::vector<double>()> expected;  // the oracle of that; uses neither memory nor pool
 };
 
@@ -111,7 +158,7 @@ struct KernelCase {
   std::function<void(CaseMemory&, PreparedCase&)> set_up = {};
 
   PreparedCase prepare(CaseMemory& memory) const {
-    PreparedCase prepared;
+    PreparedCase prepared{{}, [&memory] { return memory.results(); }, {}};
     set_up(memory, prepared);
     return prepared;
   }
@@ -126,9 +173,8 @@ std::vector<KernelCase> kernel_cases(CaseSize size);
 /// where the same one is.
 std::string wrong_result(const KernelCase& one, std::span<const float> result, std::span<const double> expected);
 
-/// Standard normal numbers, the same in every run; number i is number i % kNormals.
-constexpr std::size_t kNormals = 1 << 16;  // drawing gigabytes of them takes minutes
-std::vector<float> case_normals(std::size_t n, unsigned seed, float scale = 1);
+/// `scale` times those of seed 1, on request rounded so that many are equal.
+std::vector<float> case_scores(std::size_t n, float scale, bool ties);
 /// 0 to n - 1 in an order of the seed.
 std::vector<std::uint32_t> shuffled(std::uint32_t n, unsigned seed);
 /// n - 1 to 0.
@@ -154,15 +200,24 @@ auto generated(std::size_t n, const auto& make) {
   return list;
 }
 
+/// What KvPages hold, as float, for oracles.
+struct HostKv {
+  std::vector<float> values;
+  std::uint32_t kv_heads, dim;
+  const float* key(std::uint32_t slot, std::size_t kv_head, std::uint32_t position) const {
+    const std::size_t page = (std::size_t{slot} * kv_heads + kv_head) * 2 * kListPageTokens;
+    return &values[(page + position % kListPageTokens) * dim];
+  }
+  const float* value(std::uint32_t slot, std::size_t kv_head, std::uint32_t position) const {
+    return key(slot, kv_head, position) + std::size_t{kListPageTokens} * dim;
+  }
+};
+/// What CaseMemory::normal_pages wrote.
+HostKv host_kv(const KvPages& kv, std::size_t pages, unsigned seed);
+
 /// Pages that so many tokens fill or begin.
 inline std::uint32_t pages_of(std::uint32_t tokens) {
   return (tokens + kListPageTokens - 1) / kListPageTokens;
-}
-
-/// `part` behind what `to` has.
-template <class T>
-void append(std::vector<T>& to, const auto& part) {
-  to.insert(to.end(), part.begin(), part.end());
 }
 
 // Each file of cases gives its own to `take`.
@@ -171,17 +226,12 @@ void append_ahead_cases(CaseSize size, const TakeCase& take);
 void append_attention_cases(CaseSize size, const TakeCase& take);
 void append_choice_cases(CaseSize size, const TakeCase& take);
 void append_fetch_cases(CaseSize size, const TakeCase& take);
-void append_gather_cases(CaseSize size, const TakeCase& take);
 void append_head_cases(CaseSize size, const TakeCase& take);
 void append_heavy_cases(CaseSize size, const TakeCase& take);
 void append_linear_cases(CaseSize size, const TakeCase& take);
-void append_merge_cases(CaseSize size, const TakeCase& take);
-void append_next_token_cases(CaseSize size, const TakeCase& take);
 void append_pointwise_cases(CaseSize size, const TakeCase& take);
-void append_prefill_cases(CaseSize size, const TakeCase& take);
 void append_prediction_cases(CaseSize size, const TakeCase& take);
 void append_selection_cases(CaseSize size, const TakeCase& take);
 void append_skewed_cases(CaseSize size, const TakeCase& take);
-void append_weight_cases(CaseSize size, const TakeCase& take);
 
 }  // namespace tandem::eval

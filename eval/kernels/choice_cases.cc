@@ -21,91 +21,62 @@ KernelCase residents_case(std::uint32_t lists, std::uint32_t blocks, std::uint32
   one.bytes = 4.0 * lists * slots * (swap ? 2.0 : 4.0);
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    // As in a choice of as many blocks as are resident.
-    std::vector<std::vector<std::uint32_t>> chosen(lists), table(lists), missing(lists);
-    // The choice that brings the table back: without it only the first run would have something to swap.
-    std::vector<std::vector<std::uint32_t>> chosen_back(lists), missing_back(lists);
-    for (std::uint32_t list = 0; list < lists; ++list) {
-      const auto some = shuffled(blocks, list), others = shuffled(blocks, 100 + list);
-      table[list].assign(some.begin(), some.begin() + slots);
-      chosen[list].assign(others.begin(), others.begin() + slots);
-      chosen_back[list] = table[list];
-      std::sort(chosen[list].begin(), chosen[list].end());
-      std::sort(chosen_back[list].begin(), chosen_back[list].end());
-      const auto differ = [](const auto& of, const auto& without) {
-        std::vector<std::uint32_t> list_of{0};
-        std::set_difference(of.begin(), of.end(), without.begin(), without.end(), std::back_inserter(list_of));
-        list_of[0] = static_cast<std::uint32_t>(list_of.size() - 1);
-        return list_of;
-      };
-      missing[list] = differ(chosen[list], chosen_back[list]);
-      missing_back[list] = differ(chosen_back[list], chosen[list]);
-      chosen[list].insert(chosen[list].begin(), slots);
-      chosen_back[list].insert(chosen_back[list].begin(), slots);
-    }
-    const std::vector<std::uint32_t> host_pages = shuffled(blocks * pages, 9);
-    const std::uint32_t* const device_pages = memory.input(host_pages);
-    std::vector<ResidentSplit> splits(lists);
-    std::vector<ResidentSwap> swaps(lists), swaps_back(lists);
-    for (std::uint32_t list = 0; list < lists; ++list) {
-      std::uint32_t* const at = memory.input(table[list]);
-      splits[list] = {memory.input(chosen[list]), at, slots, memory.output<std::uint32_t>(1 + slots),
-                      memory.output<std::uint32_t>(1 + slots)};
-      swaps[list] = {memory.input(chosen[list]),
-                     memory.input(missing[list]),
-                     at,
-                     slots,
-                     device_pages,
-                     pages,
-                     memory.output<std::uint32_t>(std::size_t{slots} * pages),
-                     memory.output<std::uint32_t>(std::size_t{slots} * pages),
-                     memory.output<std::uint32_t>(1)};
-      swaps_back[list] = swaps[list];
-      swaps_back[list].chosen = memory.input(chosen_back[list]);
-      swaps_back[list].missing = memory.input(missing_back[list]);
-    }
-    const ResidentSplit* const device_splits = memory.input(splits);
-    const ResidentSwap* const device_swaps = memory.input(swaps);
-    const ResidentSwap* const device_swaps_back = memory.input(swaps_back);
-    prepared.run = [=, &memory, back = false]() mutable {
-      const auto& now = back ? swaps_back : swaps;
-      const ResidentSwap* const device_now = back ? device_swaps_back : device_swaps;
-      back = !back;
-      if (memory.cuda()) {
-        if (swap) {
-          swap_residents_cuda(device_now, lists, memory.stream());
-        } else {
-          split_residents_cuda(device_splits, lists, memory.stream());
-        }
-      } else {
-        memory.pool().parallel_for(lists, [&](std::size_t list) {
-          if (swap) {
-            swap_residents(now[list]);
-          } else {
-            split_residents(splits[list]);
-          }
-        });
-      }
+    using List = std::vector<std::uint32_t>;  // chosen and missing blocks behind their count
+    const auto counted = [](List list) {
+      list.insert(list.begin(), static_cast<std::uint32_t>(list.size()));
+      return list;
     };
-    prepared.result = [=, &memory] {
-      std::vector<float> all;
-      const auto add = [&](const std::uint32_t* from, std::size_t n) {
-        const auto part = memory.read(from, n);
-        append(all, part);
-        return part;
-      };
-      for (std::uint32_t list = 0; list < lists; ++list) {
-        if (!swap) {
-          add(splits[list].chosen, 1 + slots);
-          add(splits[list].missing, 1 + std::size_t{memory.read(splits[list].missing, 1)[0]});
-          continue;
-        }
-        add(swaps[list].table, slots);
-        const std::size_t moves = add(swaps[list].moves, 1)[0];
-        add(swaps[list].from, moves);
-        add(swaps[list].to, moves);
+    const auto differ = [](const List& of, const List& without) {
+      List difference;
+      std::ranges::set_difference(of, without, std::back_inserter(difference));
+      return difference;
+    };
+    const auto host_pages = memory.input(shuffled(blocks * pages, 9));
+    std::vector<List> chosen, table, missing;
+    std::vector<ResidentSplit> splits;
+    // `back`: the choice that brings the table back: without it only the first run would have something to swap.
+    std::vector<ResidentSwap> swaps, swaps_back;
+    for (std::uint32_t list = 0; list < lists; ++list) {
+      // As in a choice of as many blocks as are resident.
+      List some = shuffled(blocks, list), others = shuffled(blocks, 100 + list);
+      some.resize(slots);
+      others.resize(slots);
+      std::uint32_t* const at = memory.input(some).target;
+      table.push_back(some);
+      std::ranges::sort(some);
+      std::ranges::sort(others);
+      chosen.push_back(counted(others));
+      missing.push_back(counted(differ(others, some)));
+      const auto placed = [&](const List& values) { return memory.input(values).target; };
+      if (!swap) {
+        std::uint32_t* const copy = memory.result<std::uint32_t>(1 + slots);
+        std::uint32_t* const lacks = memory.output<std::uint32_t>(1 + slots);
+        splits.push_back({placed(chosen[list]), at, slots, copy, lacks});
+        memory.result_lists(lacks, {lacks + 1});
+        continue;
       }
-      return all;
+      swaps.push_back({placed(chosen[list]), placed(missing[list]), memory.result_at(at, slots), slots,
+                       host_pages.target, pages, memory.output<std::uint32_t>(std::size_t{slots} * pages),
+                       memory.output<std::uint32_t>(std::size_t{slots} * pages), memory.output<std::uint32_t>(1)});
+      memory.result_lists(swaps[list].moves, {swaps[list].from, swaps[list].to});
+      swaps_back.push_back(swaps[list]);
+      swaps_back[list].chosen = placed(counted(some));
+      swaps_back[list].missing = placed(counted(differ(some, others)));
+    }
+    const auto split_list = memory.input(splits);
+    const auto there = memory.input(swaps), back_again = memory.input(swaps_back);
+    prepared.run = [=, &memory, back = false]() mutable {
+      const auto& now = back ? back_again : there;
+      back = !back;
+      if (memory.cuda() && swap) return swap_residents_cuda(now.target, lists, memory.stream());
+      if (memory.cuda()) return split_residents_cuda(split_list.target, lists, memory.stream());
+      memory.each(lists, [&](std::size_t list) {
+        if (swap) {
+          swap_residents(now[list]);
+        } else {
+          split_residents(split_list[list]);
+        }
+      });
     };
     prepared.expected = [=] {
       std::vector<double> all;
@@ -150,47 +121,41 @@ KernelCase reduce_scores_case(std::uint32_t rows, std::uint32_t lists, std::uint
   one.tolerance = 1e-5;
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    std::vector<std::vector<float>> scores;
-    std::vector<ScoreReduction> work;
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      const std::uint32_t n = most - row;
-      scores.push_back(case_normals(std::size_t{lists} * heads * group * n, 1 + row, 3));
-      std::vector<float> sums(std::size_t{lists} * heads * group);
-      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = log_sum_exp(scores.back().data() + i * n, n);
-      work.push_back(
-          {memory.input(scores.back()), memory.output<float>(std::size_t{lists} * n), n, memory.input(sums)});
-    }
-    const ScoreReduction* const at = memory.input(work);
+    const std::size_t all_heads = std::size_t{lists} * heads * group;
+    const auto scores = generated(rows, [&](std::size_t row) {
+      return memory.normals(all_heads * (most - row), static_cast<unsigned>(1 + row), 3);
+    });
+    const auto work = memory.input(generated(rows, [&](std::size_t row) {
+      const std::uint32_t n = most - static_cast<std::uint32_t>(row);
+      const auto sums = generated(all_heads, [&](std::size_t i) { return log_sum_exp(&scores[row][i * n], n); });
+      return ScoreReduction{scores[row].target, memory.result<float>(std::size_t{lists} * n), n,
+                            memory.input(sums).target};
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return reduce_scores_cuda(at, rows, most, {lists, heads, group}, reduce, memory.stream());
-      memory.pool().parallel_for(std::size_t{rows} * lists, [&](std::size_t i) {
+      if (memory.cuda())
+        return reduce_scores_cuda(work.target, rows, most, {lists, heads, group}, reduce, memory.stream());
+      memory.each(std::size_t{rows} * lists, [&](std::size_t i) {
         const ScoreReduction& row = work[i / lists];
         const std::size_t list = i % lists;
         reduce_scores(row.scores + list * heads * group * row.n, heads, group, row.n, reduce, row.out + list * row.n);
       });
     };
-    prepared.result = [=, &memory] {
-      std::vector<float> all;
-      for (const ScoreReduction& row : work) {
-        append(all, memory.read(row.out, std::size_t{lists} * row.n));
-      }
-      return all;
-    };
     prepared.expected = [=] {
       std::vector<double> expected;
       for (std::uint32_t row = 0; row < rows; ++row) {
-        const std::size_t n = most - row, per_list = std::size_t{heads} * group * n;
+        const std::size_t n = most - row;
         for (std::size_t i = 0; i < lists * n; ++i) {
           double& own = expected.emplace_back(0);
-          for (std::uint32_t head = 0; head < heads; ++head) {
+          for (std::size_t head = i / n * heads; head < (i / n + 1) * heads; ++head) {
             double best = -INFINITY, sum = 0, weights = 0;
-            for (std::uint32_t g = 0; g < group; ++g) {
-              const double score = double{scores[row][i / n * per_list + (std::size_t{head} * group + g) * n + i % n]};
+            for (std::size_t g = head * group; g < (head + 1) * group; ++g) {
+              const auto of_head = std::span(scores[row].host()).subspan(g * n, n);
+              const double score = double{of_head[i % n]};
               best = std::max(best, score);
               sum += score;
               double all = 0;
               for (std::size_t other = 0; reduce == Reduce::softmax_mean && other < n; ++other)
-                all += std::exp(double{scores[row][i / n * per_list + (std::size_t{head} * group + g) * n + other]});
+                all += std::exp(double{of_head[other]});
               weights += std::exp(score) / all / group;
             }
             own += reduce == Reduce::max ? best : reduce == Reduce::mean ? sum / group : std::log(weights);
@@ -216,17 +181,16 @@ KernelCase sample_case(std::uint32_t rows, std::uint32_t vocab, const Sampling& 
       best[row] = row * 7919 % vocab;
       logits[std::size_t{row} * vocab + best[row]] = how.temperature > 0 ? 60 * how.temperature : 60.0f;
     }
-    const float* const at = memory.input(logits);
-    std::int32_t* const tokens = memory.output<std::int32_t>(rows);
-    std::vector<SampleRow> list(rows);
-    for (std::uint32_t row = 0; row < rows; ++row) list[row] = {at + std::size_t{row} * vocab, how, row, tokens + row};
-    const SampleRow* const device = memory.input(list);
+    const float* const at = memory.input(std::move(logits)).target;
+    std::int32_t* const tokens = memory.result<std::int32_t>(rows);
+    const auto list = memory.input(generated(rows, [=](std::size_t row) {
+      return SampleRow{at + row * vocab, how, row, tokens + row};
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return sample_tokens_cuda(device, rows, vocab, memory.stream());
-      memory.pool().parallel_for(
+      if (memory.cuda()) return sample_tokens_cuda(list.target, rows, vocab, memory.stream());
+      memory.each(
           rows, [&](std::size_t row) { tokens[row] = sample_token(list[row].logits, vocab, how, list[row].position); });
     };
-    prepared.result = [=, &memory] { return memory.numbers(tokens, rows); };
     prepared.expected = [=] { return std::vector<double>(best.begin(), best.end()); };
   };
   return one;

@@ -10,13 +10,12 @@ GpuLimits::GpuLimits(ThreadPool& pool, const GpuLimitSizes& sizes)
 double GpuLimits::of(const KernelCase& one) {
   if (one.bound == Bound::bf16) return product_rate();
   if (one.bound != Bound::bytes) return 0;
-  return one.link != Link::none ? link_rate(one.link) : copy_rate();
+  return one.link != Link::none ? link_rate(one.link) : 2 * copy_rate(copy_, copy_ + sizes_.copy, sizes_.copy);
 }
 
-double GpuLimits::copy_rate() {
-  const double seconds =
-      cuda_seconds(memory_.stream(), [&] { cuda_copy(copy_, copy_ + sizes_.copy, sizes_.copy, memory_.stream()); });
-  return 2.0 * static_cast<double>(sizes_.copy) / seconds;
+double GpuLimits::copy_rate(void* to, const void* from, std::size_t bytes) {
+  const double seconds = cuda_seconds(memory_.stream(), [&] { cuda_copy(to, from, bytes, memory_.stream()); });
+  return static_cast<double>(bytes) / seconds;
 }
 
 double GpuLimits::link_rate(Link link) {
@@ -24,10 +23,7 @@ double GpuLimits::link_rate(Link link) {
     host_ = memory_.host_bytes(sizes_.link);
     std::fill_n(static_cast<char*>(host_), sizes_.link, char{1});
   }
-  const bool up = link == Link::to_device;
-  const double seconds = cuda_seconds(
-      memory_.stream(), [&] { cuda_copy(up ? copy_ : host_, up ? host_ : copy_, sizes_.link, memory_.stream()); });
-  return static_cast<double>(sizes_.link) / seconds;
+  return link == Link::to_device ? copy_rate(copy_, host_, sizes_.link) : copy_rate(host_, copy_, sizes_.link);
 }
 
 /// The best that cuBLASLt reached on a large bf16 product so far.

@@ -29,7 +29,7 @@ class GpuLimits {
   double of(const KernelCase& one);
 
  private:
-  double copy_rate();
+  double copy_rate(void* to, const void* from, std::size_t bytes);
   double link_rate(Link link);
   double product_rate();
 

@@ -26,58 +26,44 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
   one.tolerance = 1e-6;
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const auto known = case_normals(rows * heads * kFeatures, 1), anchor = case_normals(rows * width, 2),
-               mean_key = case_normals(rows * keys, 3), local = case_normals(rows * width, 6),
-               local_lse = case_normals(rows * heads, 7, 4), device = case_normals(rows * width, 8, 0.1f);
-    auto q = case_normals(rows * width, 4), sinks = case_normals(rows * width, 5, 2),
-         sink_lse = case_normals(rows * heads, 9, 4);
-    if (empty) {
-      std::fill(q.begin(), q.end(), 0.0f);
-      std::fill(sinks.begin(), sinks.end(), 0.0f);
-      std::fill(sink_lse.begin(), sink_lse.end(), -INFINITY);
-    }
-    const auto tokens = [=](std::uint32_t row) { return empty ? 0 : 1000 * row + 17; };
-    StepFeatures first;
-    first.known = memory.input(known);
-    first.anchor = memory.input(anchor);
-    first.mean_key = memory.input(mean_key);
-    first.q = memory.input(q);
-    first.sink_o = memory.input(sinks);
-    first.sink_lse = memory.input(sink_lse);
-    first.local_o = memory.input(local);
-    first.local_lse = memory.input(local_lse);
-    first.device_o = memory.input(device);
-    first.out = memory.output<float>(rows * heads * kFeatures);
-    std::vector<StepFeatures> list;
-    list.reserve(rows);
-    for (std::uint32_t row = 0; row < rows; ++row) {
-      StepFeatures step = first;
+    using Numbers = Input<float>;
+    const Numbers known = memory.normals(rows * heads * kFeatures, 1), anchor = memory.normals(rows * width, 2),
+                  mean_key = memory.normals(rows * keys, 3), local = memory.normals(rows * width, 6),
+                  local_lse = memory.normals(rows * heads, 7, 4), device = memory.normals(rows * width, 8, 0.1f),
+                  q = memory.normals(rows * width, 4, empty ? 0 : 1),
+                  sinks = memory.normals(rows * width, 5, empty ? 0 : 2),
+                  sink_lse = empty ? memory.input(std::vector<float>(rows * heads, -INFINITY))
+                                   : memory.normals(rows * heads, 9, 4);
+    float* const out = memory.result<float>(rows * heads * kFeatures);
+    const auto tokens = [=](std::size_t row) { return static_cast<std::uint32_t>(empty ? 0 : 1000 * row + 17); };
+    const auto steps = memory.input(generated(rows, [=](std::size_t row) {
+      StepFeatures step;
+      step.known = known.target + row * heads * kFeatures;
+      step.anchor = anchor.target + row * width;
+      step.mean_key = mean_key.target + row * keys;
       step.host_tokens = tokens(row);
-      step.device_tokens = 300 + row;
-      for (const float** part : {&step.anchor, &step.q, &step.sink_o, &step.local_o, &step.device_o})
-        *part += row * width;
-      step.known += row * heads * kFeatures;
-      step.mean_key += row * keys;
-      step.sink_lse += row * heads;
-      step.local_lse += row * heads;
-      step.out += row * heads * kFeatures;
-      list.push_back(step);
-    }
-    const StepFeatures* const steps = memory.input(list);
+      step.device_tokens = 300 + static_cast<std::uint32_t>(row);
+      step.q = q.target + row * width;
+      step.sink_o = sinks.target + row * width;
+      step.sink_lse = sink_lse.target + row * heads;
+      step.local_o = local.target + row * width;
+      step.local_lse = local_lse.target + row * heads;
+      step.device_o = device.target + row * width;
+      step.out = out + row * heads * kFeatures;
+      return step;
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return step_features_cuda(steps, rows, shape, memory.stream());
-      memory.pool().parallel_for(rows, [&](std::size_t row) { step_features(list[row], shape); });
+      if (memory.cuda()) return step_features_cuda(steps.target, rows, shape, memory.stream());
+      memory.each(rows, [&](std::size_t row) { step_features(steps[row], shape); });
     };
-    prepared.result = [=, &memory] { return memory.read(first.out, rows * heads * kFeatures); };
     prepared.expected = [=] {
-      Vector expected(known.begin(), known.end());
-      const auto dot = [=](const std::vector<float>& a, std::size_t head_a, const std::vector<float>& b,
-                           std::size_t head_b) {
+      Vector expected(known.host().begin(), known.host().end());
+      const auto dot = [=](const Numbers& a, std::size_t head_a, const Numbers& b, std::size_t head_b) {
         double sum = 0;
         for (std::size_t d = 0; d < dim; ++d) sum += double{a[head_a * dim + d]} * double{b[head_b * dim + d]};
         return sum;
       };
-      const auto norm = [=](const std::vector<float>& a, std::size_t head) { return std::sqrt(dot(a, head, a, head)); };
+      const auto norm = [=](const Numbers& a, std::size_t head) { return std::sqrt(dot(a, head, a, head)); };
       for (std::size_t row = 0; row < rows; ++row) {
         double largest = 0;
         for (std::size_t h = row * heads; h < (row + 1) * heads; ++h) largest = std::max(largest, norm(device, h));
@@ -86,7 +72,7 @@ KernelCase features_case(std::uint32_t rows, std::uint32_t kv_heads, std::uint32
           const std::size_t kv_head = row * kv_heads + h % heads / group;
           const double length = norm(q, h), root = std::sqrt(static_cast<double>(dim));
           const double score = length == 0 ? 0 : dot(q, h, mean_key, kv_head) / length / root;
-          f[kHostTokens] = tokens(static_cast<std::uint32_t>(row));
+          f[kHostTokens] = tokens(row);
           f[kDeviceTokens] = 300.0 + static_cast<double>(row);
           f[kMeanScore] = score;
           f[kSinkLse] = empty ? double{kEmptyLse} : double{sink_lse[h]};
@@ -117,34 +103,33 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
   if (n > 128) one.bound = Bound::f32;
   one.tolerance = 2e-5;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const auto features = case_normals(std::size_t{n} * widths[0], 1, 4), mean = case_normals(widths[0], 2);
-    auto scale = case_normals(widths[0], 3, 0.3f);
-    std::vector<std::vector<float>> weight, bias;
+    const auto features = memory.normals(std::size_t{n} * widths[0], 1, 4), mean = memory.normals(widths[0], 2),
+               scale = memory.normals(widths[0], 3, 0.3f);
+    std::vector<std::vector<float>> weight;
+    std::vector<Input<float>> bias;
     std::vector<NetworkLayer> layers;
     for (std::size_t l = 1; l < widths.size(); ++l) {
       const std::uint32_t in = widths[l - 1], out = widths[l];
       weight.push_back(
           case_normals(std::size_t{in} * out, static_cast<unsigned>(10 + l), 1 / std::sqrt(static_cast<float>(in))));
-      bias.push_back(case_normals(out, static_cast<unsigned>(20 + l)));
+      bias.push_back(memory.normals(out, static_cast<unsigned>(20 + l)));
       if (overflow)
         for (float& x : weight.back()) x *= 1e30f;
       std::vector<float> placed = weight.back();
       for (std::size_t i = 0; i < placed.size() && memory.cuda(); ++i) placed[i % in * out + i / in] = weight.back()[i];
-      layers.push_back({memory.input(placed), memory.input(bias.back()), in, out});
+      layers.push_back({memory.input(placed).target, bias.back().target, in, out});
     }
-    const HeadNetwork network{memory.input(mean),
-                              memory.input(scale),
-                              memory.input(layers),
+    const HeadNetwork network{mean.target,
+                              scale.target,
+                              memory.input(layers).target,
                               static_cast<std::uint32_t>(layers.size()),
                               widths[0],
                               *std::max_element(widths.begin(), widths.end())};
-    const float* const at = memory.input(features);
-    float* const out = memory.output<float>(std::size_t{n} * kHeadOutputs);
+    float* const out = memory.result<float>(std::size_t{n} * kHeadOutputs);
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return predict_heads_cuda(network, at, n, out, memory.stream());
-      predict_heads(network, at, n, out);
+      if (memory.cuda()) return predict_heads_cuda(network, features.target, n, out, memory.stream());
+      predict_heads(network, features.target, n, out);
     };
-    prepared.result = [=, &memory] { return memory.read(out, std::size_t{n} * kHeadOutputs); };
     prepared.expected = [=] {
       Vector expected;
       for (std::size_t row = 0; row < n; ++row) {
@@ -152,7 +137,7 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
         for (std::size_t f = 0; f < x.size(); ++f)
           x[f] = std::clamp((double{features[row * x.size() + f]} - double{mean[f]}) * double{scale[f]}, -10.0, 10.0);
         for (std::size_t l = 0; l < weight.size(); ++l) {
-          Vector y(bias[l].begin(), bias[l].end());
+          Vector y(bias[l].host().begin(), bias[l].host().end());
           for (std::size_t o = 0; o < y.size(); ++o) {
             for (std::size_t i = 0; i < x.size(); ++i) y[o] += double{weight[l][o * x.size() + i]} * x[i];
             if (l + 1 < weight.size()) y[o] = std::max(y[o], 0.0);
@@ -160,7 +145,7 @@ KernelCase network_case(std::uint32_t n, std::vector<std::uint32_t> widths, bool
           x = y;
         }
         if (overflow) x = {1, 0, 0};
-        expected.insert(expected.end(), {x[0], x[1], x[2] > 0 ? 1.0 : 0.0});
+        append(expected, Vector{x[0], x[1], x[2] > 0 ? 1.0 : 0.0});
       }
       return expected;
     };

@@ -9,13 +9,6 @@
 namespace tandem::eval {
 namespace {
 
-/// Positive numbers with, on request, many equal ones.
-std::vector<float> masses(std::size_t n, unsigned seed, bool ties) {
-  std::vector<float> values = case_normals(n, seed);
-  for (float& value : values) value = ties ? std::round(std::fabs(value)) : std::fabs(value);
-  return values;
-}
-
 // A layer's sets, one per KV head, meet a new prompt.
 KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t held, std::uint32_t begin,
                            std::uint32_t end, std::uint32_t room, std::uint32_t window, DType type, bool ties) {
@@ -27,64 +20,54 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
   one.bytes = 1.0 * heads * (4.0 * count + 4.0 * held + 2.0 * kept * static_cast<double>(row) + 8.0 * kept);
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const auto mass = masses(std::size_t{heads} * count, 1, ties);  // [head][held, arriving]
-    std::vector<std::uint32_t> positions;                           // of the held ones, below `begin`, in no order
+    auto masses = case_scores(std::size_t{heads} * count, 1, ties);  // [head][held, arriving]
+    for (float& value : masses) value = std::fabs(value);
+    std::vector<std::uint32_t> places;  // of the held ones, below `begin`, in no order
     for (std::uint32_t head = 0; head < heads; ++head) {
-      const auto order = shuffled(begin, head);
-      positions.insert(positions.end(), order.begin(), order.begin() + held);
+      append(places, shuffled(begin, head));
+      places.resize(std::size_t{head + 1} * held);
     }
-    const std::vector<std::uint32_t> slots = shuffled(pages, 7);
-    const std::size_t old_values = std::size_t{heads} * held * dim, new_values = std::size_t{pages} * heads * 32 * dim;
-    const void* const old_keys = memory.stored_normals(old_values, type, 2);
-    const void* const old_kv = memory.stored_normals(old_values, type, 3);
-    const KvPages kv{memory.stored_normals(new_values, type, 4), type, heads, dim};
-    const float* const device_mass = memory.input(mass);
-    const std::uint32_t* const device_positions = memory.input(positions);
-    const std::uint32_t* const device_slots = memory.input(slots);
-    float* const kept_mass = memory.output<float>(std::size_t{heads} * kept);
-    std::uint32_t* const kept_positions = memory.output<std::uint32_t>(std::size_t{heads} * kept);
-    const std::size_t kept_values = std::size_t{heads} * kept * dim, width = dim * size_of(type);
-    void* const keys = memory.bytes(kept_values * size_of(type));
-    void* const values = memory.bytes(kept_values * size_of(type));
-    std::vector<HeavyCompetition> sets(heads);
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      HeavyCompetition& set = sets[head];
-      set.mass = device_mass + std::size_t{head} * count;
-      set.positions = device_positions + std::size_t{head} * held;
-      set.keys = static_cast<const char*>(old_keys) + std::size_t{head} * held * width;
-      set.values = static_cast<const char*>(old_kv) + std::size_t{head} * held * width;
+    const auto mass = memory.input(std::move(masses));
+    const auto positions = memory.input(std::move(places)), slots = memory.input(shuffled(pages, 7));
+    const std::size_t old_values = std::size_t{heads} * held * dim, all_kept = std::size_t{heads} * kept;
+    const auto old_keys = static_cast<const char*>(memory.stored_normals(old_values, type, 2));
+    const auto old_kv = static_cast<const char*>(memory.stored_normals(old_values, type, 3));
+    const KvPages kv = memory.normal_pages(pages, heads, dim, type, 4);
+    float* const kept_mass = memory.result<float>(all_kept);
+    std::uint32_t* const kept_positions = memory.result<std::uint32_t>(all_kept);
+    char* const keys = static_cast<char*>(memory.stored_result(type, all_kept * dim));
+    char* const values = static_cast<char*>(memory.stored_result(type, all_kept * dim));
+    const std::uint32_t window_begin = end - std::min(window, end);
+    const auto sets = memory.input(generated(heads, [&](std::size_t head) {
+      HeavyCompetition set;
+      set.mass = mass.target + head * count;
+      set.positions = positions.target + head * held;
+      set.keys = old_keys + head * held * kv.row_bytes();
+      set.values = old_kv + head * held * kv.row_bytes();
       set.held = held;
       set.arriving = set.mass + held;
       set.arriving_begin = begin;
       set.arriving_end = end;
-      set.slots = device_slots;
-      set.kv_head = head;
+      set.slots = slots.target;
+      set.kv_head = static_cast<std::uint32_t>(head);
       set.room = room;
-      set.window_begin = end - std::min(window, end);
-      set.kept_mass = kept_mass + std::size_t{head} * kept;
-      set.kept_positions = kept_positions + std::size_t{head} * kept;
-      set.kept_keys = static_cast<char*>(keys) + head * kept * width;
-      set.kept_values = static_cast<char*>(values) + head * kept * width;
+      set.window_begin = window_begin;
+      set.kept_mass = kept_mass + head * kept;
+      set.kept_positions = kept_positions + head * kept;
+      set.kept_keys = keys + head * kept * kv.row_bytes();
+      set.kept_values = values + head * kept * kv.row_bytes();
       if (memory.cuda()) set.scratch = memory.output<std::uint32_t>(std::size_t{end} + room);
-    }
-    const HeavyCompetition* const device = memory.input(sets);
+      return set;
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return keep_heavy_cuda(device, heads, kept, kv, memory.stream());
-      memory.pool().parallel_for(heads, [&](std::size_t head) { keep_heavy(sets[head], kv); });
-    };
-    prepared.result = [=, &memory] {
-      std::vector<float> all = memory.read(kept_mass, std::size_t{heads} * kept);
-      append(all, memory.read(kept_positions, std::size_t{heads} * kept));
-      for (const void* rows : {keys, values}) {
-        append(all, memory.read_stored(rows, type, kept_values));
-      }
-      return all;
+      if (memory.cuda()) return keep_heavy_cuda(sets.target, heads, kept, kv, memory.stream());
+      memory.each(heads, [&](std::size_t head) { keep_heavy(sets[head], kv); });
     };
     prepared.expected = [=] {
       const auto k = rounded(case_normals(old_values, 2), type), v = rounded(case_normals(old_values, 3), type);
-      const auto page = rounded(case_normals(new_values, 4), type);
+      const HostKv host = host_kv(kv, pages, 4);
       std::vector<double> out_mass, out_positions, out_keys, out_values;
-      for (std::uint32_t head = 0; head < heads; ++head) {
+      for (std::size_t head = 0; head < heads; ++head) {
         struct Candidate {
           std::uint32_t position;
           float mass;
@@ -93,20 +76,17 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
         };
         std::vector<Candidate> all;
         for (std::uint32_t i = 0; i < count; ++i) {
-          const std::size_t place = std::size_t{head} * held + i;
+          const std::size_t place = head * held + i;
+          const float own = mass[head * count + i];
+          const std::uint32_t p = i < held ? positions[place] : begin + i - held;
           if (i < held) {
-            all.push_back({positions[place], mass[std::size_t{head} * count + i], &k[place * dim], &v[place * dim]});
-            continue;
+            all.push_back({p, own, &k[place * dim], &v[place * dim]});
+          } else {
+            const std::uint32_t slot = slots[p / kListPageTokens - first_page];
+            all.push_back({p, own, host.key(slot, head, p), host.value(slot, head, p)});
           }
-          const std::uint32_t p = begin + i - held;
-          const float* row_k =
-              &page[((std::size_t{slots[p / kListPageTokens - first_page]} * heads + head) * 2 * kListPageTokens +
-                     p % kListPageTokens) *
-                    dim];
-          all.push_back({p, mass[std::size_t{head} * count + i], row_k, row_k + std::size_t{kListPageTokens} * dim});
         }
         // The window first, newest first; then by mass, older first.
-        const std::uint32_t window_begin = end - std::min(window, end);
         std::sort(all.begin(), all.end(), [&](const Candidate& a, const Candidate& b) {
           const bool in_a = a.position >= window_begin, in_b = b.position >= window_begin;
           if (in_a != in_b) return in_a;
@@ -114,8 +94,7 @@ KernelCase keep_heavy_case(std::uint32_t heads, std::uint32_t dim, std::uint32_t
           return a.mass != b.mass ? a.mass > b.mass : a.position < b.position;
         });
         all.resize(kept);
-        std::sort(all.begin(), all.end(),
-                  [](const Candidate& a, const Candidate& b) { return a.position < b.position; });
+        std::ranges::sort(all, {}, &Candidate::position);
         for (const Candidate& c : all) {
           out_mass.push_back(double{c.mass});
           out_positions.push_back(c.position);
@@ -147,99 +126,78 @@ KernelCase update_heavy_case(std::uint32_t heads, std::uint32_t group, std::uint
     std::vector<float> before;
     std::vector<std::uint32_t> places;
     for (std::uint32_t head = 0; head < heads; ++head) {
-      const auto order = shuffled(held, 3 + head), at = shuffled(held, 30 + (alike ? 0 : head));
-      for (const std::uint32_t rank : order)
+      for (const std::uint32_t rank : shuffled(held, 3 + head))
         before.push_back(static_cast<float>(rank) * 2.0f * static_cast<float>(group));
       before.resize(std::size_t{head + 1} * room);
-      append(places, at);
+      append(places, shuffled(held, 30 + (alike ? 0 : head)));
       places.resize(std::size_t{head + 1} * room);
     }
-    const auto scores = case_normals(std::size_t{heads} * group * (held + 1), 1);
-    std::vector<float> sums(std::size_t{heads} * group);
-    for (std::size_t h = 0; h < sums.size(); ++h) {
+    const std::size_t q_heads = std::size_t{heads} * group, width = held + std::size_t{1};
+    const std::size_t all_places = std::size_t{heads} * room;
+    const auto scores = memory.normals(q_heads * width, 1);
+    const auto lse = memory.input(generated(q_heads, [=](std::size_t h) {
       double sum = 0;
-      for (std::uint32_t t = 0; t <= held; ++t) sum += std::exp(double{scores[h * (held + 1) + t]});
-      sums[h] = static_cast<float>(std::log(sum));
-    }
-    const std::size_t page_values = std::size_t{2} * heads * 32 * dim;
-    const KvPages kv{memory.stored_normals(page_values, type, 4), type, heads, dim};
-    const float* const device_scores = memory.input(scores);
-    const float* const lse = memory.input(sums);
-    float* const mass = memory.input(before);
-    std::uint32_t* const positions = memory.input(places);
-    const std::size_t values = std::size_t{heads} * room * dim, width = dim * size_of(type);
-    void* const keys = memory.stored(std::vector<float>(values), type);
-    void* const rows = memory.stored(std::vector<float>(values), type);
-    std::vector<HeavyStep> sets(heads);
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      HeavyStep& set = sets[head];
-      set.lse = lse + std::size_t{head} * group;
-      set.mass = mass + std::size_t{head} * room;
-      set.positions = positions + std::size_t{head} * room;
-      set.keys = static_cast<char*>(keys) + head * room * width;
-      set.values = static_cast<char*>(rows) + head * room * width;
+      for (std::size_t t = 0; t < width; ++t) sum += std::exp(double{scores[h * width + t]});
+      return static_cast<float>(std::log(sum));
+    }));
+    const KvPages kv = memory.normal_pages(2, heads, dim, type, 4);
+    const auto mass = memory.input(std::move(before));
+    const auto positions = memory.input(std::move(places));
+    const std::vector<float> zeros(all_places * dim);
+    char* const keys = static_cast<char*>(memory.stored(zeros, type));
+    char* const values = static_cast<char*>(memory.stored(zeros, type));
+    memory.result_at(mass.target, all_places);
+    memory.result_at(positions.target, all_places);
+    for (void* const part : {keys, values}) memory.stored_result_at(part, type, zeros.size());
+    const std::uint32_t window_begin = held - std::min(held, window);
+    const auto sets = memory.input(generated(heads, [=](std::size_t head) {
+      HeavyStep set;
+      set.lse = lse.target + head * group;
+      set.mass = mass.target + head * room;
+      set.positions = positions.target + head * room;
+      set.keys = keys + head * room * kv.row_bytes();
+      set.values = values + head * room * kv.row_bytes();
       set.held = held;
-      set.set_scores(device_scores + std::size_t{head} * group * (held + 1));
+      set.set_scores(scores.target + head * group * width);
       set.room = room;
-      set.window_begin = held - std::min(held, window);
+      set.window_begin = window_begin;
       set.position = position;
       set.slot = 1;
-      set.kv_head = head;
-    }
-    const HeavyStep* const device = memory.input(sets);
+      set.kv_head = static_cast<std::uint32_t>(head);
+      return set;
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) {
-        if (alike) {
-          update_heavy_alike_cuda(device, 1, heads, held, group, kv, memory.stream());
-        } else {
-          update_heavy_cuda(device, heads, group, kv, memory.stream());
-        }
-      } else if (alike) {
-        update_heavy_alike(sets, group, kv);
-      } else {
-        memory.pool().parallel_for(heads, [&](std::size_t head) { update_heavy(sets[head], group, kv); });
-      }
-    };
-    prepared.result = [=, &memory] {
-      std::vector<float> all = memory.read(mass, std::size_t{heads} * room);
-      append(all, memory.read(positions, std::size_t{heads} * room));
-      for (const void* part : {keys, rows}) {
-        append(all, memory.read_stored(part, type, values));
-      }
-      return all;
+      if (memory.cuda() && alike)
+        return update_heavy_alike_cuda(sets.target, 1, heads, held, group, kv, memory.stream());
+      if (memory.cuda()) return update_heavy_cuda(sets.target, heads, group, kv, memory.stream());
+      if (alike) return update_heavy_alike(sets.host(), group, kv);
+      memory.each(heads, [&](std::size_t head) { update_heavy(sets[head], group, kv); });
     };
     prepared.expected = [=] {
-      const auto page = rounded(case_normals(page_values, 4), type);
-      std::vector<double> masses_after(before.begin(), before.end()), at(places.begin(), places.end());
-      std::vector<double> k(values), v(values), owns, all(held);
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        double own = 0;
-        if (alike) std::fill_n(masses_after.begin() + static_cast<std::ptrdiff_t>(std::size_t{head} * room), held, 0.0);
-        for (std::uint32_t g = 0; g < group; ++g) {
-          const std::size_t h = std::size_t{head} * group + g;
-          for (std::uint32_t t = 0; t <= held; ++t) {
-            const double weight = std::exp(double{scores[h * (held + 1) + t]} - double{sums[h]});
-            (t == 0 ? own : masses_after[std::size_t{head} * room + t - 1]) += weight;
-          }
+      const HostKv host = host_kv(kv, 2, 4);
+      std::vector<double> masses_after(mass.host().begin(), mass.host().end()),
+          at(positions.host().begin(), positions.host().end());
+      std::vector<double> k(all_places * dim), v(k.size()), owns(heads), all(held);
+      for (std::size_t head = 0; head < heads; ++head) {
+        double* const after = &masses_after[head * room];
+        if (alike) std::fill_n(after, held, 0.0);
+        for (std::size_t h = head * group; h < (head + 1) * group; ++h) {
+          for (std::size_t t = 0; t < width; ++t)
+            (t == 0 ? owns[head] : after[t - 1]) += std::exp(double{scores[h * width + t]} - double{lse[h]});
         }
-        for (std::uint32_t i = 0; i < held; ++i) all[i] += masses_after[std::size_t{head} * room + i];
-        owns.push_back(own);
+        for (std::uint32_t i = 0; i < held; ++i) all[i] += after[i];
       }
-      for (std::uint32_t head = 0; head < heads; ++head) {
+      for (std::size_t head = 0; head < heads; ++head) {
+        const std::size_t first = head * room;
+        const double* const ranks = alike ? all.data() : &masses_after[first];
         std::uint32_t place = held;
-        const auto mass_of = [&](std::uint32_t i) {
-          return alike ? all[i] : masses_after[std::size_t{head} * room + i];
-        };
-        for (std::uint32_t i = 0; i < held && held == room; ++i) {
-          if (places[std::size_t{head} * room + i] >= held - std::min(held, window)) continue;
-          if (place == held || mass_of(i) < mass_of(place)) place = i;
-        }
-        masses_after[std::size_t{head} * room + place] = owns[head];
-        at[std::size_t{head} * room + place] = position;
-        const std::size_t from = ((std::size_t{heads} + head) * 2 * kListPageTokens + position % kListPageTokens) * dim;
+        for (std::uint32_t i = 0; i < held && held == room; ++i)
+          if (positions[first + i] < window_begin && (place == held || ranks[i] < ranks[place])) place = i;
+        masses_after[first + place] = owns[head];
+        at[first + place] = position;
         for (std::uint32_t d = 0; d < dim; ++d) {
-          k[(std::size_t{head} * room + place) * dim + d] = double{page[from + d]};
-          v[(std::size_t{head} * room + place) * dim + d] = double{page[from + std::size_t{kListPageTokens} * dim + d]};
+          k[(first + place) * dim + d] = double{host.key(1, head, position)[d]};
+          v[(first + place) * dim + d] = double{host.value(1, head, position)[d]};
         }
       }
       for (const auto* part : {&at, &k, &v}) append(masses_after, *part);

@@ -32,18 +32,13 @@ KernelCase rms_norm_case(std::uint32_t n, std::uint32_t d, DType weight_type, DT
   one.cpu_bytes = static_cast<double>(all * 2 * sizeof(float) + d * size_of(weight_type));
   one.tolerance = tolerance_of(y_type);
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const auto x = case_normals(all, 1);
+    const auto x = memory.normals(all, 1);
     const auto weight = rounded(case_normals(d, 3), weight_type);
-    const float* const at = memory.input(x);
     const MatrixView norm = memory.matrix(weight, weight_type, 1, d);
-    void* const y = memory.bytes(all * size_of(y_type));
-    float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
+    void* const y = memory.rounded_result(y_type, all);
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return rms_norm_cuda(at, norm, 1e-6f, y, y_type, n, d, memory.stream());
-      rms_norm(at, norm, 1e-6f, unrounded, n, d);
-    };
-    prepared.result = [=, &memory] {
-      return memory.cuda() ? memory.read_stored(y, y_type, all) : rounded(memory.read(unrounded, all), y_type);
+      if (memory.cuda()) return rms_norm_cuda(x.target, norm, 1e-6f, y, y_type, n, d, memory.stream());
+      rms_norm(x.target, norm, 1e-6f, static_cast<float*>(y), n, d);
     };
     prepared.expected = [=] {
       std::vector<double> expected(all);
@@ -69,24 +64,19 @@ KernelCase swiglu_case(std::uint32_t n, std::uint32_t d, DType type) {
     auto both = case_normals(2 * all, 4, 3);  // rows [gate d | up d]
     const float extremes[] = {-200, -88, -1e-30f, 0, 87.5f, 200};
     for (std::size_t i = 0; i < d && i < std::size(extremes); ++i) both[i] = extremes[i];
-    const float* const at = memory.input(both);
-    void* const out = memory.bytes(all * size_of(type));
-    float* const unrounded = memory.cuda() ? nullptr : memory.output<float>(all);
+    const auto rows = memory.input(std::move(both));
+    void* const out = memory.rounded_result(type, all);
     prepared.run = [=, &memory] {
+      const float* const at = rows.target;
       if (memory.cuda()) return swiglu_cuda(at, at + d, std::size_t{2} * d, out, type, n, d, memory.stream());
       for (std::size_t row = 0; row < n; ++row)
-        swiglu(at + 2 * row * d, at + (2 * row + 1) * d, unrounded + row * d, d);
-    };
-    prepared.result = [=, &memory] {
-      return memory.cuda() ? memory.read_stored(out, type, all) : rounded(memory.read(unrounded, all), type);
+        swiglu(at + 2 * row * d, at + (2 * row + 1) * d, static_cast<float*>(out) + row * d, d);
     };
     prepared.expected = [=] {
-      std::vector<double> expected(all);
-      for (std::size_t i = 0; i < all; ++i) {
-        const double gate = double{both[i / d * 2 * d + i % d]}, up = double{both[(i / d * 2 + 1) * d + i % d]};
-        expected[i] = gate / (1 + std::exp(-gate)) * up;
-      }
-      return expected;
+      return generated(all, [&](std::size_t i) {
+        const double gate = double{rows[i / d * 2 * d + i % d]}, up = double{rows[(i / d * 2 + 1) * d + i % d]};
+        return gate / (1 + std::exp(-gate)) * up;
+      });
     };
   };
   return one;
@@ -105,7 +95,7 @@ KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
       values[3] = -std::numeric_limits<float>::infinity();
     }
     const void* const in = memory.stored(values, from, skip);
-    void* const out = memory.bytes(n * size_of(to));
+    void* const out = memory.stored_result(to, n);
     float* const between = memory.cuda() ? nullptr : memory.output<float>(n);
     prepared.run = [=, &memory] {
       if (memory.cuda()) return convert_cuda(in, from, out, to, n, memory.stream());
@@ -116,12 +106,8 @@ KernelCase convert_case(std::size_t n, DType from, DType to, std::size_t skip) {
         if (to != DType::f32) from_f32(between, to, n, out);
       }
     };
-    prepared.result = [=, &memory] { return memory.read_stored(out, to, n); };
     prepared.expected = [=] {  // element by element: the vectors are what is checked
-      std::vector<double> expected;
-      expected.reserve(values.size());
-      for (const float value : values) expected.push_back(double{rounded_alone(rounded_alone(value, from), to)});
-      return expected;
+      return generated(n, [&](std::size_t i) { return double{rounded_alone(rounded_alone(values[i], from), to)}; });
     };
   };
   return one;
@@ -133,23 +119,20 @@ KernelCase embed_case(std::uint32_t vocab, std::uint32_t hidden, std::uint32_t n
   one.bytes = static_cast<double>(all * (size_of(type) + sizeof(float)));
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::size_t count = std::size_t{vocab} * hidden;
-    std::vector<std::int32_t> tokens(n);
-    for (std::uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<std::int32_t>((i * 2654435761u) % vocab);
+    const auto tokens = memory.input(generated(n, [=](std::size_t i) {
+      return static_cast<std::int32_t>(static_cast<std::uint32_t>(i * 2654435761u) % vocab);
+    }));
     const MatrixView table{memory.stored_normals(count, type, 8), type, vocab, hidden};
-    const std::int32_t* const ids = memory.input(tokens);
-    float* const out = memory.output<float>(all);
+    float* const out = memory.result<float>(all);
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return embed_cuda(table, ids, out, n, memory.stream());
-      embed(table, ids, out, n);
+      if (memory.cuda()) return embed_cuda(table, tokens.target, out, n, memory.stream());
+      embed(table, tokens.target, out, n);
     };
-    prepared.result = [=, &memory] { return memory.read(out, all); };
     prepared.expected = [=] {
       const auto stored = rounded(case_normals(std::min(count, kNormals), 8), type);  // which the table repeats
-      std::vector<double> expected(all);
-      for (std::size_t i = 0; i < all; ++i)
-        expected[i] =
-            double{stored[(static_cast<std::size_t>(tokens[i / hidden]) * hidden + i % hidden) % stored.size()]};
-      return expected;
+      return generated(all, [&](std::size_t i) {
+        return double{stored[(static_cast<std::size_t>(tokens[i / hidden]) * hidden + i % hidden) % stored.size()]};
+      });
     };
   };
   return one;
@@ -166,47 +149,38 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
   one.bytes = static_cast<double>(4 * all + 4 * q_count + size_of(type) * kv_count);
   one.tolerance = type == DType::f32 ? 4e-6 : tolerance_of(type) + 2e-6;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    const auto qkv = case_normals(all, 9), bias = case_normals(shape.columns(), 10);
+    const auto qkv = memory.normals(all, 9), bias = memory.normals(shape.columns(), 10);
     const auto q_norm = rounded(case_normals(dim, 11), DType::bf16), k_norm = case_normals(dim, 12);
     const RopeTable table(shape.head_dim, 1e6);
-    std::vector<std::uint32_t> positions(n);
-    for (std::uint32_t i = 0; i < n; ++i) positions[i] = i < 2 ? i * 1048575u : 100 + 37 * i;
-    const std::size_t page = 2 * kPageRows * dim * size_of(type) * shape.kv_heads, pages = n / kPageRows + 2;
-    // Tokens fill pages from the last page on, from row 3 on.
-    std::vector<std::uint64_t> offsets(n);
-    for (std::size_t i = 0; i < n; ++i)
-      offsets[i] = (pages - 1 - (i + 3) / kPageRows) * page + (i + 3) % kPageRows * dim * size_of(type);
-
-    const float* const in = memory.input(qkv);
+    const std::size_t row = dim * size_of(type), half = kPageRows * row, page = 2 * half * shape.kv_heads,
+                      pages = n / kPageRows + 2;
+    const auto tokens = memory.input(generated(n, [=](std::size_t i) {
+      // Tokens fill pages from the last page on, from row 3 on.
+      const std::size_t in_pages = (pages - 1 - (i + 3) / kPageRows) * page + (i + 3) % kPageRows * row;
+      return QkvToken{paged ? in_pages : i * shape.kv_heads * row,
+                      static_cast<std::uint32_t>(i < 2 ? i * 1048575 : 100 + 37 * i)};
+    }));
     QkvWeights weights;
-    weights.bias = with_bias ? memory.input(bias) : nullptr;
+    weights.bias = with_bias ? bias.target : nullptr;
     if (with_norm) {
       weights.q_norm = memory.matrix(q_norm, DType::bf16, 1, shape.head_dim);
       weights.k_norm = memory.matrix(k_norm, DType::f32, 1, shape.head_dim);
     }
     weights.eps = 1e-6f;
-    weights.inverse_frequency = memory.input(table.inverse_frequency);
-    const std::uint64_t token_stride = shape.kv_heads * dim * size_of(type);
-    std::vector<QkvToken> tokens(n);
-    for (std::uint32_t i = 0; i < n; ++i) tokens[i] = {paged ? offsets[i] : i * token_stride, positions[i]};
-    const QkvToken* const at = memory.input(tokens);
+    weights.inverse_frequency = memory.input(table.inverse_frequency).target;
     float* const q = memory.output<float>(q_count);
-    KvPlaces kv;
     // Rows that nobody writes are read back with the others, so all begin as NaN.
-    char* const pool =
-        memory.input(std::vector<char>(paged ? pages * page : kv_count * size_of(type), static_cast<char>(0xff)));
+    const std::size_t pool_bytes = paged ? pages * page : kv_count * size_of(type);
+    char* const pool = memory.input(std::vector<char>(pool_bytes, static_cast<char>(0xff))).target;
+    KvPlaces kv;
     kv.type = type;
     kv.k = pool;
-    if (paged) {
-      kv.v = pool + kPageRows * dim * size_of(type);
-      kv.head_stride = 2 * kPageRows * dim * size_of(type);
-    } else {
-      kv.v = pool + kv_count / 2 * size_of(type);
-      kv.head_stride = dim * size_of(type);
-    }
-    float* const work = memory.cuda() ? nullptr : memory.output<float>(shape.columns());
+    kv.v = pool + (paged ? half : pool_bytes / 2);
+    kv.head_stride = paged ? 2 * half : row;
+    float* const work = memory.output<float>(shape.columns());
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return prepare_qkv_cuda(in, shape, weights, at, q, kv, n, memory.stream());
+      const float* const in = qkv.target;
+      if (memory.cuda()) return prepare_qkv_cuda(in, shape, weights, tokens.target, q, kv, n, memory.stream());
       const std::size_t heads = shape.q_heads + shape.kv_heads;
       for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t j = 0; j < shape.columns(); ++j)
@@ -227,7 +201,7 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
     };
     prepared.result = [=, &memory] {
       auto result = memory.read(q, q_count);
-      const auto bytes = memory.read(pool, paged ? pages * page : kv_count * size_of(type));
+      const auto bytes = memory.read(pool, pool_bytes);
       for (const void* part : {kv.k, kv.v}) {
         for (std::size_t i = 0; i < n; ++i) {
           for (std::size_t h = 0; h < shape.kv_heads; ++h) {
@@ -254,13 +228,12 @@ KernelCase qkv_case(std::uint32_t n, QkvShape shape, DType type, bool with_bias,
           for (std::size_t j = 0; !is_v && with_norm && j < dim; ++j)
             head[j] *= scale * double{(is_q ? q_norm : k_norm)[j]};
           for (std::size_t j = 0; !is_v && j < dim / 2; ++j) {
-            const double angle = table.inverse_frequency[j] * positions[i];
+            const double angle = table.inverse_frequency[j] * tokens[i].position;
             const double a = head[j], b = head[j + dim / 2];
             head[j] = a * std::cos(angle) - b * std::sin(angle);
             head[j + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
           }
-          auto& to = is_q ? q_expected : is_v ? v_expected : k_expected;
-          append(to, head);
+          append(is_q ? q_expected : is_v ? v_expected : k_expected, head);
         }
       }
       append(q_expected, k_expected);
@@ -287,25 +260,19 @@ void append_pointwise_cases(CaseSize size, const TakeCase& take) {
     take(convert_case(std::size_t{1} << 24, kBf16, kF32, 0));
     return;
   }
+  take(rms_norm_case(1, 1, kF32, kF32));
+  take(rms_norm_case(1, 8200, kBf16, kF16));
   for (const DType type : {kF32, kF16, kBf16}) {
     take(rms_norm_case(3, 64, type, kBf16));
     take(rms_norm_case(2, 300, kBf16, type));
     take(rms_norm_case(2, 37, type, kF32));
-  }
-  take(rms_norm_case(1, 1, kF32, kF32));
-  take(rms_norm_case(1, 8200, kBf16, kF16));
-  for (const DType type : {kF32, kF16, kBf16})
     for (const std::uint32_t d : {1u, 33u, 1000u, 1028u}) take(swiglu_case(3, d, type));
-  for (const std::size_t n : {std::size_t{1}, std::size_t{33}, std::size_t{1000}}) {
-    for (const DType type : {kF32, kF16, kBf16}) {
+    for (const std::size_t n : {1, 33, 1000}) {
       take(convert_case(n, kF32, type, 1));
       take(convert_case(n, type, kF32, 0));
       take(convert_case(n, type, type == kBf16 ? kF16 : kBf16, 2));
     }
-  }
-  for (const DType type : {kF32, kF16, kBf16})
     for (const std::uint32_t hidden : {1u, 37u, 512u}) take(embed_case(10, hidden, 6, type));
-  for (const DType type : {kF32, kF16, kBf16}) {
     take(qkv_case(19, {4, 2, 64}, type, false, false, true));
     take(qkv_case(3, {9, 3, 128}, type, true, false, false));
     take(qkv_case(2, {2, 1, 256}, type, true, true, true));

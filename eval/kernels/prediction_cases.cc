@@ -19,12 +19,7 @@ std::string name_of(const PredictionRule& rule) {
 }
 
 PredictionRule rule_of(LagWeights weights, std::uint32_t window, bool all_windows = true, bool pre_rope = false) {
-  PredictionRule rule;
-  rule.weights = weights;
-  rule.window = window;
-  rule.all_windows = all_windows;
-  rule.pre_rope = pre_rope;
-  return rule;
+  return {.weights = weights, .all_windows = all_windows, .window = window, .pre_rope = pre_rope};
 }
 
 /// Of an odd number of dimensions it is one that nobody uses.
@@ -166,46 +161,42 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const RopeTable rope = rope_of(dim);
-    const std::size_t per_head = std::size_t{room} * dim, per_window = heads * per_head;
+    const std::size_t per_window = std::size_t{heads} * room * dim, all_heads = std::size_t{windows} * heads;
     // Queries that change slowly, as those of consecutive tokens do; window w's newest is at position 40 + w.
     auto queries = case_normals(windows * per_window, 1);
-    const auto at = [=](std::uint32_t w, std::uint32_t head, std::uint32_t before) {  // the newest is 0 before
-      return w * per_window + head * per_head + std::size_t{(40 + w + room - before) % room} * dim;
+    const auto at = [=](std::size_t head, std::size_t before) {  // the newest is 0 before; heads of all windows
+      return (head * room + (40 + head / heads + room - before) % room) * dim;
     };
-    for (std::uint32_t w = 0; w < windows; ++w)
-      for (std::uint32_t head = 0; head < heads; ++head)
-        for (std::uint32_t before = known - 1; before-- > 0;)
-          for (std::uint32_t d = 0; d < dim; ++d)
-            queries[at(w, head, before) + d] =
-                0.5f * queries[at(w, head, before) + d] + 0.8f * queries[at(w, head, before + 1) + d];
-    const float* const window = memory.input(queries);
-    float* const out = memory.output<float>(std::size_t{windows} * heads * dim);
-    const auto list = generated(windows, [=](std::size_t w) {
+    for (std::size_t head = 0; head < all_heads; ++head)
+      for (std::size_t before = known - 1; before-- > 0;)
+        for (std::size_t d = 0; d < dim; ++d)
+          queries[at(head, before) + d] =
+              0.5f * queries[at(head, before) + d] + 0.8f * queries[at(head, before + 1) + d];
+    const float* const window = memory.input(queries).target;
+    float* const out = memory.result<float>(all_heads * dim);
+    const auto list = memory.input(generated(windows, [=](std::size_t w) {
       return QueryWindow{window + w * per_window, known, 40 + static_cast<std::uint32_t>(w), out + w * heads * dim};
-    });
-    const QueryWindow* const device = memory.input(list);
-    const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
+    }));
+    const DeviceRope table{memory.input(rope.inverse_frequency).target, rope.scale};
     double* const weights = memory.output<double>(prediction_scratch(rule, windows, heads));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return predict_next_cuda(rule, table, device, windows, heads, dim, weights, memory.stream());
-      memory.pool().parallel_for(windows, [&](std::size_t w) {
+      if (memory.cuda())
+        return predict_next_cuda(rule, table, list.target, windows, heads, dim, weights, memory.stream());
+      memory.each(windows, [&](std::size_t w) {
         predict_next(rule, rope, list[w].queries, heads, dim, known, list[w].position, list[w].out);
       });
     };
-    prepared.result = [=, &memory] { return memory.read(out, std::size_t{windows} * heads * dim); };
     prepared.expected = [=] {
       Vector expected;
-      for (std::uint32_t w = 0; w < windows; ++w) {
-        for (std::uint32_t head = 0; head < heads; ++head) {
-          std::vector<const float*> oldest_first;
-          for (std::uint32_t before = known; before-- > 0;) oldest_first.push_back(&queries[at(w, head, before)]);
-          Vector next = predicted(rule, oldest_first, dim);
-          if (rule.pre_rope) {
-            const std::vector<float> narrow(next.begin(), next.end());
-            next = rotated(narrow.data(), rope, 41.0 + w, 1, rope.scale);
-          }
-          append(expected, next);
+      for (std::size_t head = 0; head < all_heads; ++head) {
+        std::vector<const float*> oldest_first;
+        for (std::size_t before = known; before-- > 0;) oldest_first.push_back(&queries[at(head, before)]);
+        Vector next = predicted(rule, oldest_first, dim);
+        if (rule.pre_rope) {
+          const std::vector<float> narrow(next.begin(), next.end());
+          next = rotated(narrow.data(), rope, 41.0 + static_cast<double>(head / heads), 1, rope.scale);
         }
+        append(expected, next);
       }
       return expected;
     };
@@ -223,32 +214,26 @@ KernelCase push_case(bool pre_rope, std::uint32_t windows, std::uint32_t heads, 
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const RopeTable rope = rope_of(dim);
     const std::size_t width = std::size_t{heads} * dim, per_window = rule.room() * width;
-    const auto queries = case_normals(windows * width, 1);
-    const float* const q = memory.input(queries);
-    float* const window = memory.input(std::vector<float>(windows * per_window));
-    const auto list = generated(windows, [=](std::size_t w) {
-      return QueryPush{q + w * width, window + w * per_window, 77777 * static_cast<std::uint32_t>(w) + 3};
-    });
-    const QueryPush* const device = memory.input(list);
-    const DeviceRope table{memory.input(rope.inverse_frequency), rope.scale};
+    const auto queries = memory.normals(windows * width, 1);
+    const std::vector<float> zeros(windows * per_window);
+    float* const window = memory.result_at(memory.input(zeros).target, zeros.size());
+    const auto list = memory.input(generated(windows, [=](std::size_t w) {
+      return QueryPush{queries.target + w * width, window + w * per_window, 77777 * static_cast<std::uint32_t>(w) + 3};
+    }));
+    const DeviceRope table{memory.input(rope.inverse_frequency).target, rope.scale};
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return push_queries_cuda(rule, table, device, windows, heads, dim, memory.stream());
-      memory.pool().parallel_for(windows, [&](std::size_t w) {
+      if (memory.cuda()) return push_queries_cuda(rule, table, list.target, windows, heads, dim, memory.stream());
+      memory.each(windows, [&](std::size_t w) {
         push_query(rule, rope, list[w].q, heads, dim, list[w].position, list[w].window);
       });
     };
-    prepared.result = [=, &memory] { return memory.read(window, windows * per_window); };
     prepared.expected = [=] {
       Vector expected(windows * per_window);
-      for (std::uint32_t w = 0; w < windows; ++w) {
-        for (std::uint32_t head = 0; head < heads; ++head) {
-          const float* const from = &queries[w * width + std::size_t{head} * dim];
-          const Vector kept =
-              pre_rope ? rotated(from, rope, list[w].position, -1, 1 / rope.scale) : Vector(from, from + dim);
-          const std::size_t entry = std::size_t{head} * rule.room() + list[w].position % rule.room();
-          std::copy(kept.begin(), kept.end(),
-                    expected.begin() + static_cast<std::ptrdiff_t>(w * per_window + entry * dim));
-        }
+      for (std::size_t i = 0; i < std::size_t{windows} * heads; ++i) {
+        const float* const from = &queries[i * dim];
+        const std::uint32_t position = list[i / heads].position;
+        const Vector kept = pre_rope ? rotated(from, rope, position, -1, 1 / rope.scale) : Vector(from, from + dim);
+        std::ranges::copy(kept, &expected[(i * rule.room() + position % rule.room()) * dim]);
       }
       return expected;
     };

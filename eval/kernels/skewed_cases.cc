@@ -27,77 +27,61 @@ KernelCase skewed_case(bool scores, std::uint32_t heads, std::uint32_t group, st
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::uint32_t pages = pages_of(tokens);
-    const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim,
-                      index_values = std::size_t{heads} * tokens * columns;
-    const auto skew = case_normals(std::size_t{heads} * columns * dim, 1, 1 / std::sqrt(static_cast<float>(dim)));
-    const auto q = case_normals(std::size_t{heads} * group * dim, 2);
-    const auto slots = reversed(pages);
-    const KvPages kv{memory.stored_normals(kv_values, type, 3), type, heads, dim};
+    const std::size_t index_values = std::size_t{heads} * tokens * columns, queries = std::size_t{heads} * group;
+    const auto skew = memory.normals(std::size_t{heads} * columns * dim, 1, 1 / std::sqrt(static_cast<float>(dim)));
+    const auto q = memory.normals(queries * dim, 2);
+    const auto slots = memory.input(reversed(pages));
+    const KvPages kv = memory.normal_pages(pages, heads, dim, type, 3);
     void* const index =
-        scores ? memory.stored_normals(index_values, type, 4) : memory.bytes(index_values * size_of(type));
-    const float* const device_skew = memory.input(skew);
-    const float* const device_q = memory.input(q);
-    const std::uint32_t* const device_slots = memory.input(slots);
-    float* const out = memory.output<float>(std::size_t{heads} * group * tokens);
-    std::vector<SkewedKeys> keys;
-    std::vector<SkewedScores> requests;
-    keys.reserve(heads);
-    requests.reserve(heads);
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      const float* const own = device_skew + std::size_t{head} * columns * dim;
-      char* const rows = static_cast<char*>(index) + std::size_t{head} * tokens * columns * size_of(type);
-      keys.push_back({own, device_slots, tokens, head, rows});
-      requests.push_back(
-          {device_q + std::size_t{head} * group * dim, own, rows, tokens, out + std::size_t{head} * group * tokens});
-    }
-    const SkewedKeys* const device_keys = memory.input(keys);
-    const SkewedScores* const device_requests = memory.input(requests);
+        scores ? memory.stored_normals(index_values, type, 4) : memory.stored_result(type, index_values);
+    float* const out = memory.output<float>(queries * tokens);
+    if (scores) memory.result_at(out, queries * tokens);
+    const auto own = [=](std::size_t head) { return skew.target + head * columns * dim; };
+    const auto rows = [=](std::size_t head) {
+      return static_cast<char*>(index) + head * tokens * columns * size_of(type);
+    };
+    const auto keys = memory.input(generated(heads, [=](std::size_t head) {
+      return SkewedKeys{own(head), slots.target, tokens, static_cast<std::uint32_t>(head), rows(head)};
+    }));
+    const auto requests = memory.input(generated(heads, [=](std::size_t head) {
+      return SkewedScores{q.target + head * group * dim, own(head), rows(head), tokens, out + head * group * tokens};
+    }));
     const SkewedShape shape{group, dim, columns, type};
     prepared.run = [=, &memory] {
-      if (!memory.cuda()) {
-        memory.pool().parallel_for(heads, [&](std::size_t head) {
-          if (scores) {
-            skewed_scores(requests[head], shape, 0, tokens);
-          } else {
-            skew_keys(keys[head], columns, kv);
-          }
-        });
-      } else if (scores) {
-        skewed_scores_cuda(device_requests, heads, tokens, shape, memory.stream());
-      } else {
-        skew_keys_cuda(device_keys, heads, tokens, columns, kv, memory.stream());
-      }
-    };
-    prepared.result = [=, &memory] {
-      return scores ? memory.read(out, std::size_t{heads} * group * tokens)
-                    : memory.read_stored(index, type, index_values);
+      if (memory.cuda() && scores) return skewed_scores_cuda(requests.target, heads, tokens, shape, memory.stream());
+      if (memory.cuda()) return skew_keys_cuda(keys.target, heads, tokens, columns, kv, memory.stream());
+      memory.each(heads, [&](std::size_t head) {
+        if (scores) {
+          skewed_scores(requests[head], shape, 0, tokens);
+        } else {
+          skew_keys(keys[head], columns, kv);
+        }
+      });
     };
     prepared.expected = [=] {
-      const auto stored = rounded(scores ? case_normals(index_values, 4) : case_normals(kv_values, 3), type);
       std::vector<double> expected;
-      const auto dot = [&](std::uint32_t head, std::uint32_t c, const float* x) {
+      const auto dot = [&](std::size_t direction, const float* x) {
         double sum = 0;
-        for (std::uint32_t d = 0; d < dim; ++d)
-          sum += double{skew[(std::size_t{head} * columns + c) * dim + d]} * double{x[d]};
+        for (std::uint32_t d = 0; d < dim; ++d) sum += double{skew[direction * dim + d]} * double{x[d]};
         return sum;
       };
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        for (std::uint32_t g = 0; g < (scores ? group : 1); ++g) {
-          std::vector<double> skewed;
-          for (std::uint32_t c = 0; scores && c < columns; ++c)
-            skewed.push_back(dot(head, c, &q[(std::size_t{head} * group + g) * dim]));
-          for (std::uint32_t t = 0; t < tokens; ++t) {
-            double sum = 0;
-            for (std::uint32_t c = 0; c < columns; ++c) {
-              if (scores) {
-                sum += skewed[c] * double{stored[(std::size_t{head} * tokens + t) * columns + c]};
-              } else {
-                const std::size_t page = std::size_t{slots[t / kListPageTokens]} * heads + head;
-                expected.push_back(dot(head, c, &stored[(page * 2 * kListPageTokens + t % kListPageTokens) * dim]));
-              }
-            }
-            if (scores) expected.push_back(sum / std::sqrt(static_cast<double>(dim)));
-          }
+      if (!scores) {
+        const HostKv host = host_kv(kv, pages, 3);
+        for (std::size_t i = 0; i < index_values; ++i) {
+          const auto token = static_cast<std::uint32_t>(i / columns % tokens);
+          const std::size_t head = i / columns / tokens;
+          expected.push_back(dot(head * columns + i % columns, host.key(slots[token / kListPageTokens], head, token)));
+        }
+        return expected;
+      }
+      const auto stored = rounded(case_normals(index_values, 4), type);
+      for (std::size_t h = 0; h < queries; ++h) {
+        const std::size_t head = h / group;
+        const auto skewed = generated(columns, [&](std::size_t c) { return dot(head * columns + c, &q[h * dim]); });
+        for (std::size_t t = 0; t < tokens; ++t) {
+          const float* const components = &stored[(head * tokens + t) * columns];
+          expected.push_back(std::inner_product(skewed.begin(), skewed.end(), components, 0.0) /
+                             std::sqrt(static_cast<double>(dim)));
         }
       }
       return expected;
@@ -118,38 +102,30 @@ KernelCase skew_grams_case(std::uint32_t heads, std::uint32_t group, std::uint32
   one.threaded = true;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
     const std::uint32_t pages = pages_of(tokens);
-    const std::size_t kv_values = std::size_t{pages} * heads * 32 * dim, matrix = std::size_t{dim} * dim;
-    const std::size_t stride = std::size_t{heads} * group * dim;
-    const auto queries = case_normals(observed * stride, 2);
-    const auto slots = reversed(pages);
-    const KvPages kv{memory.stored_normals(kv_values, type, 3), type, heads, dim};
-    const float* const device_queries = memory.input(queries);
-    const std::uint32_t* const device_slots = memory.input(slots);
-    double* const out = memory.output<double>(2 * heads * matrix);
-    const auto list = generated(heads, [=](std::size_t head) {
-      return SkewGrams{device_slots, tokens,   static_cast<std::uint32_t>(head), device_queries + head * group * dim,
+    const std::size_t stride = std::size_t{heads} * group * dim, matrix = std::size_t{dim} * dim;
+    const auto queries = memory.normals(observed * stride, 2);
+    const auto slots = memory.input(reversed(pages));
+    const KvPages kv = memory.normal_pages(pages, heads, dim, type, 3);
+    double* const out = memory.result<double>(2 * heads * matrix);
+    const auto list = memory.input(generated(heads, [=](std::size_t head) {
+      return SkewGrams{slots.target, tokens,   static_cast<std::uint32_t>(head), queries.target + head * group * dim,
                        stride,       observed, out + 2 * head * matrix,          out + (2 * head + 1) * matrix};
-    });
-    const SkewGrams* const device = memory.input(list);
+    }));
     prepared.run = [=, &memory] {
-      if (memory.cuda()) return skew_grams_cuda(device, heads, group, kv, memory.stream());
-      memory.pool().parallel_for(heads, [&](std::size_t head) { skew_grams(list[head], group, kv); });
+      if (memory.cuda()) return skew_grams_cuda(list.target, heads, group, kv, memory.stream());
+      memory.each(heads, [&](std::size_t head) { skew_grams(list[head], group, kv); });
     };
-    prepared.result = [=, &memory] { return memory.numbers(out, 2 * heads * matrix); };
     prepared.expected = [=] {
-      const auto stored = rounded(case_normals(kv_values, 3), type);
+      const HostKv host = host_kv(kv, pages, 3);
       std::vector<double> expected(2 * heads * matrix);
       const auto add = [&](const float* x, double* to) {
         for (std::size_t i = 0; i < matrix; ++i) to[i] += double{x[i / dim]} * double{x[i % dim]};
       };
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        for (std::uint32_t t = 0; t < tokens; ++t) {
-          const std::size_t page = std::size_t{slots[t / kListPageTokens]} * heads + head;
-          add(&stored[(page * 2 * kListPageTokens + t % kListPageTokens) * dim], &expected[2 * head * matrix]);
-        }
-        for (std::uint32_t i = 0; i < observed * group; ++i)
-          add(&queries[i / group * stride + (std::size_t{head} * group + i % group) * dim],
-              &expected[(2 * head + 1) * matrix]);
+      for (std::size_t head = 0; head < heads; ++head) {
+        for (std::uint32_t t = 0; t < tokens; ++t)
+          add(host.key(slots[t / kListPageTokens], head, t), &expected[2 * head * matrix]);
+        for (std::size_t i = 0; i < observed * group; ++i)
+          add(&queries[i / group * stride + (head * group + i % group) * dim], &expected[(2 * head + 1) * matrix]);
       }
       return expected;
     };
@@ -175,11 +151,11 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
         basis[std::size_t{k} * dim + d] = cosine * std::sqrt((k == 0 ? 1.0 : 2.0) / dim);
       }
     }
-    const auto vector_of = [=](std::uint32_t head, std::uint32_t rank) { return (rank * 7 + head) % dim; };
+    const auto vector_of = [=](std::size_t head, std::size_t rank) { return (rank * 7 + head) % dim; };
     std::vector<double> keys(heads * matrix), queries(heads * matrix);
     for (std::uint32_t head = 0; head < heads; ++head) {
       for (std::uint32_t rank = 0; rank < dim; ++rank) {
-        const double* x = &basis[std::size_t{vector_of(head, rank)} * dim];
+        const double* x = &basis[vector_of(head, rank) * dim];
         const double weight = 3.0 * (dim - rank);
         for (std::size_t i = 0; i < matrix; ++i) {
           keys[head * matrix + i] += weight * x[i / dim] * x[i % dim];
@@ -187,39 +163,35 @@ KernelCase skew_directions_case(std::uint32_t heads, std::uint32_t dim, std::uin
         }
       }
     }
-    double* const k = memory.input(keys);
-    double* const q = memory.input(queries);
-    double* const k_as_made = memory.input(keys);
-    double* const q_as_made = memory.input(queries);
+    // As made, and where they are destroyed: keys, then queries.
+    append(keys, queries);
+    const double* const made = memory.input(std::move(keys)).target;
+    double* const k = memory.output<double>(2 * heads * matrix);
+    double* const q = k + heads * matrix;
     float* const skew = memory.output<float>(std::size_t{heads} * columns * dim);
     prepared.run = [=, &memory] {
       if (memory.cuda()) {
-        cuda_copy(k, k_as_made, heads * matrix * sizeof(double), memory.stream());
-        cuda_copy(q, q_as_made, heads * matrix * sizeof(double), memory.stream());
-        skew_directions_cuda(k, q, heads, dim, columns, skew, memory.stream());
-        return;
+        cuda_copy(k, made, 2 * heads * matrix * sizeof(double), memory.stream());
+        return skew_directions_cuda(k, q, heads, dim, columns, skew, memory.stream());
       }
-      std::copy_n(k_as_made, heads * matrix, k);
-      std::copy_n(q_as_made, heads * matrix, q);
-      memory.pool().parallel_for(heads, [&](std::size_t head) {
+      std::copy_n(made, 2 * heads * matrix, k);
+      memory.each(heads, [&](std::size_t head) {
         skew_directions(k + head * matrix, q + head * matrix, dim, columns, skew + head * columns * dim);
       });
     };
     prepared.result = [=, &memory] {
       const auto found = memory.read(skew, std::size_t{heads} * columns * dim);
       std::vector<float> cosines;
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        for (std::uint32_t rank = 0; rank < columns; ++rank) {
-          const double* x = &basis[std::size_t{vector_of(head, rank)} * dim];
-          double cosine = 0, length = 0;
-          for (std::uint32_t d = 0; d < dim; ++d) {
-            const double at = double{found[(std::size_t{head} * columns + rank) * dim + d]};
-            cosine += x[d] * at;
-            length += at * at;
-          }
-          cosines.push_back(static_cast<float>(std::fabs(cosine)));
-          cosines.push_back(static_cast<float>(length));
+      for (std::size_t i = 0; i < std::size_t{heads} * columns; ++i) {
+        const double* x = &basis[vector_of(i / columns, i % columns) * dim];
+        double cosine = 0, length = 0;
+        for (std::uint32_t d = 0; d < dim; ++d) {
+          const double at = double{found[i * dim + d]};
+          cosine += x[d] * at;
+          length += at * at;
         }
+        cosines.push_back(static_cast<float>(std::fabs(cosine)));
+        cosines.push_back(static_cast<float>(length));
       }
       return cosines;
     };
@@ -240,52 +212,44 @@ KernelCase choose_skewed_case(std::uint32_t heads, std::uint32_t group, std::uin
   one.bytes = 4.0 * heads * group * n;
   one.threaded = !together;
   one.set_up = [=](CaseMemory& memory, PreparedCase& prepared) {
-    auto scores = case_normals(std::size_t{heads} * group * n, 1, 2);
-    if (ties)
-      for (float& score : scores) score = std::round(score);
+    const auto scores = memory.input(case_scores(std::size_t{heads} * group * n, 2, ties));
     const std::uint32_t room = (each ? std::min(group * most, n / unit) : most) + 3;
     const std::size_t stride = 1 + std::size_t{room};
-    SkewedChoice choice{memory.input(scores), n, unit, most, alpha, memory.output<std::uint32_t>(heads * stride), room};
+    SkewedChoice choice{scores.target, n, unit, most, alpha, memory.output<std::uint32_t>(heads * stride), room};
+    for (std::size_t head = 0; head < heads; ++head)
+      memory.result_lists(choice.chosen + head * stride, {choice.chosen + head * stride + 1});
     if (memory.cuda()) {
       choice.near = memory.output<std::uint32_t>(std::size_t{heads} * group);
       if (together) choice.sums = memory.output<float>(n / unit);
       if (each) choice.marks = memory.output<std::uint32_t>(std::size_t{heads} * (n / unit));
     }
-    const SkewedChoice* const device = memory.input(std::vector<SkewedChoice>{choice});
+    const SkewedChoice* const device = memory.input(std::vector{choice}).target;
     prepared.run = [=, &memory] {
       if (memory.cuda()) return choose_skewed_cuda(device, 1, n / unit, heads, group, scope, memory.stream());
       const std::uint32_t tokens = tokens_near_the_best(choice.scores, heads * group, n, alpha);
       const std::uint32_t keep = std::min(most, (tokens + unit - 1) / unit);
       if (together) return best_units_of_all(choice.scores, heads, group, n, unit, keep, choice.chosen, stride);
       const auto best = each ? best_units_of_each : best_units;
-      memory.pool().parallel_for(heads, [&](std::size_t head) {
+      memory.each(heads, [&](std::size_t head) {
         best(choice.scores + head * group * n, group, n, unit, keep, choice.chosen + head * stride);
       });
-    };
-    prepared.result = [=, &memory] {
-      std::vector<float> all;
-      for (std::uint32_t head = 0; head < heads; ++head) {
-        const std::uint32_t* const list = choice.chosen + head * stride;
-        append(all, memory.read(list, 1 + std::size_t{memory.read(list, 1)[0]}));
-      }
-      return all;
     };
     prepared.expected = [=] {
       double near = 0;
       for (std::size_t h = 0; h < std::size_t{heads} * group; ++h) {
-        const auto own = scores.begin() + static_cast<std::ptrdiff_t>(h * n);
-        const double best = n == 0 ? 0.0 : double{*std::max_element(own, own + n)};
-        near += static_cast<double>(std::count_if(own, own + n, [&](float s) { return double{s} >= best - alpha; }));
+        const auto own = std::span(scores.host()).subspan(h * n, n);
+        const double best = double{std::ranges::max(own)};
+        near += static_cast<double>(std::ranges::count_if(own, [&](float s) { return double{s} >= best - alpha; }));
       }
       const auto tokens = static_cast<std::uint32_t>(std::ceil(near / (heads * group)));
       const std::uint32_t units = n / unit, keep = std::min({most, (tokens + unit - 1) / unit, units});
-      // Of those who choose: a KV head's query heads each, or all of them as one.
+      // Selectors: each query head on its own, or the KV head's group as one.
       const std::uint32_t choosers = each ? group : 1, of_one = group / choosers;
       std::vector<std::vector<float>> best(std::size_t{heads} * choosers, std::vector<float>(units, -INFINITY));
       std::vector<float> sums(units);  // rounded as the kernels' are: which of near equals is chosen depends on it
       for (std::size_t i = 0; i < best.size(); ++i) {
         for (std::size_t h = i * of_one; h < (i + 1) * of_one; ++h) {
-          for (std::uint32_t t = 0; t < units * unit; ++t)
+          for (std::size_t t = 0; t < units * unit; ++t)
             best[i][t / unit] = std::max(best[i][t / unit], scores[h * n + t]);
         }
         for (std::uint32_t u = 0; u < units; ++u) sums[u] += best[i][u];

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <random>
-#include <span>
 
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
@@ -32,8 +31,7 @@ class Times {
     for (const TraceRecord& record : trace.records) {
       const LaneKind lane = trace.lanes.at(record.lane).kind;
       if (record.start < begin || lane == LaneKind::control) continue;
-      const auto of_name = [&](const OperationTime& o) { return o.name == record.name; };
-      auto found = std::ranges::find_if(operations_, of_name);
+      auto found = std::ranges::find(operations_, record.name, &OperationTime::name);
       if (found == operations_.end()) found = operations_.insert(found, {.name = record.name});
       found->ms += double(record.end - record.start) * 1e-6;
       const Cost& cost = record.cost;
@@ -60,26 +58,21 @@ class Times {
   Nanos window_ = 0, busy_ = 0;
 };
 
-void check(const LatencyOptions& options) {
+Latency described(const LatencyOptions& options, const Model& model, const Device& device, const ThreadPool& pool) {
   if (options.context == 0 || options.steps == 0 || options.rounds == 0)
     throw_input_error("A measurement needs at least one token, one step and one round.");
   if (options.methods.empty() || options.batch == 0)
     throw_input_error("A measurement needs at least one method and one sequence.");
-}
-
-Latency described(const LatencyOptions& options, const Model& model, const Device& device, const ThreadPool& pool) {
-  Latency result;
-  result.model = model.name;
-  result.weights_hash = model.weights_hash;
-  result.clock = device.clock_name();
-  result.isa = to_string(active_isa());
-  result.precision = to_string(options.engine.precision);
-  result.threads = pool.size();
-  result.context = options.context;
-  result.rounds = options.rounds;
-  result.prefill_chunk = options.engine.prefill_chunk;
-  result.mapped_weights = model.weights.mapped;
-  return result;
+  return {.model = model.name,
+          .weights_hash = model.weights_hash,
+          .clock = device.clock_name(),
+          .isa = to_string(active_isa()),
+          .precision = to_string(options.engine.precision),
+          .threads = pool.size(),
+          .context = options.context,
+          .rounds = options.rounds,
+          .prefill_chunk = options.engine.prefill_chunk,
+          .mapped_weights = model.weights.mapped};
 }
 
 void summarise(LatencyRow& result, double tokens_per_unit) {
@@ -90,24 +83,11 @@ void summarise(LatencyRow& result, double tokens_per_unit) {
   result.tokens_per_second = ratio(1e3 * tokens_per_unit, result.median_ms);
 }
 
-/// Pages of a prefix go back when the round ends.
-class Held {
- public:
-  Held(Engine& engine, std::unique_ptr<Prefix> prefix) : engine_(engine), prefix_(std::move(prefix)) {}
-  ~Held() { engine_.release(*prefix_); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  const Prefix& prefix() const { return *prefix_; }
+/// A prefix whose pages go back to the engine at the end.
+using Held = std::unique_ptr<Prefix, std::function<void(Prefix*)>>;
 
- private:
-  Engine& engine_;
-  std::unique_ptr<Prefix> prefix_;
-};
-
-EngineOptions for_sequences(const LatencyOptions& options, std::uint32_t sequences) {
-  EngineOptions engine = options.engine;
-  engine.max_batch = sequences;
-  return engine;
+Held held_by(Engine& engine, std::unique_ptr<Prefix> prefix) {
+  return {prefix.release(), [&engine](Prefix* p) { engine.release(*std::unique_ptr<Prefix>(p)); }};
 }
 
 MemoryUse memory_of(const Model& model, Engine& engine) {
@@ -125,32 +105,17 @@ struct Measured {
   Times times;
 };
 
-std::vector<Measured> methods_of(const LatencyOptions& options) {
+}  // namespace
+
+Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {
+  Latency result = described(options, model, device, pool);
   std::vector<Measured> methods;
   for (const MethodEntry& entry : method_entries(options.methods)) {
     Measured& m = methods.emplace_back();
     m.method = make_method(entry.label);
     m.row.label = entry.label;
     m.row.method = m.method->spelled_out();
-    m.row.round_ms.reserve(options.rounds);
   }
-  return methods;
-}
-
-/// Adds a round. Its trace has a mark for the set-up, one for the first step, then one for each measured step.
-void add_round(Measured& m, const Trace& trace, std::uint32_t steps) {
-  const std::vector<StepMark>& marks = trace.steps;
-  TANDEM_CHECK(marks.size() == std::size_t{steps} + 2, "{} steps were asked for, {} windows came", steps, marks.size());
-  const Nanos begin = marks[2].begin, window = marks.back().end - begin;
-  m.row.round_ms.push_back(double(window) * 1e-6 / steps);
-  m.times.add(trace, begin, window);
-}
-
-}  // namespace
-
-Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {
-  check(options);
-  std::vector<Measured> methods = methods_of(options);
   const std::uint32_t new_tokens = options.steps + 1;
   check_positions(model, std::size_t{options.context} + 1, new_tokens);
   check_device_room(options.engine, model, options.batch, options.context + new_tokens, "--context");
@@ -159,21 +124,20 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
   const auto tell = [&] {
     if (options.progress) options.progress(done++, total);
   };
-  Latency result = described(options, model, device, pool);
   result.batch = options.batch;
   result.steps = options.steps;
-  EngineOptions engine_options = for_sequences(options, options.batch);
+  EngineOptions engine_options = options.engine;
+  engine_options.max_batch = options.batch;
   keep_what_methods_need(engine_options, options.methods, model);
   Engine engine(model, device, pool, engine_options);
-  std::vector<std::unique_ptr<Held>> held;
+  std::vector<Held> held;
   std::vector<DecodeRequest> requests;
   std::vector<std::vector<std::int32_t>> fed;  // random tokens too, so that no stop token ends a round
   for (std::uint32_t s = 0; s < options.batch; ++s) {
     tell();
     const std::vector<std::int32_t> prompt = random_tokens(options.context + 1, model.config.vocab, s);
-    held.push_back(
-        std::make_unique<Held>(engine, options.prefill ? options.prefill(engine, prompt) : engine.prefill(prompt)));
-    requests.push_back({&held.back()->prefix(), new_tokens});
+    held.push_back(held_by(engine, options.prefill ? options.prefill(engine, prompt) : engine.prefill(prompt)));
+    requests.push_back({held.back().get(), new_tokens});
     fed.push_back(random_tokens(new_tokens, model.config.vocab, s));
   }
   DecodeOptions feed;
@@ -202,7 +166,13 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
       Measured& m = methods[(round + turn + methods.size() - 1) % methods.size()];
       const DecodeResult decoded = engine.decode(*m.method, requests, feed);
       if (round == 0) continue;
-      add_round(m, decoded.trace, options.steps);
+      // A mark for the set-up, one for the first step, then one for each measured step.
+      const std::vector<StepMark>& marks = decoded.trace.steps;
+      TANDEM_CHECK(marks.size() == std::size_t{options.steps} + 2, "{} steps were asked for, {} windows came",
+                   options.steps, marks.size());
+      const Nanos begin = marks[2].begin, window = marks.back().end - begin;
+      m.row.round_ms.push_back(double(window) * 1e-6 / options.steps);
+      m.times.add(decoded.trace, begin, window);
       if (options.after_round) options.after_round(so_far());
     }
   }
@@ -211,22 +181,22 @@ Latency measure_decode(const LatencyOptions& options, const Model& model, Device
 }
 
 Latency measure_prefill(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool) {
-  check(options);
   const std::uint64_t rounds = options.rounds;
   Latency result = described(options, model, device, pool);
   LatencyRow& row = result.rows.emplace_back();
-  row.round_ms.reserve(options.rounds);
-  Engine engine(model, device, pool, for_sequences(options, 1));
+  EngineOptions engine_options = options.engine;
+  engine_options.max_batch = 1;
+  Engine engine(model, device, pool, engine_options);
   // A prompt's last token is the first decode step's.
   const std::vector<std::int32_t> prompt = random_tokens(options.context + 1, model.config.vocab);
   check_positions(model, prompt.size(), 0);
   Times times;
   for (std::uint64_t round = 0; round <= rounds; ++round) {
     if (options.progress) options.progress(round, rounds + 1);
-    const Held held(engine, engine.prefill(prompt));
+    const Held held = held_by(engine, engine.prefill(prompt));
     if (round == 0) continue;
-    row.round_ms.push_back(double(held.prefix().prefill_ns) * 1e-6);
-    times.add(held.prefix().trace, 0, held.prefix().prefill_ns);
+    row.round_ms.push_back(double(held->prefill_ns) * 1e-6);
+    times.add(held->trace, 0, held->prefill_ns);
   }
   if (options.progress) options.progress(rounds + 1, rounds + 1);
   times.finish(row, double(rounds));

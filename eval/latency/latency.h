@@ -70,18 +70,17 @@ struct Latency {
   std::string model, weights_hash, clock;
   std::string isa, precision;  // of the CPU kernels; EngineOptions::precision
   std::uint32_t threads = 0, batch = 1, context = 0, steps = 0, rounds = 0, prefill_chunk = 0;
-  bool mapped_weights = false;   // read from their files
-  std::vector<LatencyRow> rows;  // by method; a method without a measured round has none
-  std::string unfinished;        // "4 of 18 rounds" of all methods; empty: all were measured
-  std::optional<LoadingTime> loading;
-  MemoryUse memory;
+  bool mapped_weights = false;        // read from their files
+  std::vector<LatencyRow> rows = {};  // by method; a method without a measured round has none
+  std::string unfinished = {};        // "4 of 18 rounds" of all methods; empty: all were measured
+  std::optional<LoadingTime> loading = {};
+  MemoryUse memory = {};
 };
 
-/// Prefills `context` random tokens, other ones for each sequence of the batch, then decodes behind them, a round of
-/// 1 + steps tokens at a time, each from forks; the first step of a round, and the method's preparation before it, are
-/// not counted. Methods take turns by rounds, so that a slow spell of the machine meets all of them; the first method
-/// is the first that is measured. The steps are fed random tokens too. InputError for what the model or the KV store
-/// has no room for.
+/// Prefills `context` random tokens, other ones for each sequence, and decodes random tokens behind them, a round of 1
+/// + steps tokens at a time, each from forks; the first step of a round, and the method's preparation before it, are
+/// not counted. Methods take turns by rounds, so that a slow spell of the machine meets all of them. InputError for
+/// what the model or the KV store has no room for.
 Latency measure_decode(const LatencyOptions& options, const Model& model, Device& device, ThreadPool& pool);
 
 /// Prefills `context` random tokens, each round into an empty sequence. Computes no logits.

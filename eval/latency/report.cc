@@ -23,19 +23,6 @@ std::string gigabytes(std::size_t bytes) {
   return fmt::format("{:.3f} GB", double(bytes) * 1e-9);
 }
 
-/// Operations of each method that the text has room for on one screen; the file has all.
-std::size_t operations_shown(const Latency& r) {
-  constexpr std::size_t kLines = 20;
-  return r.rows.size() == 1 ? r.rows.front().operations.size() : std::max<std::size_t>(1, kLines / r.rows.size());
-}
-
-/// How the tables name a method; those with long option lists are spelled out below them.
-std::string short_label(const Latency& r, std::size_t row) {
-  constexpr std::size_t kLongest = 24;
-  const std::string& label = r.rows[row].label;
-  return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), row + 1);
-}
-
 /// How many times as fast as the first method.
 std::optional<double> speed_up(const Latency& r, const LatencyRow& row) {
   return ratio(r.rows.front().median_ms, row.median_ms);
@@ -62,8 +49,8 @@ std::string figures_text(const Latency& r) {
   for (std::size_t i = 0; i < r.rows.size(); ++i) {
     const LatencyRow& row = r.rows[i];
     std::vector<std::string>& cells = table.rows.emplace_back();
-    cells = {decode ? short_label(r, i) : fmt::format("{} tokens", r.context), fmt::format("{:.3f}", row.median_ms),
-             fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
+    cells = {decode ? short_label(r.rows[i].label, i + 1) : fmt::format("{} tokens", r.context),
+             fmt::format("{:.3f}", row.median_ms), fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
              figure_text(row.tokens_per_second, tenths)};
     if (several)
       cells.push_back(figure_text(speed_up(r, row), [](double times) { return fmt::format("{:.2f}", times); }));
@@ -73,6 +60,8 @@ std::string figures_text(const Latency& r) {
 
 std::string operations_text(const Latency& r) {
   const bool several = r.rows.size() > 1;
+  // As many as one screen has room for; the file has all.
+  const std::size_t shown = several ? std::max<std::size_t>(1, 20 / r.rows.size()) : r.rows.front().operations.size();
   Table table;
   table.clock = r.clock;
   table.head = {"operation", r.steps > 0 ? "ms per step" : "ms per prefill", "share\u00a0%", "GB/s", "GFLOP/s"};
@@ -84,9 +73,9 @@ std::string operations_text(const Latency& r) {
     const auto add = [&](const std::string& name, double ms, const std::string& bytes, const std::string& flops) {
       std::vector<std::string>& cells = table.rows.emplace_back();
       cells = {name, fmt::format("{:.3f}", ms), figure_text(ratio(100 * ms, mean_ms), tenths), bytes, flops};
-      if (several) cells.insert(cells.begin(), short_label(r, i));
+      if (several) cells.insert(cells.begin(), short_label(r.rows[i].label, i + 1));
     };
-    for (std::size_t o = 0; o < std::min(row.operations.size(), operations_shown(r)); ++o) {
+    for (std::size_t o = 0; o < std::min(row.operations.size(), shown); ++o) {
       const OperationTime& op = row.operations[o];
       add(op.name, op.ms, rate(op.gigabytes, op.ms), rate(op.gigaflops, op.ms));
     }
@@ -97,10 +86,9 @@ std::string operations_text(const Latency& r) {
 
 std::string notes_text(const Latency& r) {
   std::string out;
-  for (std::size_t i = 0; i < r.rows.size(); ++i) {
-    const std::string label = short_label(r, i);
-    if (label != r.rows[i].label) out += note(label + " = " + r.rows[i].label, /*markdown=*/false);
-  }
+  for (std::size_t i = 0; i < r.rows.size(); ++i)
+    if (const std::string label = short_label(r.rows[i].label, i + 1); label != r.rows[i].label)
+      out += note(label + " = " + r.rows[i].label, /*markdown=*/false);
   return out + note(r.rows.size() > 1
                         ? "The operations that take longest; --out has all. Those of side streams, copies "
                           "and the host run beside others."
@@ -126,10 +114,6 @@ std::string memory_text(const Latency& r) {
                      m.peak_bytes > 0 ? gigabytes(m.peak_bytes) : "-", gigabytes(m.kv_bytes[0]),
                      m.kv_bytes[1] > 0 ? fmt::format(", {} on the host", gigabytes(m.kv_bytes[1])) : "");
   return out;
-}
-
-nlohmann::ordered_json bytes_or_null(std::size_t bytes) {
-  return bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
 }
 
 }  // namespace
@@ -182,8 +166,9 @@ std::string latency_json(const Latency& r) {
   json["memory"]["weight_bytes"] = r.memory.weight_bytes;
   json["memory"]["device_kv_bytes"] = r.memory.kv_bytes[0];
   json["memory"]["host_kv_bytes"] = r.memory.kv_bytes[1];
-  json["memory"]["resident_bytes"] = bytes_or_null(r.memory.resident_bytes);
-  json["memory"]["peak_bytes"] = bytes_or_null(r.memory.peak_bytes);
+  for (const auto& [name, bytes] :
+       {std::pair("resident_bytes", r.memory.resident_bytes), std::pair("peak_bytes", r.memory.peak_bytes)})
+    json["memory"][name] = bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json(nullptr);
   json["rows"] = r.rows;
   if (r.rows.size() > 1)
     for (std::size_t i = 0; i < r.rows.size(); ++i) json["rows"][i]["speed_up"] = json_or_null(speed_up(r, r.rows[i]));

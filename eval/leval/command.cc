@@ -1,50 +1,8 @@
 // `tandem eval leval`.
-#include "engine/common/error.h"
 #include "eval/datasets.h"
 #include "eval/leval/leval.h"
-#include "eval/run/option_values.h"
 
 namespace tandem::eval {
-namespace {
-
-class LEvalCommand final : public DatasetCommand {
- public:
-  LEvalCommand() { chat.emplace(); }
-
-  std::vector<DatasetOption> options() override {
-    return {{"--tasks", &tasks_, "Data sets, as tpo,financial_qa [all that --data holds but sci_fi]"},
-            {"--samples", &samples_, "First questions of each task [all]"},
-            {"--max-length", &max_length_,
-             "Tokens of a document, of which only the first words are kept where it has more [as many as the model has "
-             "positions for beside answer and longest question]"}};
-  }
-
-  void check(const DatasetHost&) override {
-    check_first_samples(samples_);
-    what_.tasks = chosen_tasks(tasks_, [](const std::string& task) { leval_dataset(task); });
-    if (!max_length_.empty()) what_.max_length = parse_one_length(max_length_, "--max-length");
-  }
-
-  std::unique_ptr<Dataset> open(const DatasetSetting& with) override {
-    what_.data = data;
-    what_.samples = samples_.value_or(0);
-    what_.template_of = with.template_of;
-    what_.progress = [&](std::uint64_t done, std::uint64_t total) {
-      with.host.progress("reading documents", done, total);
-    };
-    return std::make_unique<LEval>(what_, with.model);
-  }
-
-  std::vector<std::filesystem::path> unread() const override { return unread_leval(data); }
-  bool chose_tasks() const override { return !tasks_.empty(); }
-
- private:
-  std::string tasks_, max_length_;
-  std::optional<std::uint32_t> samples_;  // none: all
-  LEvalOptions what_;
-};
-
-}  // namespace
 
 DatasetEntry leval_entry() {
   return {.name = "leval",
@@ -67,7 +25,17 @@ truncation, tokens to generate (512) and the scores that need no judge are upstr
 ROUGE of summaries. Each prompt is prefilled once and decoded with every method, greedily; the first method is the
 baseline. Documents for a language model's judgement alone, and sci_fi, are not asked. Figures are comparable at the same
 --max-length only. The run folder gets what `tandem compare` writes, and leval.json.)",
-          .make = [] { return std::unique_ptr<DatasetCommand>(std::make_unique<LEvalCommand>()); }};
+          .make = [] {
+            return file_command(
+                {.tasks = "Data sets, as tpo,financial_qa [all that --data holds but sci_fi]",
+                 .samples = "First questions of each task [all]",
+                 .max_length = "Tokens of a document, of which only the first words are kept where it has more [as "
+                               "many as the model has positions for beside answer and longest question]",
+                 .reading = "reading documents",
+                 .check_task = [](const std::string& task) { leval_dataset(task); },
+                 .unread = unread_leval,
+                 .open = open_dataset<LEval>});
+          }};
 }
 
 }  // namespace tandem::eval

@@ -1,25 +1,27 @@
 #include "eval/leval/leval.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <fmt/ranges.h>
-#include <optional>
+#include <ranges>
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "engine/common/json_lines.h"
 #include "engine/common/read_file.h"
-#include "eval/ruler/random.h"
-#include "eval/run/dataset_files.h"
-#include "eval/run/documents.h"
-#include "eval/run/unread_files.h"
+#include "eval/scoring/python_text.h"
 #include "eval/scoring/rouge.h"
+#include "eval/scoring/rounding.h"
 #include "eval/scoring/token_f1.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uint32_t kMaxNewTokens = 512;
 
 fs::path file_of(const fs::path& folder, const LEvalDataset& dataset) {
   std::error_code refused;
@@ -38,19 +40,13 @@ std::vector<std::string> there(const fs::path& folder) {
 
 /// text.split(" ")[first:last] joined again, with Python's negative ends.
 std::string_view words_between(std::string_view text, std::int64_t first, std::int64_t last) {
-  std::vector<std::pair<std::size_t, std::size_t>> words;
-  for (std::size_t at = 0;;) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    words.emplace_back(at, end);
-    if (end == text.size()) break;
-    at = end + 1;
-  }
+  std::vector<std::string_view> words;
+  for (const auto word : std::views::split(text, ' ')) words.emplace_back(word.begin(), word.end());
   const auto n = static_cast<std::int64_t>(words.size());
   const auto place = [n](std::int64_t index) { return std::clamp<std::int64_t>(index < 0 ? index + n : index, 0, n); };
   const std::int64_t begin = place(first), end = place(last);
   if (begin >= end) return {};
-  const std::size_t from = words[static_cast<std::size_t>(begin)].first;
-  return text.substr(from, words[static_cast<std::size_t>(end - 1)].second - from);
+  return {words[static_cast<std::size_t>(begin)].begin(), words[static_cast<std::size_t>(end - 1)].end()};
 }
 
 /// Counts the tokens of parts of a document, of which most have far too many. Texts are encoded as a whole only where
@@ -98,6 +94,43 @@ class PartCounter {
   std::vector<std::size_t> tokens_;  // of the pieces, where they were needed
 };
 
+std::vector<const char*> metrics_of(const LEvalFile& file) {
+  if (file.kind() == LEvalKind::rouge) return {"rouge1", "rouge2", "rougeL", "geometric_mean"};
+  return {file.dataset->closed ? "exact_match" : "f1"};
+}
+
+/// Upstream's figures of a task's samples, in the order of metrics_of(), rounded to four digits.
+std::vector<double> figures_of(const LEvalFile& file, const std::vector<SampleResult>& samples) {
+  double sum = 0;
+  std::array<double, 3> third = {}, asked = {};  // scores of every third question
+  Rouge all;
+  for (const SampleResult& sample : samples) {
+    sum += sample.score;
+    third[sample.index % 3] += sample.score;
+    ++asked[sample.index % 3];
+    if (file.kind() != LEvalKind::rouge) continue;
+    const Rouge one = rouge(file.questions.at(sample.index).answer, sample.prediction);
+    all.rouge1 += one.rouge1;
+    all.rouge2 += one.rouge2;
+    all.rouge_l += one.rouge_l;
+  }
+  const auto n = static_cast<double>(samples.size());
+  if (file.kind() == LEvalKind::rouge) {
+    const double one = 100 * all.rouge1 / n, two = 100 * all.rouge2 / n, longest = 100 * all.rouge_l / n;
+    return {python_round(one, 4), python_round(two, 4), python_round(longest, 4),
+            python_round(std::cbrt(one * two * longest), 4)};
+  }
+  if (file.kind() != LEvalKind::contains) return {python_round(100 * sum / n, 4)};
+  // Upstream takes every third question together, rounds the three means and prints the mean of these.
+  double means = 0, places = 0;
+  for (std::size_t i = 0; i < third.size(); ++i) {
+    if (asked[i] == 0) continue;  // fewer than three questions, of which upstream prints nothing
+    means += python_round(100 * third[i] / asked[i], 4);
+    ++places;
+  }
+  return {python_round(means / places, 4)};
+}
+
 }  // namespace
 
 std::vector<fs::path> unread_leval(const fs::path& folder) {
@@ -133,10 +166,10 @@ LEvalFile parse_leval(std::string_view text, const LEvalDataset& dataset, const 
     out.documents.push_back(document);
   });
   if (out.questions.empty()) throw_input_error("{} holds no question that is scored without a judge.", file);
-  std::vector<std::string_view> texts;
-  texts.reserve(out.questions.size());
-  for (const LEvalQuestion& question : out.questions) texts.emplace_back(out.documents[question.document]);
-  if (!dataset.has_examples()) out.numbers = number_documents(texts);
+  const auto text_of = [&](const LEvalQuestion& question) {
+    return std::string_view(out.documents[question.document]);
+  };
+  if (!dataset.has_examples()) out.numbers = number_documents(out.questions | std::views::transform(text_of));
   out.hash = fnv1a64(text);
   return out;
 }
@@ -157,103 +190,75 @@ std::string cut_leval_document(const Tokenizer& tokenizer, const std::string& do
   return std::string(kept_text);
 }
 
-LEval::LEval(LEvalOptions options, const Model& model) : options_(std::move(options)), model_(model) {
+LEval::LEval(FileChoice choice, const Model& model) : FileDataset(std::move(choice), model) {
   std::error_code refused;
-  if (!fs::is_directory(options_.data, refused))
-    throw_input_error("--data: there is no folder '{}'.", options_.data.string());
-  const std::vector<std::string> all = there(options_.data);
+  if (!fs::is_directory(choice_.data, refused)) throw_input_error("--data: there is no folder '{}'.", choice_.data);
+  const std::vector<std::string> all = there(choice_.data);
   if (all.empty())
     throw_input_error(
         "--data: '{}' holds none of L-Eval's files, as Open-ended-tasks/financial_qa.jsonl: give the folder "
-        "LEval-data/ "
-        "of github.com/OpenLMLab/LEval.",
-        options_.data.string());
-  if (options_.tasks.empty()) options_.tasks = all;
-  if (options_.max_length == 1) throw_input_error("--max-length is 1: give at least 2 tokens.");
-  for (const std::string& task : options_.tasks) {
-    if (!fs::is_regular_file(file_of(options_.data, leval_dataset(task)), refused))
-      throw_input_error("--tasks: there is no '{}.jsonl'; '{}' holds {}.", task, options_.data.string(),
-                        fmt::join(all, ", "));
+        "LEval-data/ of github.com/OpenLMLab/LEval.",
+        choice_.data);
+  if (choice_.tasks.empty()) choice_.tasks = all;
+  if (choice_.max_length == 1) throw_input_error("--max-length is 1: give at least 2 tokens.");
+  for (const std::string& task : choice_.tasks) {
+    const LEvalDataset& dataset = leval_dataset(task);
+    const fs::path path = file_of(choice_.data, dataset);
+    if (!fs::is_regular_file(path, refused))
+      throw_input_error("--tasks: there is no '{}.jsonl'; '{}' holds {}.", task, choice_.data, fmt::join(all, ", "));
+    files_[task] = parse_leval(read_file(path, kMostOfData), dataset, path.string());
   }
-  read_files();
-  if (options_.max_length == 0) {
-    const std::uint32_t reserved = longest_around() + kMaxNewTokens;
-    if (reserved + 2 > model.config.max_positions)
+  if (choice_.max_length == 0) {
+    std::uint32_t longest = 0;
+    for (const std::string& task : choice_.tasks)
+      for (std::uint32_t i = 0; i < samples_of(task); ++i) longest = std::max(longest, around(file(task), i));
+    if (longest + kMaxNewTokens + 2 > model.config.max_positions)
       throw_input_error(
           "The longest question has {} tokens with its instruction, and {} are generated, which leaves no room for a "
           "document in the {} positions of model '{}': ask other --tasks, or a model with more positions.",
-          reserved - kMaxNewTokens, kMaxNewTokens, model.config.max_positions, model.name);
-    options_.max_length = model.config.max_positions - reserved;
+          longest, kMaxNewTokens, model.config.max_positions, model.name);
+    choice_.max_length = model.config.max_positions - kMaxNewTokens - longest;
   }
   std::uint64_t documents = 0;  // questions are in their documents' order
-  for (const std::string& task : options_.tasks)
-    documents += file(task).questions.at(samples_of(task) - 1).document + 1;
-  if (options_.progress) options_.progress(0, documents);
-  for (const std::string& task : options_.tasks) cut_documents_of(task, documents);
-  options_.progress = {};  // may refer to what does not outlive the reading
-}
-
-void LEval::poll() const {
-  if (options_.interrupted()) throw Interrupted();
-}
-
-void LEval::read_files() {
-  for (const std::string& task : options_.tasks) {
-    poll();
-    const LEvalDataset& dataset = leval_dataset(task);
-    const fs::path path = file_of(options_.data, dataset);
-    files_[task] = parse_leval(read_file(path, kMostOfData), dataset, path.string());
-  }
+  for (const std::string& task : choice_.tasks) documents += file(task).questions.at(samples_of(task) - 1).document + 1;
+  if (choice_.progress) choice_.progress(0, documents);
+  for (const std::string& task : choice_.tasks) cut_documents_of(task, documents);
+  choice_.progress = {};  // may refer to what does not outlive the reading
 }
 
 /// Prompts are not put together to count them: what one takes is what its parts take, within a few tokens where they
 /// meet.
 std::uint32_t LEval::around(const LEvalFile& file, std::uint32_t index) const {
   constexpr std::size_t kMeet = 8;
+  stop_if_interrupted();
   const std::vector<std::int32_t> tokens =
-      leval_tokens(*model_.tokenizer, *file.dataset, "", file.questions[index], options_.template_of);
+      leval_tokens(*model_.tokenizer, *file.dataset, "", file.questions[index], choice_.template_of);
   return static_cast<std::uint32_t>(tokens.size() + kMeet);
-}
-
-std::uint32_t LEval::longest_around() const {
-  std::uint32_t longest = 0;
-  for (const std::string& task : options_.tasks) {
-    for (std::uint32_t i = 0; i < samples_of(task); ++i) {
-      poll();
-      longest = std::max(longest, around(file(task), i));
-    }
-  }
-  return longest;
 }
 
 void LEval::cut_documents_of(const std::string& task, std::uint64_t all) {
   LEvalFile& file = files_.at(task);
   std::vector<std::size_t> tokens(file.documents.size());  // 0: not asked about so far
   for (std::uint32_t i = 0; i < samples_of(task); ++i) {
-    poll();
     const LEvalQuestion& question = file.questions[i];
     if (std::size_t& of = tokens[question.document]; of == 0) {
       std::string& document = file.documents[question.document];
       const std::size_t bytes = document.size();
       document =
-          cut_leval_document(*model_.tokenizer, document, options_.max_length, file.dataset->name == "codeU", &of);
+          cut_leval_document(*model_.tokenizer, document, choice_.max_length, file.dataset->name == "codeU", &of);
       of = std::max<std::size_t>(1, of);
       ++documents_;
       if (document.size() < bytes) ++(document.empty() ? empty_ : cut_);
-      if (options_.progress) options_.progress(documents_, all);
+      if (choice_.progress) choice_.progress(documents_, all);
     }
     const std::size_t most = tokens[question.document] + around(file, i);
     if (most + kMaxNewTokens > model_.config.max_positions)
       throw_input_error(
           "Question {} of {} has {} tokens with a document of at most {}, and {} are generated, more than the {} "
           "positions of model '{}': lower --max-length.",
-          i + 1, task, most, options_.max_length, kMaxNewTokens, model_.config.max_positions, model_.name);
+          i + 1, task, most, choice_.max_length, kMaxNewTokens, model_.config.max_positions, model_.name);
     longest_prompt_ = std::max(longest_prompt_, static_cast<std::uint32_t>(most));
   }
-}
-
-std::uint32_t LEval::samples_of(const std::string& task) const {
-  return first_samples(options_.samples, file(task).questions.size());
 }
 
 DatasetSample LEval::sample(const std::string& task, std::uint32_t length, std::uint32_t index) const {
@@ -263,7 +268,7 @@ DatasetSample LEval::sample(const std::string& task, std::uint32_t length, std::
                           .length = length,
                           .index = index,
                           .prompt = leval_tokens(*model_.tokenizer, *from.dataset, from.documents.at(question.document),
-                                                 question, options_.template_of),
+                                                 question, choice_.template_of),
                           .answers = {question.answer},
                           .max_new_tokens = kMaxNewTokens};
   if (!from.numbers.empty()) sample.document = from.numbers.at(index);
@@ -277,14 +282,36 @@ Score LEval::score(const DatasetSample& sample, const std::string& prediction) c
   return {leval_exam(question.kind, prediction, question.answer)};
 }
 
-std::string LEval::protocol_id(const Manifest& manifest) const {
-  return fmt::format("leval/v1+data:{}+tok:{}+template:{}+length:first-words-{}+score:upstream{}", files_hash(files_),
-                     manifest.tokenizer_hash, template_name(options_.template_of), options_.max_length,
-                     protocol_end(manifest));
+std::string LEval::protocol_part() const {
+  return fmt::format("+length:first-words-{}+score:upstream", choice_.max_length);
 }
 
-std::string LEval::arguments() const {
-  return task_arguments(options_.tasks, options_.samples) + fmt::format(" --max-length {}", options_.max_length);
+/// Per task and method: exact match, F1, or ROUGE-1, -2 and -L with the geometric mean of their means, which upstream
+/// calls the score of a summary. Of methods that have all samples of a task.
+FigureTable LEval::figures(const RunFolder& folder, const Summary&) const {
+  FigureTable table;
+  table.title = "L-Eval";
+  table.head = {"task", "metric", "n"};
+  table.notes = {
+      "As upstream's auto_eval.py prints it, in per cent; geometric_mean is its score of a summary, of the three means "
+      "above it. The accuracy further up is the mean over all questions, a summary's being its ROUGE-L. Judgements of "
+      "a language model, which upstream reports beside these, are not made here."};
+  if (cut_ + empty_ > 0)
+    table.notes.push_back(fmt::format("{} of {} documents were cut to {} tokens{}.", cut_ + empty_, documents_,
+                                      choice_.max_length,
+                                      empty_ > 0 ? fmt::format("; of {} of them nothing is left", empty_) : ""));
+  auto by_task = samples_by_task(folder);
+  for (const std::string& task : choice_.tasks) {
+    const std::size_t first = table.rows.size();
+    for (const char* metric : metrics_of(file(task))) table.rows.push_back({{"", metric, ""}, task, metric, {}});
+    table.rows[first].names = {task, table.rows[first].key, std::to_string(samples_of(task))};
+    for (const auto& [label, samples] : by_task[task]) {
+      if (samples.size() < samples_of(task)) continue;
+      const std::vector<double> figures = figures_of(file(task), samples);
+      for (std::size_t m = 0; m < figures.size(); ++m) table.rows[first + m].figures[label] = figures[m];
+    }
+  }
+  return table;
 }
 
 }  // namespace tandem::eval

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include "eval/leval/leval.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -14,10 +14,9 @@ const char* instruction_of(const LEvalDataset& dataset) {
            "sure the response is end with The answer is _ . ";
   if (dataset.name == "topic_retrieval_longchat")
     return "Below is a record of our previous conversation on many different topics. You are the ASSISTANT, and I am "
-           "the "
-           "USER. At the beginning of each topic, the USER will say 'I would like to discuss the topic of <TOPIC>'. "
-           "Memorize each <TOPIC>. At the end of the record, I will ask you to retrieve the first/second/third topic "
-           "names. Now the record start. ";
+           "the USER. At the beginning of each topic, the USER will say 'I would like to discuss the topic of "
+           "<TOPIC>'. Memorize each <TOPIC>. At the end of the record, I will ask you to retrieve the "
+           "first/second/third topic names. Now the record start. ";
   if (dataset.name == "coursera")
     return "Now you are given a very long document. Please follow the instruction based on this document. For "
            "multi-choice questions, there could be a sinlge correct option or multiple correct options. Please only "
@@ -25,45 +24,20 @@ const char* instruction_of(const LEvalDataset& dataset) {
   if (dataset.name == "codeU")
     return "Now you are given a code base consisting of a large amount of functions and the corresponding comments. In "
            "the end, I will call some functions defined in the code base. Please carefully read these codes and "
-           "comments "
-           "and answer the question.";
+           "comments and answer the question.";
   if (dataset.closed)
     return "Now you are given a very long document. Please follow the instruction based on this document. For "
            "multi-choice questions, there is only a sinlge correct option. Please only provide the letter "
-           "corresponding "
-           "to the answer (like A or B) when answering. For other questions, please directly give the concise and "
-           "accurate answer. ";
+           "corresponding to the answer (like A or B) when answering. For other questions, please directly give the "
+           "concise and accurate answer. ";
   return "Now you are given a very long document. Please follow the instruction after this document. These "
-         "instructions "
-         "may include summarizing a document, answering questions based on the document, or writing a required "
-         "paragraph. ";
+         "instructions may include summarizing a document, answering questions based on the document, or writing a "
+         "required paragraph. ";
 }
 
 /// Documents and questions that stand side by side, without words around them.
 bool is_bare(const LEvalDataset& dataset) {
   return dataset.name == "gsm100" || dataset.name == "codeU" || dataset.name == "topic_retrieval_longchat";
-}
-
-/// Python's text.format(document=..., inst=...), which upstream calls on such texts, too: with a pair of equal braces
-/// it makes one of two, and a text that it refuses stays as it is.
-std::string python_format(const std::string& text, const std::string& document, const std::string& instruction) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c != '{' && c != '}') {
-      out += c;
-    } else if (i + 1 < text.size() && text[i + 1] == c) {
-      out += c;
-      ++i;
-    } else {
-      const std::size_t end = c == '{' ? text.find('}', i) : std::string::npos;
-      const std::string name = end == std::string::npos ? "" : text.substr(i + 1, end - i - 1);
-      if (name != "document" && name != "inst") return text;
-      out += name == "document" ? document : instruction;
-      i = end;
-    }
-  }
-  return out;
 }
 
 std::string context_of(const LEvalDataset& dataset, const std::string& document, const LEvalQuestion& question) {
@@ -84,8 +58,10 @@ std::vector<std::int32_t> leval_tokens(const Tokenizer& tokenizer, const LEvalDa
                                        const std::optional<ChatWriter>& template_of) {
   const std::string instruction = instruction_of(dataset), context = context_of(dataset, document, question);
   const bool begun = dataset.closed && !is_bare(dataset);  // the answer
+  // Upstream calls format() on such texts as a whole; one that it refuses stays as it is.
   const auto whole = [&](const std::string& text) {
-    return is_bare(dataset) ? python_format(text, document, question.instruction) : text;
+    if (!is_bare(dataset)) return text;
+    return python_format(text, {{"document", document}, {"inst", question.instruction}}).value_or(text);
   };
   if (!template_of || template_of->is(ChatFormat::llama2)) {
     std::string text =

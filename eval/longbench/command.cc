@@ -1,52 +1,8 @@
 // `tandem eval longbench`.
-#include "engine/common/error.h"
 #include "eval/datasets.h"
 #include "eval/longbench/longbench.h"
-#include "eval/run/option_values.h"
 
 namespace tandem::eval {
-namespace {
-
-class LongBenchCommand final : public DatasetCommand {
- public:
-  LongBenchCommand() { chat.emplace(); }
-
-  std::vector<DatasetOption> options() override {
-    return {{"--tasks", &tasks_,
-             "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds, LongBench-E's only where "
-             "there are no others]"},
-            {"--samples", &samples_, "First samples of each task [all]"},
-            {"--max-length", &max_length_,
-             "Tokens of a prompt, whose middle is cut out where it has more [upstream's; of other models multiples of "
-             "500 that leave 576 positions]"}};
-  }
-
-  void check(const DatasetHost&) override {
-    check_first_samples(samples_);
-    what_.tasks = chosen_tasks(tasks_, [](const std::string& task) { longbench_dataset(longbench_dataset_of(task)); });
-    if (!max_length_.empty()) what_.max_length = parse_one_length(max_length_, "--max-length");
-  }
-
-  std::unique_ptr<Dataset> open(const DatasetSetting& with) override {
-    what_.data = data;
-    what_.samples = samples_.value_or(0);
-    what_.template_of = with.template_of;
-    what_.progress = [&host = with.host](std::uint64_t done, std::uint64_t total) {
-      host.progress("measuring prompts", done, total);
-    };
-    return std::make_unique<LongBench>(what_, with.model);
-  }
-
-  std::vector<std::filesystem::path> unread() const override { return unread_longbench(data); }
-  bool chose_tasks() const override { return !tasks_.empty(); }
-
- private:
-  std::string tasks_, max_length_;
-  std::optional<std::uint32_t> samples_;  // none: all
-  LongBenchOptions what_;
-};
-
-}  // namespace
 
 DatasetEntry longbench_entry() {
   return {.name = "longbench",
@@ -56,8 +12,8 @@ DatasetEntry longbench_entry() {
           .data_help = "Folder with LongBench's config/ and data/",
           .lengths = "--max-length",
           .file_rule =
-              "a name must be a data set's, as hotpotqa.jsonl, and LongBench-E's files are read beside others "
-              "only where --tasks names them, as hotpotqa_e",
+              "a name must be a data set's, as hotpotqa.jsonl, and LongBench-E's files are read beside others only "
+              "where --tasks names them, as hotpotqa_e",
           .footer = R"(
 Examples:
   tandem eval longbench --data LongBench --model ~/models/Llama-3.1-8B-Instruct --chat --methods full,hgca,scoutattention
@@ -72,7 +28,17 @@ baseline. Scores of multifieldqa_zh, dureader and vcsum need Debian's python3-ji
 Truncated prompts make scores comparable only at the same --max-length: upstream has 3500 for models of 4K, 7500 for 8K,
 15500 for 16K, 31500 for 32K. Upstream asks models that it does not know without a template; --chat puts the model's own around prompts
 but for the tasks that upstream leaves plain. The run folder gets what `tandem compare` writes, and longbench.json.)",
-          .make = [] { return std::unique_ptr<DatasetCommand>(std::make_unique<LongBenchCommand>()); }};
+          .make = [] {
+            return file_command(
+                {.tasks = "Data sets, as qasper,hotpotqa; of LongBench-E: qasper_e [all that --data holds, "
+                          "LongBench-E's only where there are no others]",
+                 .max_length = "Tokens of a prompt, whose middle is cut out where it has more [upstream's; of other "
+                               "models multiples of 500 that leave 576 positions]",
+                 .reading = "measuring prompts",
+                 .check_task = [](const std::string& task) { longbench_dataset(longbench_dataset_of(task)); },
+                 .unread = unread_longbench,
+                 .open = open_dataset<LongBench>});
+          }};
 }
 
 }  // namespace tandem::eval

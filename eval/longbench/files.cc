@@ -1,16 +1,13 @@
-#include "eval/longbench/files.h"
-
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 #include "engine/common/error.h"
 #include "engine/common/json_lines.h"
 #include "engine/model/json_fields.h"
-#include "eval/ruler/random.h"
-#include "eval/run/documents.h"
-#include "eval/run/unread_files.h"
+#include "eval/longbench/longbench.h"
 
 namespace tandem::eval {
 namespace {
@@ -109,10 +106,7 @@ LongBenchFile read_task(const fs::path& data, const std::string& task, const Jso
   file.records = parse_longbench(text, path.string());
   longbench_prompt(file.prompt, file.records.front());  // a prompt with another field is found now
   check_answers(*file.dataset, file.records, path.string());
-  std::vector<std::string_view> contexts;
-  contexts.reserve(file.records.size());
-  for (const LongBenchRecord& record : file.records) contexts.emplace_back(record.context);
-  file.documents = number_documents(contexts);
+  file.documents = number_documents(file.records | std::views::transform(&LongBenchRecord::context));
   file.hash = mix64(mix64(fnv1a64(text)) ^ fnv1a64(file.prompt) ^ file.max_new_tokens);
   return file;
 }
@@ -131,30 +125,12 @@ std::vector<LongBenchRecord> parse_longbench(std::string_view text, const std::s
 }
 
 std::string longbench_prompt(std::string_view prompt, const LongBenchRecord& record) {
-  std::string text;
-  text.reserve(prompt.size() + record.context.size() + record.input.size());
-  while (!prompt.empty()) {
-    const std::size_t brace = prompt.find_first_of("{}");
-    text += prompt.substr(0, brace);
-    if (brace == std::string_view::npos) break;
-    prompt.remove_prefix(brace);
-    if (prompt.size() > 1 && prompt[1] == prompt[0]) {
-      text += prompt[0];
-      prompt.remove_prefix(2);
-      continue;
-    }
-    const std::string_view name = prompt.substr(0, prompt.find('}') + 1);
-    if (name == "{context}") {
-      text += record.context;
-    } else if (name == "{input}") {
-      text += record.input;
-    } else {
-      throw_input_error("dataset2prompt.json: a prompt has '{}', where only {{context}} and {{input}} are known.",
-                        prompt.substr(0, 20));
-    }
-    prompt.remove_prefix(name.size());
-  }
-  return text;
+  std::size_t refused = 0;
+  const auto text = python_format(prompt, {{"context", record.context}, {"input", record.input}}, &refused);
+  if (!text)
+    throw_input_error("dataset2prompt.json: a prompt has '{}', where only {{context}} and {{input}} are known.",
+                      prompt.substr(refused, 20));
+  return *text;
 }
 
 std::map<std::string, LongBenchFile> read_longbench(const fs::path& folder, std::vector<std::string>& tasks) {

@@ -15,7 +15,6 @@
 #include "eval/ruler/random.h"
 #include "eval/scoring/normalise.h"
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {

@@ -1,13 +1,17 @@
 #include "eval/match_bytes/match_bytes.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <limits>
 #include <map>
 
-#include "engine/common/error.h"
+#include "engine/common/read_file.h"
+#include "eval/report/json_fields.h"
+#include "eval/run/decoded.h"
 
 namespace tandem::eval {
 namespace {
@@ -18,38 +22,24 @@ constexpr std::uint32_t kErrorDecades = 4;      // ... from 1 down to 1e-4
 
 /// The values of an option as numbers 1 .. count, each with at least as many bytes as the one before.
 struct Values {
-  const BudgetOption* option;
   std::uint32_t count;
-
-  std::string text(std::uint32_t number) const {
-    switch (option->scale) {
-      case BudgetOption::Scale::tokens:
-        return std::to_string(option->least + std::uint64_t{number - 1} * option->step);
-      case BudgetOption::Scale::share:
-        return fmt::format("{}", double(number) / kShares);
-      case BudgetOption::Scale::error:
-        return fmt::format("{:.3g}", std::pow(10, -double(number - 1) / kErrorsPerDecade));
-      case BudgetOption::Scale::listed:
-        break;
-    }
-    return option->values[number - 1];
-  }
+  std::function<std::string(std::uint32_t number)> text;
 };
 
-Values values_of(const BudgetOption& option, std::uint32_t most_tokens) {
-  switch (option.scale) {
-    case BudgetOption::Scale::tokens: {
-      const std::uint32_t more = std::max(most_tokens, option.least) - option.least;
-      return {&option, 1 + (more + option.step - 1) / option.step};
-    }
+Values values_of(const BudgetOption& o, std::uint32_t most_tokens) {
+  switch (o.scale) {
+    case BudgetOption::Scale::tokens:
+      return {1 + (std::max(most_tokens, o.least) - o.least + o.step - 1) / o.step,
+              [&o](std::uint32_t n) { return std::to_string(o.least + std::uint64_t{n - 1} * o.step); }};
     case BudgetOption::Scale::share:
-      return {&option, kShares};
+      return {kShares, [](std::uint32_t n) { return fmt::format("{}", double(n) / kShares); }};
     case BudgetOption::Scale::error:
-      return {&option, kErrorDecades * kErrorsPerDecade + 1};
+      return {kErrorDecades * kErrorsPerDecade + 1,
+              [](std::uint32_t n) { return fmt::format("{:.3g}", std::pow(10, -double(n - 1) / kErrorsPerDecade)); }};
     case BudgetOption::Scale::listed:
       break;
   }
-  return {&option, static_cast<std::uint32_t>(option.values.size())};
+  return {static_cast<std::uint32_t>(o.values.size()), [&o](std::uint32_t n) { return o.values[n - 1]; }};
 }
 
 /// Whether the method takes the value: some have a least budget.
@@ -80,25 +70,27 @@ class Search {
   /// Fit::as_given and Fit::refused: there is nothing to set, whatever the target.
   EqualMethod set(const std::string& given, const BudgetOption& option, double target) {
     const Values values = values_of(option, most_tokens_);
+    const auto spec_at = [&](std::uint32_t number) { return with_option(given, option.option, values.text(number)); };
     const auto at = [&](std::uint32_t number) {
-      EqualMethod m{given, with_option(given, option.option, values.text(number)), option.option, values.text(number)};
+      EqualMethod m{given, spec_at(number), option.option, values.text(number)};
       const Bytes& found = ask(m.spec);
       m.fit = found.refused.empty() ? Fit::set : Fit::refused;
       if (m.fit == Fit::set) m.bytes = found.bytes;
       return m;
     };
-    const auto possible = [&](std::uint32_t number) {
-      return is_possible(with_option(given, option.option, values.text(number)));
-    };
-    if (!possible(values.count)) return unset(given);
+    if (!is_possible(spec_at(values.count))) return unset(given);
     // The least value that the method takes: it takes all above.
     std::uint32_t impossible = 0, least = values.count;
     while (least - impossible > 1) {
       const std::uint32_t middle = impossible + (least - impossible) / 2;
-      (possible(middle) ? least : impossible) = middle;
+      (is_possible(spec_at(middle)) ? least : impossible) = middle;
     }
     EqualMethod low = at(least), high = at(values.count);
     if (low.fit == Fit::refused || high.fit == Fit::refused || low.bytes == high.bytes) return unset(given);
+    const auto as = [](EqualMethod method, Fit fit) {
+      method.fit = fit;
+      return method;
+    };
     if (low.bytes >= target) return as(low, low.bytes > target ? Fit::least : Fit::set);
     if (high.bytes <= target) return as(high, high.bytes < target ? Fit::most : Fit::set);
     // low.bytes < target < high.bytes from here on.
@@ -109,15 +101,10 @@ class Search {
       (m.bytes < target ? below : above) = middle;
       if (m.bytes) (m.bytes < target ? low : high) = std::move(m);
     }
-    return as(target - low.bytes.value_or(0) < high.bytes.value_or(0) - target ? low : high, Fit::set);
+    return target - low.bytes.value_or(0) < high.bytes.value_or(0) - target ? low : high;
   }
 
  private:
-  static EqualMethod as(EqualMethod method, Fit fit) {
-    method.fit = fit;
-    return method;
-  }
-
   const std::uint32_t most_tokens_;
   const BytesOf& bytes_of_;
   std::map<std::string, Bytes> known_;
@@ -134,6 +121,37 @@ double parse_share(std::string_view text, std::string_view whole, std::string_vi
                       option, whole, text, kReference);
   return value;
 }
+
+constexpr int kEqualVersion = 1;
+constexpr std::array<const char*, 5> kFits = {"set", "least", "most", "as given", "refused"};  // by Fit
+
+constexpr double kMostBytes = std::numeric_limits<double>::max();
+
+constexpr auto kVisitMethod = [](auto& f, auto& method) {
+  f.filled("given", method.given);
+  f.filled("method", method.spec);
+  f.field("option", method.option);
+  f.field("value", method.value);
+  f.number("bytes", method.bytes, 0, kMostBytes);
+  f.one_of("fit", method.fit, kFits);
+};
+
+constexpr auto kVisitEqual = [](auto& f, auto& equal, auto& asked) {
+  int version = kEqualVersion;
+  std::string reference = kReference;
+  f.field("schema_version", version);
+  f.require(version == kEqualVersion, "schema_version", "1");
+  f.field("asked", asked);
+  f.field("given", equal.given);
+  f.field("reference", reference);
+  f.require(reference == kReference, "reference", kReference);
+  f.number("reference_bytes", equal.reference_bytes, 0, kMostBytes);
+  f.list("as_given", equal.as_given, kVisitMethod);
+  f.list("shares", equal.shares, [](auto& in, auto& share) {
+    in.number("share", share.share, 0, 1);
+    in.list("methods", share.methods, kVisitMethod);
+  });
+};
 
 }  // namespace
 
@@ -154,16 +172,14 @@ EqualBytes parse_equal_bytes(std::string_view text, std::string_view option) {
   if (equals == std::string_view::npos)
     throw_input_error("{} is '{}': say of how much, such as {}=0.25 for a quarter of what {} comes to.", option, text,
                       text, kReference);
-  std::string_view rest = text.substr(equals + 1);
-  while (true) {
-    const std::size_t comma = rest.find(',');
-    const double share = parse_share(rest.substr(0, comma), text, option);
+  for (std::size_t at = equals, end = 0; at != std::string_view::npos; at = end) {
+    end = text.find(',', at + 1);
+    const double share = parse_share(text.substr(at + 1, end - at - 1), text, option);
     if (std::ranges::find(asked.shares, share) != asked.shares.end())
       throw_input_error("{} is '{}': {} is listed twice.", option, text, share);
     asked.shares.push_back(share);
-    if (comma == std::string_view::npos) return asked;
-    rest.remove_prefix(comma + 1);
   }
+  return asked;
 }
 
 std::string to_text(const EqualBytes& asked) {
@@ -171,17 +187,13 @@ std::string to_text(const EqualBytes& asked) {
 }
 
 std::vector<std::string> Equal::specs() const {
+  std::vector<EqualMethod> all = as_given;
+  for (const EqualShare& share : shares) all.insert(all.end(), share.methods.begin(), share.methods.end());
+  const auto first = std::ranges::find(all, given.front(), &EqualMethod::given);
+  if (first != all.end()) std::rotate(all.begin(), first, first + 1);
   std::vector<std::string> specs;
-  const auto add = [&](const EqualMethod& method) {
+  for (const EqualMethod& method : all)
     if (std::ranges::find(specs, method.spec) == specs.end()) specs.push_back(method.spec);
-  };
-  const auto add_first = [&](const EqualMethod& method) {
-    if (specs.empty() && method.given == given.front()) add(method);
-  };
-  std::for_each(as_given.begin(), as_given.end(), add_first);
-  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add_first);
-  std::for_each(as_given.begin(), as_given.end(), add);
-  for (const EqualShare& share : shares) std::for_each(share.methods.begin(), share.methods.end(), add);
   return specs;
 }
 
@@ -222,9 +234,8 @@ Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& method
       throw_input_error("Methods '{}' and '{}' differ only in {}, which is what is set: give one of them.",
                         other->second, method, option->option);
     std::vector<EqualMethod> set;
-    for (const double share : asked.shares) {
+    for (const double share : asked.shares)
       if (option) set.push_back(search.set(method, *option, share * equal.reference_bytes));
-    }
     const bool turns = !set.empty() && set.front().fit != Fit::as_given && set.front().fit != Fit::refused;
     if (!turns) equal.as_given.push_back(search.unset(method));
     for (std::size_t i = 0; turns && i < set.size(); ++i) equal.shares[i].methods.push_back(std::move(set[i]));
@@ -241,6 +252,71 @@ std::uint64_t most_questions(const EqualBytes& asked, const std::vector<std::str
       sum += 2 + asked.shares.size() * std::bit_width(values_of(*option, most_tokens).count);
   }
   return sum;
+}
+
+std::string equal_json(const Equal& equal) {
+  nlohmann::ordered_json json;
+  ObjectWriter out(json);
+  const std::string asked = to_text(equal.asked);
+  kVisitEqual(out, equal, asked);
+  return json.dump(2) + "\n";
+}
+
+std::optional<Equal> read_equal(const std::filesystem::path& folder, const EqualBytes& asked,
+                                const std::vector<std::string>& methods) {
+  const std::filesystem::path file = folder / kEqualFile;
+  if (!path_exists(file)) return std::nullopt;
+  const std::string text = read_file(file), where = file.string();
+  try {
+    const nlohmann::ordered_json json = parse_object(text, where);
+    ObjectReader in(json, where);
+    Equal equal;
+    std::string asked_text;
+    kVisitEqual(in, equal, asked_text);
+    in.finish();
+    equal.asked = parse_equal_bytes(asked_text, where + ": the field 'asked'");
+    for (const EqualMethod& method : equal.as_given) make_method(method.spec);
+    for (const EqualShare& share : equal.shares)
+      for (const EqualMethod& method : share.methods) make_method(method.spec);
+    if (equal.asked == asked && equal.given == methods) return equal;
+  } catch (const InputError&) {
+    // Found anew, and written over: the run itself says whether it can go on.
+  }
+  return std::nullopt;
+}
+
+BytesOfPrompts::BytesOfPrompts(std::span<const DatasetSample> samples, const DatasetRunOptions& options,
+                               const Model& model, Device& device, ThreadPool& pool)
+    : batch_(options.batch), engine_(model, device, pool, engine_options_of(options, model)) {
+  const PrefixCache kept(options.prefix_files, engine_options_of(options, model));
+  std::size_t bytes = 0;
+  for (const DatasetSample& sample : samples) {
+    bytes += prompt_kv_bytes(options.engine, model, static_cast<std::uint32_t>(sample.prompt.size()));
+    if (!requests_.empty() && bytes > options.engine.kv.device_bytes / 2) break;
+    prefixes_.push_back(kept.prefill(engine_, sample.prompt));
+    requests_.push_back({prefixes_.back().get(), sample.max_new_tokens, sample.stop_tokens});
+  }
+}
+
+BytesOfPrompts::~BytesOfPrompts() {
+  for (const auto& prefix : prefixes_) engine_.release(*prefix);
+}
+
+double BytesOfPrompts::operator()(const std::string& spec, Measure measure) {
+  const std::unique_ptr<Method> method = make_method(spec);
+  double touched = 0, steps = 0, peak = 0;
+  for (std::size_t first = 0; first < requests_.size(); first += batch_) {
+    const std::span<const DecodeRequest> batch =
+        std::span(requests_).subspan(first, std::min<std::size_t>(batch_, requests_.size() - first));
+    const DecodeResult result = engine_.decode(*method, batch);
+    for (std::size_t row = 0; row < batch.size(); ++row) {
+      const SampleTiming timing = timing_of({}, result, row, 0, engine_.device().clock_name());
+      touched += static_cast<double>(timing.bytes.touched);
+      steps += timing.steps;
+      peak = std::max(peak, static_cast<double>(timing.device_kv_bytes));
+    }
+  }
+  return measure == Measure::touched ? touched / steps : peak;
 }
 
 }  // namespace tandem::eval

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "eval/report/summary.h"
+#include "eval/run/run_dataset.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -65,14 +68,12 @@ struct Equal {
   std::vector<EqualMethod> as_given;
   std::vector<EqualShare> shares;
 
-  /// What is run: the first method given, which the others are compared with, then methods without such an option, then
-  /// the shares in their order; a spec that several shares have comes once.
+  /// Methods as they are run, each once: the first given, those without such an option, then those of the shares.
   std::vector<std::string> specs() const;
   bool operator==(const Equal&) const = default;
 };
 
-/// The option of a method that turns this measure, as `spec` configures it; nullopt: there is none. InputError for a
-/// spec that make_method refuses.
+/// The option that turns this measure, as `spec` configures the method; nullopt: none. InputError for a bad spec.
 std::optional<BudgetOption> budget_option(std::string_view spec, Measure measure);
 
 /// `spec` with the option set to this value, whatever it had there; without a value: without the option.
@@ -85,9 +86,9 @@ struct Bytes {
 };
 using BytesOf = std::function<Bytes(const std::string& spec)>;
 
-/// Sets every method that has an option for it, by bisection: the more of a budget, the more bytes. `most_tokens`: what
-/// a budget in tokens has no use beyond. A spec is asked for once. InputError for methods that are listed twice, or
-/// differ in nothing but what is set, and where kReference cannot run.
+/// Sets every method that has an option for it, by bisection. `most_tokens`: the largest useful budget in tokens. Asks
+/// for each spec once. InputError for methods that are listed twice or differ only in what is set, or without
+/// kReference.
 Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& methods, std::uint32_t most_tokens,
                  const BytesOf& bytes_of);
 
@@ -95,18 +96,36 @@ Equal find_equal(const EqualBytes& asked, const std::vector<std::string>& method
 std::uint64_t most_questions(const EqualBytes& asked, const std::vector<std::string>& methods,
                              std::uint32_t most_tokens);
 
-/// equal.json of a run's folder: what was found. read_equal(): nullopt where the file is not there, is no such file, or
-/// is of another question.
+/// equal.json of a run's folder. read_equal(): nullopt where the file is missing, damaged, or of another question.
 inline constexpr const char* kEqualFile = "equal.json";
 std::string equal_json(const Equal& equal);
 std::optional<Equal> read_equal(const std::filesystem::path& folder, const EqualBytes& asked,
                                 const std::vector<std::string>& methods);
 
-/// The section that puts methods beside each other by share: what they came to in the run, accuracy, and difference to
-/// the first method.
+/// The section with the run's methods by share: their bytes, accuracy, and difference to the first method.
 std::string equal_text(const Equal& equal, const Summary& summary, bool markdown);
 
 /// The same of what was found alone, with the values that were set. `how`: sentences on where the bytes are from.
 std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown);
+
+/// What methods come to in bytes on a run's own prompts: an engine that decodes them as the run will.
+class BytesOfPrompts {
+ public:
+  /// Prefills the samples' prompts: as many as take half of the device's KV budget, at least one; `options` as the run
+  /// has them. Model, device and pool must outlive this. Throws what prefilling does.
+  BytesOfPrompts(std::span<const DatasetSample> samples, const DatasetRunOptions& options, const Model& model,
+                 Device& device, ThreadPool& pool);
+  ~BytesOfPrompts();
+
+  std::size_t prompts() const { return requests_.size(); }
+  /// Decodes all prompts with the method, in batches as the run does.
+  double operator()(const std::string& spec, Measure measure);
+
+ private:
+  const std::uint32_t batch_;
+  Engine engine_;
+  std::vector<std::unique_ptr<Prefix>> prefixes_;
+  std::vector<DecodeRequest> requests_;
+};
 
 }  // namespace tandem::eval

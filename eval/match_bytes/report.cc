@@ -1,5 +1,6 @@
 // The sections of comparisons at equal bytes: what a run came to, and what was found before anything ran.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -15,6 +16,24 @@ std::string percent(double share) {
   return 100 * share < 0.95 ? fmt::format("{:.2g}", 100 * share) : fmt::format("{:.1f}", 100 * share);
 }
 
+/// Rows of a section, with what share each is of: methods as they were given, then those of each share, then the least
+/// and the largest budgets of those that do not come to a share, each once; share 0 for the first and the last.
+std::vector<std::pair<const EqualMethod*, double>> rows_of(const Equal& equal) {
+  std::vector<std::pair<const EqualMethod*, double>> rows;
+  for (const EqualMethod& method : equal.as_given) rows.emplace_back(&method, 0);
+  for (const Fit fit : {Fit::set, Fit::least, Fit::most}) {
+    std::vector<std::string> told;
+    for (const EqualShare& share : equal.shares) {
+      for (const EqualMethod& method : share.methods) {
+        if (method.fit != fit || std::ranges::find(told, method.spec) != told.end()) continue;
+        if (fit != Fit::set) told.push_back(method.spec);
+        rows.emplace_back(&method, fit == Fit::set ? share.share : 0);
+      }
+    }
+  }
+  return rows;
+}
+
 class Section {
  public:
   /// `whole`: bytes that shares are of. `more`: heads of columns behind the methods' bytes.
@@ -24,27 +43,6 @@ class Section {
     table_.head.insert(table_.head.end(), more.begin(), more.end());
   }
 
-  /// Calls add(method, share) for every row: methods as they were given, then those of each share, then the least and
-  /// the largest budgets of those that do not come to a share, each once; share 0 for the first and the last.
-  template <class Add>
-  void for_each(const Add& add) {
-    for (const EqualMethod& method : equal_.as_given) add(method, 0.0);
-    for (const EqualShare& share : equal_.shares) {
-      for (const EqualMethod& method : share.methods)
-        if (method.fit == Fit::set) add(method, share.share);
-    }
-    for (const Fit end : {Fit::least, Fit::most}) {
-      std::vector<std::string> told;
-      for (const EqualShare& share : equal_.shares) {
-        for (const EqualMethod& method : share.methods) {
-          if (method.fit != end || std::ranges::find(told, method.spec) != told.end()) continue;
-          told.push_back(method.spec);
-          add(method, 0.0);
-        }
-      }
-    }
-  }
-
   void add(const EqualMethod& method, double share, const std::string& label, const std::optional<double>& bytes,
            std::vector<std::string> more) {
     any_least_ = any_least_ || method.fit == Fit::least;
@@ -52,12 +50,9 @@ class Section {
     std::optional<double> of_whole;
     if (bytes) of_whole = ratio(*bytes, whole_);
     std::vector<std::string>& row = table_.rows.emplace_back();
-    row = {method.fit == Fit::set       ? percent(share)
-           : method.fit == Fit::least   ? "least"
-           : method.fit == Fit::most    ? "most"
-           : method.fit == Fit::refused ? "refused"
-                                        : "-",
-           label, figure_text(of_whole, percent)};
+    constexpr std::array<const char*, 5> kInPlaceOfAShare = {"", "least", "most", "-", "refused"};
+    row = {method.fit == Fit::set ? percent(share) : kInPlaceOfAShare.at(static_cast<std::size_t>(method.fit)), label,
+           figure_text(of_whole, percent)};
     row.insert(row.end(), more.begin(), more.end());
     if (method.fit == Fit::refused)
       refused_ += fmt::format(" {} is refused: {}{}", label, method.value, method.value.ends_with('.') ? "" : ".");
@@ -120,12 +115,10 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
   Section rows(equal, same_run ? here : equal.reference_bytes,
                {"accuracy, % [95\u00a0%]",
                 fmt::format("difference to {}, points [95\u00a0%]", baseline_label(summary, labels))});
-  rows.for_each([&](const EqualMethod& method, double share) {
-    const MethodSummary* m = find(summary, method.spec);
-    if (m == nullptr) return;  // no sample of it yet
-    rows.add(method, share, label_of(*m), bytes_of(*m),
-             {accuracy_text(m->overall.accuracy), difference_text(m->overall)});
-  });
+  for (const auto& [method, share] : rows_of(equal))
+    if (const MethodSummary* m = find(summary, method->spec))  // else there is no sample of it yet
+      rows.add(*method, share, label_of(*m), bytes_of(*m),
+               {accuracy_text(m->overall.accuracy), difference_text(m->overall)});
   return rows.text(fmt::format("Budgets were set on the first sample of some or all tasks by their bytes alone; the "
                                "column is what came of it in this run{}.",
                                same_run ? "" : fmt::format(", of what {} comes to on those samples", kReference)),
@@ -134,11 +127,11 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
 
 std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown) {
   Section rows(equal, equal.reference_bytes, {"set"});
-  rows.for_each([&](const EqualMethod& method, double share) {
-    const bool set = !method.option.empty();
-    rows.add(method, share, set ? with_option(method.given, method.option, "") : method.given, method.bytes,
-             {set ? fmt::format("{}={}", method.option, method.value) : "-"});
-  });
+  for (const auto& [method, share] : rows_of(equal)) {
+    const bool set = !method->option.empty();
+    rows.add(*method, share, set ? with_option(method->given, method->option, "") : method->given, method->bytes,
+             {set ? fmt::format("{}={}", method->option, method->value) : "-"});
+  }
   return rows.text(how, markdown);
 }
 

@@ -2,7 +2,6 @@
 #include "engine/common/error.h"
 #include "eval/datasets.h"
 #include "eval/needle/needle.h"
-#include "eval/ruler/texts.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::eval {
@@ -22,7 +21,7 @@ class NeedleCommand final : public DatasetCommand {
             {"--task", &what_.task,
              "What is hidden in what: a task of RULER with one needle (niah_single_1 to 3, niah_multikey_1 to 3)",
              default_value},
-            {"--ruler-essays", &what_.essays,
+            {"--ruler-essays", &what_.text_files.essays,
              "Text around the needle: {\"text\": ...} in a .json, or plain text (default: invented prose)"},
             {"--samples", &what_.samples, "Samples of each depth and length", default_value},
             {"--seed", &what_.seed, "Seed of the samples", default_value}};
@@ -34,8 +33,8 @@ class NeedleCommand final : public DatasetCommand {
     for (const std::string& depth : split_list(depths_, "--depths"))
       what_.depths.push_back(static_cast<std::uint32_t>(parse_count(depth, "--depths", 0, 100)));
     what_.lengths = parse_lengths(lengths_, "--lengths");
-    if (!what_.essays.empty()) check_hidden_in_prose(what_.task);
-    what_.texts = read_ruler_texts({what_.essays, {}}, {what_.task});
+    if (!what_.text_files.essays.empty()) check_hidden_in_prose(what_.task);
+    what_.texts = read_ruler_texts(what_.text_files, {what_.task});
   }
 
   std::unique_ptr<Dataset> open(const DatasetSetting& with) override {

@@ -1,9 +1,6 @@
 // `tandem eval perplexity`.
-#include <filesystem>
 #include <fmt/core.h>
 
-#include "engine/common/error.h"
-#include "engine/model/utf8.h"
 #include "eval/datasets.h"
 #include "eval/perplexity/perplexity.h"
 #include "eval/run/option_values.h"
@@ -29,11 +26,8 @@ class PerplexityCommand final : public DatasetCommand {
     check_range("--windows", what_.windows, 1, 100000);
     if (what_.text_file.empty()) {
       what_.seed = kProseSeed;
-      what_.text_name = "invented-prose";
     } else {
-      what_.text_name = repair_utf8(std::filesystem::path(what_.text_file).filename().string());
-      what_.text_source = fmt::format("--text '{}'", what_.text_file);
-      what_.text = host.read_text(what_.text_file, what_.text_source);
+      what_.text = host.read_text(what_.text_file, fmt::format("--text '{}'", what_.text_file));
     }
   }
 

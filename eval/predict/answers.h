@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/model/model.h"
+#include "eval/report/json_fields.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
 
@@ -45,9 +45,9 @@ struct Answers {
   std::string model;                        // the run's
   std::string baseline;                     // the run's first method
   double margin = 0;                        // a share of 1
-  std::vector<std::uint32_t> lengths;       // of prompts, tokens; empty where they are as long as they are:
+  std::vector<std::uint32_t> lengths = {};  // of prompts, tokens; empty where they are as long as they are:
   std::uint32_t shortest = 0, longest = 0;  // then of all prompts
-  std::vector<MethodAnswers> methods;       // in the sweep's order
+  std::vector<MethodAnswers> methods = {};  // in the sweep's order
 
   /// What was measured of a method for contexts of so many tokens: at that length or, where prompts are as long as they
   /// are, on all of them if there are shorter ones and longer ones. nullptr: nothing.
@@ -76,8 +76,8 @@ Table answers_table(const Answers& answers);
 std::vector<std::string> answers_notes(const Answers& answers, const std::string& model,
                                        std::span<const std::uint32_t> contexts);
 
-nlohmann::ordered_json answers_json(const Answers& answers);
-/// What answers_json() wrote; InputError beginning with `where`.
-Answers parse_answers(const nlohmann::ordered_json& json, const std::string& where);
+/// The fields of answers in a sweep's file.
+void visit_answers(ObjectWriter& out, const Answers& answers);
+void visit_answers(ObjectReader& in, Answers& answers);
 
 }  // namespace tandem::eval

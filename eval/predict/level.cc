@@ -1,19 +1,16 @@
 #include "eval/predict/level.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
+#include "eval/predict/text.h"
 
 namespace tandem::eval {
 namespace {
-
-constexpr const char *kMachine = "machine", *kThisEngine = "this-engine";
 
 LayerTime layer_time(const nlohmann::json& json, const char* why) {
   return {json.at("layer_ns").get<Nanos>(), {json.at("low_ns").get<double>(), json.at("high_ns").get<double>(), why}};
@@ -21,10 +18,8 @@ LayerTime layer_time(const nlohmann::json& json, const char* why) {
 
 /// "vLLM 0.19.0" as a word of a command line.
 std::string word_of(std::string name) {
-  for (char& c : name)
-    c = std::isspace(static_cast<unsigned char>(c)) ? '-'
-                                                    : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
+  std::ranges::replace(name, ' ', '-');
+  return lower(std::move(name));
 }
 
 }  // namespace
@@ -34,46 +29,41 @@ nlohmann::json validation_file(const char* name) {
   return parse_json(read_file(path, kMostOfAFile), path.string());
 }
 
-std::vector<PublishedEngine> published_engines() {
-  std::vector<PublishedEngine> engines;
+std::vector<std::pair<std::string, LayerTime>> published_engines() {
+  std::vector<std::pair<std::string, LayerTime>> engines;
   const nlohmann::json json = validation_file("engines.json");
   for (const auto& engine : json.at("engines"))
-    engines.push_back({engine.at("engine").get<std::string>(),
-                       layer_time(engine, "the middle 80 % of its decode steps, at least 0")});
+    engines.emplace_back(engine.at("engine").get<std::string>(),
+                         layer_time(engine, "the middle 80 % of its decode steps, at least 0"));
   return engines;
 }
 
-std::vector<std::string> level_names() {
-  std::vector<std::string> names = {kMachine, kThisEngine};
-  for (const PublishedEngine& e : published_engines())
-    if (e.layer.ns > 0) names.push_back(word_of(e.engine));
-  return names;
+std::vector<Level> levels() {
+  std::vector<Level> all = {
+      {},
+      {"this-engine",
+       "the machine, with every kernel launched by itself and what this engine's control thread takes of a layer "
+       "beside the launches, as timed on a CPU (results/launches-zen5-2core.txt); its own GPU kernels were never "
+       "timed"}};
+  const nlohmann::json json = validation_file("this_engine.json");
+  for (const auto& [method, time] : json.at("methods").items())
+    all.back().control[method] = layer_time(time, "three runs");
+  for (const auto& [engine, layer] : published_engines())
+    if (layer.ns > 0)
+      all.push_back({word_of(engine),
+                     fmt::format("the machine, with {:.1f} us of device time more a layer, which fit the decode steps "
+                                 "that were measured of {}",
+                                 double(layer.ns) * 1e-3, engine),
+                     layer});
+  return all;
 }
 
 Level load_level(const std::string& name) {
-  Level level;
-  if (name == kMachine) return level;
-  level.name = name;
-  if (name == kThisEngine) {
-    level.this_engine = true;
-    level.meaning =
-        "the machine, with every kernel launched by itself and what this engine's control thread takes of a layer "
-        "beside the launches, as timed on a CPU (results/launches-zen5-2core.txt); its own GPU kernels were never "
-        "timed";
-    const nlohmann::json json = validation_file("this_engine.json");
-    for (const auto& [method, time] : json.at("methods").items())
-      level.control[method] = layer_time(time, "three runs");
-    return level;
+  std::vector<std::string> names;
+  for (Level& level : levels()) {
+    if (level.name == name) return level;
+    names.push_back(level.name);
   }
-  for (const PublishedEngine& e : published_engines()) {
-    if (e.layer.ns == 0 || word_of(e.engine) != name) continue;
-    level.device = e.layer;
-    level.meaning = fmt::format(
-        "the machine, with {:.1f} us of device time more a layer, which fit the decode steps that were measured of {}",
-        double(e.layer.ns) * 1e-3, e.engine);
-    return level;
-  }
-  const std::vector<std::string> names = level_names();
   throw_input_error("--level: there is no level '{}'.{} There are: {}.", name, did_you_mean(name, names),
                     join_names(names));
 }
@@ -83,7 +73,7 @@ HardwareProfile at_level(HardwareProfile machine, const Level& level, const std:
     machine.device.layer_ns = level.device.ns;
     machine.ranges["device.layer_ns"] = level.device.range;
   }
-  if (!level.this_engine) return machine;
+  if (level.control.empty()) return machine;
   const auto found = level.control.find(method.substr(0, method.find(':')));
   if (found == level.control.end()) throw_input_error("this engine's control thread has not been timed with it");
   machine.device.segment_launch_ns = 0;  // no graphs

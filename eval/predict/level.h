@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/device/profile.h"
@@ -20,24 +21,21 @@ struct LayerTime {
   FieldRange range = {};
 };
 
-/// A published engine: one number, by decode steps that were measured of it (hardware/validation/engines.json).
-struct PublishedEngine {
-  std::string engine;  // name and version; the beginning of a point's engine
-  LayerTime layer;     // device time
-};
-std::vector<PublishedEngine> published_engines();
+/// Published engines, by name and version, the beginning of a point's engine: each has one number, by decode steps that
+/// were measured of it (hardware/validation/engines.json), a time on the device.
+std::vector<std::pair<std::string, LayerTime>> published_engines();
 
 struct Level {
   std::string name = "machine";
   std::string meaning = "the hardware with the best kernels that were measured on it";
-  LayerTime device;                          // of a published engine
-  std::map<std::string, LayerTime> control;  // of this engine's control thread, by method
-  bool this_engine = false;
+  LayerTime device = {};                          // of a published engine
+  std::map<std::string, LayerTime> control = {};  // of this engine's control thread, by method; else empty
 };
 
-/// "machine", "this-engine", or the name of a published engine with a time ("vllm-0.19.0"). InputError naming all.
+/// "machine", "this-engine", and the published engines with a time ("vllm-0.19.0").
+std::vector<Level> levels();
+/// One of them. InputError naming all.
 Level load_level(const std::string& name);
-std::vector<std::string> level_names();
 
 /// The machine with what the level adds for a method. InputError where this engine's control thread was not timed with
 /// it.

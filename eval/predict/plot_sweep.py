@@ -91,24 +91,18 @@ def rate_text(rate):
 
 def draw_map(axes, sweep, methods, machines):
     """Tokens per second in numbers, and in colour as a share of what the machine's fastest method has."""
-    points = sweep["points"]
-    fastest = {}
-    for p in points:
-        if "refused" not in p:
-            fastest[p["hardware"]] = max(fastest.get(p["hardware"], 0), tokens_per_second(p))
-    at = {(p["method"], p["hardware"]): p for p in points}
+    at = {(p["method"], p["hardware"]): p for p in sweep["points"] if "refused" not in p}
+    fastest = {machine: max((tokens_per_second(p) for p in at.values() if p["hardware"] == machine), default=0)
+               for machine in machines}
     shares = [[float("nan")] * len(machines) for _ in methods]
     for y, method in enumerate(methods):
         for x, machine in enumerate(machines):
-            point = at.get((method, machine), {"refused": ""})
-            text, colour = "\u2013", "#999999"
-            if "refused" not in point:
+            point, text, colour, ends = at.get((method, machine)), "\u2013", "#999999", None
+            if point:
                 shares[y][x] = tokens_per_second(point) / fastest[machine]
-                text, colour = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.6 else "white"
+                text, colour, ends = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.6 else "white", rate_range(point)
                 if point["batch"] == "max":
-                    more = "+" if point["sequences"] >= sweep["most_sequences"] else ""
-                    text += f"\n({point['sequences']}{more})"
-            ends = rate_range(point) if "refused" not in point else None
+                    text += f"\n({point['sequences']}{'+' if point['sequences'] >= sweep['most_sequences'] else ''})"
             axes.text(x, y - (0.17 if ends else 0), text, ha="center", va="center", fontsize=7.5, color=colour)
             if ends:
                 axes.text(x, y + 0.25, "\u2013".join(map(rate_text, ends)), ha="center", va="center", fontsize=5.5, color=colour)

@@ -7,10 +7,8 @@
 #include <map>
 
 #include "engine/common/error.h"
-#include "engine/device/sim_device.h"
-#include "engine/runtime/engine.h"
-#include "eval/predict/ranges.h"
-#include "eval/predict/schedule_check.h"
+#include "engine/common/paths.h"
+#include "engine/common/read_file.h"
 #include "eval/run/decoded.h"
 #include "methods/registry.h"
 
@@ -54,23 +52,9 @@ void fill_sampling(const DecodeResult& result, const PredictionOptions& options,
   }
 }
 
-void fill_range(const SimCalls& calls, const HardwareProfile& hardware, PredictedRow& row) {
-  const TimeRange range = range_of(hardware, [&](const HardwareProfile& h) { return replayed_step(calls, h); });
-  row.step_low_ms = row.step_ms * range.low;
-  row.step_high_ms = row.step_ms * range.high;
-  row.widest_range = range.widest;
-}
-
 void fill_row(const DecodeResult& result, Nanos prefill, PredictedRow& row) {
   row.prefill_ms = double(prefill) * kMs;
-  fill_times(result.idle.steps, row);
-  std::uint64_t later = 0, touched = 0;
-  for (const StepIdle& s : result.idle.steps) {
-    if (s.step == Device::kSetupStep || s.step == 0) continue;
-    ++later;
-    touched += s.cost.touched;
-  }
-  row.touched_bytes = double(touched) / (double(later) * double(result.sequences.size()));
+  fill_times(result.idle.steps, result.sequences.size(), row);
   for (const DecodedSequence& s : result.sequences) {
     const double steps = double(s.steps.size()) * double(result.sequences.size());
     row.attended_device += double(s.attended[static_cast<int>(Side::device)]) / steps;
@@ -81,29 +65,20 @@ void fill_row(const DecodeResult& result, Nanos prefill, PredictedRow& row) {
   }
 }
 
-PredictedRow refused_row(std::string method, std::string why, bool too_large = false) {
-  PredictedRow row;
-  row.method = std::move(method);
-  row.refused = std::move(why);
-  row.too_large = too_large;
-  return row;
-}
+struct Room {
+  double bytes;
+  std::size_t PredictedRow::*taken;
+  const char* too_little;  // the end of a sentence about a method: GB taken, the machine, GB of room
+};
 
-/// What of a row is more than its place holds, as the end of a sentence about the method; empty: nothing.
-std::string what_is_too_large(const Model& shape, const HardwareProfile& hardware, const PredictedRow& row) {
-  constexpr double kGb = 1e-9;
-  if (double(row.device_kv_bytes) > device_kv_room(shape, hardware))
-    return fmt::format("its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB",
-                       double(row.device_kv_bytes) * kGb, hardware.name, device_kv_room(shape, hardware) * kGb);
-  if (double(row.host_kv_bytes) > host_kv_room(hardware))
-    return fmt::format("its KV takes {:.1f} GB of host memory, and '{}' has {:.1f} GB for it",
-                       double(row.host_kv_bytes) * kGb, hardware.name, host_kv_room(hardware) * kGb);
-  if (double(row.peer_kv_bytes) > peer_kv_room(hardware))
-    return fmt::format(
-        "its cache rank holds {:.1f} GB of KV, query windows and selections, and the peer, a device "
-        "like that of '{}' without weights, has {:.1f} GB",
-        double(row.peer_kv_bytes) * kGb, hardware.name, peer_kv_room(hardware) * kGb);
-  return "";
+std::array<Room, 3> rooms_of(const Model& shape, const HardwareProfile& hardware) {
+  return {{{device_kv_room(shape, hardware), &PredictedRow::device_kv_bytes,
+            "its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB"},
+           {host_kv_room(hardware), &PredictedRow::host_kv_bytes,
+            "its KV takes {:.1f} GB of host memory, and '{}' has {:.1f} GB for it"},
+           {peer_kv_room(hardware), &PredictedRow::peer_kv_bytes,
+            "its cache rank holds {:.1f} GB of KV, query windows and selections, and the peer, a device like that of "
+            "'{}' without weights, has {:.1f} GB"}}};
 }
 
 EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
@@ -133,15 +108,24 @@ EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware
   return engine;
 }
 
-Prediction simulate(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
-                    const PredictionOptions& options, bool checked);
-
 }  // namespace
 
-void fill_times(const std::vector<StepIdle>& steps, PredictedRow& row) {
-  std::uint64_t later = 0;
-  Nanos step = 0, busy = 0, idle = 0, layer0 = 0;
-  CauseTimes by_cause{};
+Workload shipped_workload(const std::string& name) {
+  const std::string file = (data_path("hardware/workloads") / (name + ".json")).string();
+  return parse_workload(read_file(file), file);
+}
+
+PredictedRow refused_row(std::string method, std::string why) {
+  PredictedRow row;
+  row.method = std::move(method);
+  row.refused = std::move(why);
+  return row;
+}
+
+void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, PredictedRow& row) {
+  std::uint64_t later = 0, touched = 0;
+  Nanos layer0 = 0;
+  IdleTimes sum;
   for (const StepIdle& s : steps) {
     if (s.step == Device::kSetupStep) {
       row.setup_ms = double(s.window) * kMs;
@@ -149,23 +133,24 @@ void fill_times(const std::vector<StepIdle>& steps, PredictedRow& row) {
       row.first_step_ms = double(s.window) * kMs;
     } else {
       ++later;
-      step += s.window;
-      busy += s.busy;
-      idle += s.idle;
-      for (std::size_t c = 0; c < s.by_cause.size(); ++c) by_cause[c] += s.by_cause[c];
+      sum.add(s);
+      touched += s.cost.touched;
       for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
     }
   }
+  const Nanos step = sum.busy + sum.idle;
   TANDEM_CHECK(later > 0 && step > 0, "{} steps after the first took {} ns", later, step);
-  row.step_ms = double(step) * kMs / double(later);
-  row.busy_ms = double(busy) * kMs / double(later);
-  row.idle_ms = double(idle) * kMs / double(later);
-  for (std::size_t c = 0; c < by_cause.size(); ++c) row.idle_ms_by_cause[c] = double(by_cause[c]) * kMs / double(later);
-  row.layer0_idle_ms = double(layer0) * kMs / double(later);
+  const auto mean_ms = [&](Nanos ns) { return double(ns) * kMs / double(later); };
+  row.step_ms = mean_ms(step);
+  row.busy_ms = mean_ms(sum.busy);
+  row.idle_ms = mean_ms(sum.idle);
+  std::ranges::transform(sum.by_cause, row.idle_ms_by_cause.begin(), mean_ms);
+  row.layer0_idle_ms = mean_ms(layer0);
+  row.touched_bytes = double(touched) / (double(later) * double(sequences));
 }
 
 double device_kv_room(const Model& shape, const HardwareProfile& hardware) {
-  return hardware.device.memory_gb * 1e9 * (1 - kReserved) - double(shape.weights.bytes());
+  return peer_kv_room(hardware) - double(shape.weights.bytes());
 }
 
 double peer_kv_room(const HardwareProfile& hardware) {
@@ -180,12 +165,8 @@ double host_kv_room(const HardwareProfile& hardware) {
 std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const PredictedRow& one,
                                  std::uint32_t most) {
   double fit = most;
-  const auto limit = [&](double room, std::size_t bytes) {
-    if (bytes > 0) fit = std::min(fit, room / double(bytes));
-  };
-  limit(device_kv_room(shape, hardware), one.device_kv_bytes);
-  limit(host_kv_room(hardware), one.host_kv_bytes);
-  limit(peer_kv_room(hardware), one.peer_kv_bytes);
+  for (const Room& room : rooms_of(shape, hardware))
+    if (one.*room.taken > 0) fit = std::min(fit, room.bytes / double(one.*room.taken));
   return static_cast<std::uint32_t>(std::max(fit, 0.0));
 }
 
@@ -200,10 +181,9 @@ void check_target(const Model& shape, const HardwareProfile& hardware, const Pre
   if (const std::string problem = what_of_weights_is_too_large(shape, hardware); !problem.empty())
     throw_input_error("{}: {}.", shape.name, problem);
   if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
-  if (std::size_t{options.context} + options.steps > shape.config.max_positions) {
+  if (std::size_t{options.context} + options.steps > shape.config.max_positions)
     throw_input_error("--context {} and {} decode steps exceed the {} positions of {} (max_position_embeddings).",
                       options.context, options.steps, shape.config.max_positions, shape.name);
-  }
 }
 
 Prediction predict(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
@@ -211,19 +191,6 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
   check_target(shape, hardware, options);
   for (const std::string& method : options.methods)
     if (options.checked) check_schedule(shape, hardware, workload, options, method);
-  return simulate(shape, hardware, workload, options, /*checked=*/false);
-}
-
-Prediction predict_checked(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
-                           const PredictionOptions& options) {
-  check_target(shape, hardware, options);
-  return simulate(shape, hardware, workload, options, /*checked=*/true);
-}
-
-namespace {
-
-Prediction simulate(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
-                    const PredictionOptions& options, bool checked) {
   Prediction target{shape.name,     hardware.name,
                     hardware.title, shape.config.layers,
                     options.batch,  options.context,
@@ -235,7 +202,7 @@ Prediction simulate(const Model& shape, const HardwareProfile& hardware, const W
   // itself has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
   HardwareProfile roomy = hardware;
   roomy.device.memory_gb = kRoomyGb;
-  const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = checked});
+  const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.all_checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
   std::unique_ptr<Engine> engine;
   try {
@@ -267,10 +234,20 @@ Prediction simulate(const Model& shape, const HardwareProfile& hardware, const W
       fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
       fill_sampling(result, options, row);
       if (options.look) options.look(result);
-      if (std::string why = what_is_too_large(shape, hardware, row); !why.empty())
-        row = refused_row(row.method, std::move(why), /*too_large=*/true);
-      else if (ranges && !calls.times_decide)
-        fill_range(calls, roomy, row);
+      const auto rooms = rooms_of(shape, hardware);
+      const auto* const too_little =
+          std::ranges::find_if(rooms, [&](const Room& room) { return double(row.*room.taken) > room.bytes; });
+      if (too_little != rooms.end()) {
+        row = refused_row(row.method,
+                          fmt::format(fmt::runtime(too_little->too_little), double(row.*too_little->taken) * 1e-9,
+                                      hardware.name, too_little->bytes * 1e-9));
+        row.too_large = true;
+      } else if (ranges && !calls.times_decide) {
+        const TimeRange range = range_of(roomy, [&](const HardwareProfile& h) { return replayed_step(calls, h); });
+        row.step_low_ms = row.step_ms * range.low;
+        row.step_high_ms = row.step_ms * range.high;
+        row.widest_range = range.widest;
+      }
       if (options.calls) options.calls(std::move(calls));
     } catch (const Interrupted&) {
       throw;
@@ -287,6 +264,80 @@ Prediction simulate(const Model& shape, const HardwareProfile& hardware, const W
   return target;
 }
 
-}  // namespace
+double replayed_step(const SimCalls& calls, const HardwareProfile& profile) {
+  Nanos sum = 0;
+  std::uint32_t later = 0;
+  for (const Trace& trace : replay(calls, profile)) {
+    for (const StepMark& step : trace.steps) {
+      if (step.step == Device::kSetupStep || step.step == 0) continue;
+      sum += step.end - step.begin;
+      ++later;
+    }
+  }
+  TANDEM_CHECK(later > 0 && sum > 0, "{} recorded steps after the first", later);
+  return double(sum) / later;
+}
+
+TimeRange range_of(const HardwareProfile& profile, const std::function<double(const HardwareProfile&)>& time) {
+  constexpr double kNothing = 1e-3;  // a change that is none
+  struct Ends {
+    std::string field;
+    double slower, faster;
+    bool has_faster, has_slower;  // not where both ends make a time longer, or both shorter
+  };
+  const double nominal = time(profile);
+  double up = 0, down = 0, most = 0;  // squares of logs; a log
+  std::vector<Ends> moving;           // fields that change the time at one end at least
+  TimeRange range;
+  for (const auto& [field, ends] : profile.ranges) {
+    const double low = std::log(time(with_field(profile, field, ends.low)) / nominal),
+                 high = std::log(time(with_field(profile, field, ends.high)) / nominal);
+    const double longer = std::max({low, high, 0.0}), shorter = std::max({-low, -high, 0.0});
+    up += longer * longer;
+    down += shorter * shorter;
+    if (std::max(longer, shorter) > kNothing)
+      moving.push_back({field, low > high ? ends.low : ends.high, low > high ? ends.high : ends.low,
+                        std::min(low, high) <= kNothing, std::max(low, high) >= -kNothing});
+    if (std::max(longer, shorter) > most) {
+      most = std::max(longer, shorter);
+      range.widest = field;
+    }
+  }
+  const auto together = [&](double Ends::*end, bool Ends::*has) {
+    HardwareProfile moved = profile;
+    for (const Ends& ends : moving)
+      if (ends.*has) moved = with_field(std::move(moved), ends.field, ends.*end, 1 / std::sqrt(double(moving.size())));
+    return time(moved) / nominal;
+  };
+  range.low = std::min(std::exp(-std::sqrt(down)), together(&Ends::faster, &Ends::has_faster));
+  range.high = std::max(std::exp(std::sqrt(up)), together(&Ends::slower, &Ends::has_slower));
+  return range;
+}
+
+void check_schedule(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                    const PredictionOptions& options, const std::string& method) {
+  // Blocks of every size that methods offer fill up within these steps.
+  constexpr std::uint32_t kSteps = 20, kLongestBlock = 128, kBeforeItFills = 3, kKvHeads = 2;
+  PredictionOptions small{.methods = {method},
+                          .batch = std::min(options.batch, 2u),
+                          .context = options.context,
+                          .contexts = {options.context},
+                          .steps = std::min(options.steps, kSteps),
+                          .prefill_chunk = options.prefill_chunk,
+                          .threads = 1,
+                          .checked = false,
+                          .all_checked = true,
+                          .interrupted = options.interrupted};
+  const std::uint32_t whole = options.context / kLongestBlock * kLongestBlock;
+  if (small.batch == 2) small.contexts.push_back(whole > 0 ? whole - kBeforeItFills : options.context - 1);
+  Model few_heads;  // all layers, which options count; few heads, which they do not
+  few_heads.name = shape.name;
+  few_heads.config = shape.config;
+  few_heads.config.kv_heads = std::min(shape.config.kv_heads, kKvHeads);
+  few_heads.config.q_heads = shape.config.q_heads / shape.config.kv_heads * few_heads.config.kv_heads;
+  few_heads.weights = shape_weights(few_heads.config, DType::bf16);
+  const bool refused = !predict(few_heads, hardware, workload, small).rows.at(0).refused.empty();
+  if (refused) predict(shape, hardware, workload, small);  // a predictor's file is of a model with all heads
+}
 
 }  // namespace tandem::eval

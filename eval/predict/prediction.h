@@ -23,7 +23,7 @@ namespace tandem::eval {
 inline constexpr std::uint32_t kDrawnSequences = 2;
 
 struct PredictionOptions {
-  std::vector<std::string> methods;        // specs
+  std::vector<std::string> methods = {};   // specs
   std::vector<std::string> compared = {};  // their specs in the run that this belongs to; empty: the same
   std::uint32_t batch = 1;
   std::uint32_t context = 32768;  // prompt tokens of each sequence
@@ -31,15 +31,16 @@ struct PredictionOptions {
       {};                    // of each sequence, where they differ; then `batch` of them, `context` the longest
   std::uint32_t steps = 64;  // decode steps; windows slide meanwhile
   std::uint32_t prefill_chunk = 2048;
-  unsigned threads = 0;  // of this machine, for drawing choices
-  bool checked = true;   // looks for races in the methods' schedules (check_schedule)
+  unsigned threads = 0;      // of this machine, for drawing choices
+  bool checked = true;       // looks for races in the methods' schedules (check_schedule)
+  bool all_checked = false;  // conflicting accesses of the whole schedule must be ordered (SimOptions::checked): slow
   /// Sequences of each length whose heads' choices are drawn; the others share them (BatchDraws). 0: all.
   std::uint32_t drawn_sequences = kDrawnSequences;
   bool ranges = false;  // of steps, by the ranges of the profile's numbers
-  std::function<bool()> interrupted;
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in methods
-  std::function<void(const DecodeResult& result)> look;                   // shows each method's decode
-  std::function<void(SimCalls calls)> calls;  // takes what each method's decode told the device, for replays
+  std::function<bool()> interrupted = {};
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // in methods
+  std::function<void(const DecodeResult& result)> look = {};                   // shows each method's decode
+  std::function<void(SimCalls calls)> calls = {};  // takes what each method's decode told the device, for replays
 };
 
 struct PredictedRow {
@@ -51,7 +52,7 @@ struct PredictedRow {
   double prefill_ms = 0, setup_ms = 0, first_step_ms = 0;  // TTFT of the whole batch is their sum
   double step_ms = 0, busy_ms = 0, idle_ms = 0;            // means over the steps after the first; busy + idle = step
   std::array<double, kCauseCount> idle_ms_by_cause{};      // sums to idle_ms
-  /// Low and high of the step by the ranges of the profile's numbers (ranges.h). 0: not asked for, no ranges, or times
+  /// Low and high of the step by the ranges of the profile's numbers (range_of). 0: not asked for, no ranges, or times
   /// decide who computes what (fluxion).
   double step_low_ms = 0, step_high_ms = 0;
   std::string widest_range;   // the profile's field to which most of that range is due; empty: none
@@ -72,6 +73,9 @@ struct Prediction {
   Workload workload;
   std::vector<PredictedRow> rows;
 };
+
+/// One of hardware/workloads, without ".json".
+Workload shipped_workload(const std::string& name);
 
 /// What is assumed of prompts, as a sentence of every table.
 inline constexpr const char* kPrefillsElsewhere =
@@ -99,15 +103,39 @@ double host_kv_room(const HardwareProfile& hardware);
 std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const PredictedRow& one,
                                  std::uint32_t most);
 
-/// The row's times of setup and steps, from what was accounted of them.
-void fill_times(const std::vector<StepIdle>& steps, PredictedRow& row);
+/// The row's times of setup and steps, and the bytes that each of `sequences` touches.
+void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, PredictedRow& row);
+
+PredictedRow refused_row(std::string method, std::string why);
+
+/// Steps of a decode from which its range comes, the first included.
+inline constexpr std::uint32_t kRangeSteps = 4;
+
+/// Factors on a time.
+struct TimeRange {
+  double low = 1, high = 1;
+  std::string widest;  // the field whose ends move the time most; empty: none does
+};
+
+/// The range of `time` on this profile: moves one number of profile.ranges at a time to its low and its high, and adds
+/// the changes in quadrature on a log scale, longer and shorter times apart, as if the numbers were independent. Where
+/// two limits are equally slow neither alone makes a time shorter: so all n numbers that matter also move together,
+/// each 1/sqrt(n) of its way, which in a product of powers never is more than the quadrature.
+TimeRange range_of(const HardwareProfile& profile, const std::function<double(const HardwareProfile&)>& time);
+
+/// Mean window of the recorded steps after the first, ns, on this profile.
+double replayed_step(const SimCalls& calls, const HardwareProfile& profile);
 
 /// check_target's errors; a method that does not fit is a row that says so.
 Prediction predict(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
                    const PredictionOptions& options);
-/// The same, where conflicting accesses of the whole schedule must be ordered (SimOptions::checked): slow.
-Prediction predict_checked(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
-                           const PredictionOptions& options);
+
+/// Looks for races in a method's schedule at a small shape: a few steps of up to two sequences of `options.context` and
+/// of a little less, with two KV heads, or with all of the model's where a method refuses two. A schedule at a heavy
+/// point is the same with more pages, rows and steps, and looking for races there took half to two thirds of a point's
+/// time. HazardError for a race.
+void check_schedule(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
+                    const PredictionOptions& options, const std::string& method);
 
 std::string prediction_text(const Prediction& target, bool markdown);
 /// A line for each method; the clock names shape and machine.

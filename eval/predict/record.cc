@@ -1,7 +1,6 @@
 #include "eval/predict/record.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/common/error.h"
 #include "eval/heads/capture.h"
@@ -50,9 +49,8 @@ void add_overlaps(const HeadCapture& capture, const ModelShape& shape, std::uint
     for (std::uint32_t g = 0; g < group; ++g) {
       Sums& sum = sums[kv_head * group + g];
       sum.step += top_overlap(bounds(g, n - 1, seen), now[g]) / (last - first);
-      for (std::uint32_t other = 0; other < group; ++other) {
+      for (std::uint32_t other = 0; other < group; ++other)
         if (other != g) sum.group += top_overlap(now[g], now[other]) / ((group - 1) * (last - first));
-      }
     }
   }
 }
@@ -67,15 +65,10 @@ Workload record_workload(const Model& model, Engine& engine, ThreadPool& pool, c
     TANDEM_CHECK(prompt.tokens.size() >= kRecordedTokens, "a prompt of {} tokens says nothing about a workload",
                  tokens);
     HeadCapture capture(shape, tokens, tokens - kObserved);
-    engine.observe(&capture);
-    try {
-      const auto prefix = engine.prefill(prompt.tokens);
-      engine.release(*prefix);
-    } catch (...) {
-      engine.observe(nullptr);
-      throw;
+    {
+      const Observation observation(engine, capture);
+      engine.release(*engine.prefill(prompt.tokens));
     }
-    engine.observe(nullptr);
     pool.parallel_for(std::size_t{shape.layers} * shape.kv_heads, [&](std::size_t task) {
       const auto layer = static_cast<std::uint32_t>(task / shape.kv_heads);
       const auto kv_head = static_cast<std::uint32_t>(task % shape.kv_heads);
@@ -93,10 +86,9 @@ Workload record_workload(const Model& model, Engine& engine, ThreadPool& pool, c
   for (const std::vector<Sums>& layer : sums) {
     std::vector<HeadWorkload> heads;
     heads.reserve(layer.size());
-    for (const Sums& sum : layer) {
+    for (const Sums& sum : layer)
       heads.push_back({concentration_of(sum.above / n), shape.group() > 1 ? correlation_of(sum.group / n, fraction) : 0,
                        correlation_of(sum.step / n, fraction)});
-    }
     workload.layers.push_back(std::move(heads));
   }
   return workload;

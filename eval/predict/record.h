@@ -1,7 +1,6 @@
 // Records a workload profile (engine/runtime/workload.h) from real prompts under full attention.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "engine/runtime/engine.h"

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "eval/predict/prediction.h"
 #include "eval/report/json_fields.h"
+#include "eval/report/table.h"
 
 namespace tandem::eval {
 
@@ -19,20 +22,25 @@ bool attends_everything(const PredictedRow& row, std::uint32_t context, std::uin
 inline constexpr const char* kAttendsEverything =
     "A budget for the whole context leaves nothing out, so that answers are full attention's.";
 
+/// Below 0 where all choices are drawn.
+double sampling_error_of(const PredictedRow& row);
 /// That choices were drawn for some sequences, and the error that this leaves, which is largest in this row: sentences.
 std::string sampling_text(const PredictedRow& row, const std::string& place);
 
-/// Columns that a table has where one of its rows needs them.
-struct RowColumns {
-  bool ranges = false, peers = false;  // what the step's range is due to; a peer's memory
-  void add(const PredictedRow& row);
-};
+/// Cells beside the heads of their columns.
+using HeadedCells = std::vector<std::pair<std::string, std::string>>;
+/// Appends a row behind the cells that name it, `leading` with their own heads; every row has the same heads.
+void add_row(Table& table, const HeadedCells& leading, const HeadedCells& cells);
 
-/// Columns of a row, without its method.
-std::vector<std::string> row_heads(const RowColumns& columns);
-/// As many; dashes and "does not fit", "too slow" or "refused" where it has no figures. `sequences` decode together.
-std::vector<std::string> row_cells(const PredictedRow& row, std::uint32_t layers, std::uint32_t sequences,
-                                   const RowColumns& columns);
+/// A prediction in a table: the cells that name it, and how many sequences decode together.
+struct NamedRow {
+  HeadedCells name;
+  const PredictedRow& row;
+  std::uint32_t sequences = 0;
+};
+/// All figures; dashes and "does not fit", "too slow" or "refused" where a row has none. What ranges are due to and a
+/// peer's memory are columns where a row needs them.
+Table figures_table(const std::vector<NamedRow>& rows, std::uint32_t layers);
 
 /// "294.7 [118–310]": the step with its range, in ms; the step alone where it has none.
 std::string step_text(const PredictedRow& row);
@@ -50,5 +58,12 @@ std::string why_absent(const PredictedRow& row);
 /// The row's fields, written to a JSON object and read from it.
 void visit_row(ObjectWriter& out, const PredictedRow& row);
 void visit_row(ObjectReader& in, PredictedRow& row);
+
+constexpr auto kVisitWorkload = [](auto& f, auto& workload) {
+  if constexpr (kReads<decltype(f)>)
+    workload = parse_workload(json_text(f.object("workload")), f.where() + ", workload");
+  else
+    f.field("workload", parse_ordered_json(workload_to_json(workload), "the workload"));
+};
 
 }  // namespace tandem::eval

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/core.h>
+#include <iterator>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "engine/kernels/thread_pool.h"
-#include "engine/runtime/forward.h"
-#include "eval/predict/ranges.h"
-#include "eval/predict/schedule_check.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -19,32 +16,36 @@ namespace {
 
 constexpr std::chrono::seconds kKeptEvery{20};
 
+constexpr std::uint32_t kEqualSteps = 16;  // whose bytes equal_at_shape() compares, except the first's
+
+/// At most, where as many as fit are asked for.
+std::uint32_t sequences_of(const SweepOptions& options, std::uint32_t batch) {
+  return batch == kAsManyAsFit ? options.most_sequences : batch;
+}
+
 /// How much work a point is beside others.
-std::uint64_t weight_of(const SweepOptions& options, std::uint32_t batch, std::uint32_t context) {
-  return std::uint64_t{context} * (batch == kAsManyAsFit ? options.most_sequences : batch);
+std::uint64_t weight_of(const SweepOptions& options, const SweepPoint& point) {
+  return std::uint64_t{point.context} * sequences_of(options, point.batch);
 }
 
 /// Where a method's schedule is checked, once for each machine.
 bool is_lightest(const SweepOptions& options, const SweepPoint& point) {
-  std::uint64_t least = UINT64_MAX;
-  for (const std::uint32_t batch : options.batches)
-    for (const std::uint32_t context : options.contexts) least = std::min(least, weight_of(options, batch, context));
-  return weight_of(options, point.batch, point.context) == least;
+  const std::uint32_t own = sequences_of(options, point.batch);
+  return point.context == std::ranges::min(options.contexts) &&
+         std::ranges::all_of(options.batches, [&](std::uint32_t b) { return own <= sequences_of(options, b); });
 }
 
 PredictionOptions target_of(const SweepOptions& options, const SweepPoint& point, std::uint32_t sequences) {
-  PredictionOptions target;
-  target.checked = false;
-  target.methods = {point.method};
-  target.batch = sequences;
-  target.context = point.context;
-  target.steps = options.steps;
-  target.prefill_chunk = options.prefill_chunk;
-  target.drawn_sequences = options.drawn_sequences;
-  target.ranges = point.batch != kAsManyAsFit;
-  target.threads = 1;
-  target.interrupted = options.interrupted;
-  return target;
+  return {.methods = {point.method},
+          .batch = sequences,
+          .context = point.context,
+          .steps = options.steps,
+          .prefill_chunk = options.prefill_chunk,
+          .threads = 1,
+          .checked = false,
+          .drawn_sequences = options.drawn_sequences,
+          .ranges = point.batch != kAsManyAsFit,
+          .interrupted = options.interrupted};
 }
 
 /// The conditions that a point is simulated under.
@@ -69,10 +70,9 @@ PredictedRow fill_memory(const Setting& with, SweepPoint& point) {
   point.row = one;
   if (!one.refused.empty()) return one;
   point.sequences = sequences_that_fit(with.shape, with.hardware, one, with.options.most_sequences);
-  while (point.sequences > 1) {
+  for (; point.sequences > 1; --point.sequences) {
     point.row = with.simulate(point, point.sequences);
     if (!point.row.too_large) return one;
-    --point.sequences;
   }
   point.sequences = 1;
   point.row = one;
@@ -86,12 +86,10 @@ void keep_pace(const Setting& with, const PredictedRow& one, SweepPoint& point) 
   const auto keeps = [&](const PredictedRow& row) { return row.refused.empty() && row.step_ms <= most_ms; };
   if (!point.row.refused.empty() || keeps(point.row)) return;
   if (!keeps(one)) {
-    PredictedRow refused;
-    refused.method = point.method;
-    refused.too_slow = true;
-    refused.refused =
-        fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms", one.step_ms, most_ms);
-    point.row = std::move(refused);
+    point.row = refused_row(
+        point.method,
+        fmt::format("a step of one sequence takes {:.4g} ms, and --tpot asks for {:.4g} ms", one.step_ms, most_ms));
+    point.row.too_slow = true;
     point.sequences = 0;
     return;
   }
@@ -127,30 +125,27 @@ void add_range(const Setting& with, SweepPoint& point) {
   point.row.widest_range = row.widest_range;
 }
 
-void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options,
-                  const HardwareProfile& machine, SweepPoint& point) {
+void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options, SweepPoint& point) {
+  const HardwareProfile& machine = *std::ranges::find(options.hardware, point.hardware, &HardwareProfile::name);
   point.lossless = is_lossless(point.method, shape);
   point.sequences = point.batch;  // 0 where not even one fits
   Setting with{shape, workload, options, {}};
   try {
     with.hardware = at_level(machine, options.level, point.method);
   } catch (const InputError& e) {
-    point.row.method = point.method;
-    point.row.refused = e.what();
+    point.row = refused_row(point.method, e.what());
     return;
   }
   if (std::string problem = what_of_weights_is_too_large(shape, with.hardware); !problem.empty()) {
-    point.row.method = point.method;
+    point.row = refused_row(point.method, std::move(problem));
     point.row.too_large = true;
-    point.row.refused = std::move(problem);
     return;
   }
   if (is_lightest(options, point)) {
     // Conflicts between sequences show with two of them, even where the lightest point has one.
-    const std::uint32_t most = *std::ranges::max_element(options.batches),
-                        sequences =
-                            std::ranges::count(options.batches, kAsManyAsFit) > 0 ? options.most_sequences : most;
-    check_schedule(shape, with.hardware, workload, target_of(options, point, sequences), point.method);
+    std::uint32_t most = 0;
+    for (const std::uint32_t batch : options.batches) most = std::max(most, sequences_of(options, batch));
+    check_schedule(shape, with.hardware, workload, target_of(options, point, most), point.method);
   }
   if (point.batch == kAsManyAsFit) {
     const PredictedRow one = fill_memory(with, point);
@@ -161,11 +156,6 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
   }
 }
 
-void check_sweep(const SweepOptions& options) {
-  TANDEM_CHECK(options.steps >= 2, "the first step is no other's measure");
-  for (const std::string& spec : options.methods) make_method(spec);
-}
-
 }  // namespace
 
 const SweepPoint* Sweep::find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
@@ -174,15 +164,6 @@ const SweepPoint* Sweep::find(const std::string& hardware, std::uint32_t batch, 
     return p.hardware == hardware && p.batch == batch && p.context == context && p.method == method;
   });
   return found == points.end() ? nullptr : &*found;
-}
-
-bool Sweep::complete() const {
-  for (const HardwareProfile& hardware : options.hardware)
-    for (const std::uint32_t batch : options.batches)
-      for (const std::uint32_t context : options.contexts)
-        for (const std::string& method : options.methods)
-          if (find(hardware.name, batch, context, method) == nullptr) return false;
-  return true;
 }
 
 Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workload& workload) {
@@ -196,59 +177,48 @@ Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workloa
 
 Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options, std::vector<SweepPoint> known,
                      const std::function<void(const Sweep&)>& keep) {
-  check_sweep(options);
+  TANDEM_CHECK(options.steps >= 2, "the first step is no other's measure");
+  for (const std::string& spec : options.methods) make_method(spec);
   Sweep sweep = empty_sweep(shape, options, workload);
-  const std::uint32_t longest = *std::ranges::max_element(options.contexts);
-  shape.config.max_positions = std::max(shape.config.max_positions, longest + options.steps);
+  shape.config.max_positions = std::max(shape.config.max_positions, std::ranges::max(options.contexts) + options.steps);
 
-  struct Task {
-    SweepPoint point;
-    const HardwareProfile* hardware = nullptr;
-    bool done = false;
-  };
-  Sweep before;
-  before.points = std::move(known);
-  std::vector<Task> tasks;
+  sweep.points = std::move(known);
+  std::vector<SweepPoint> points;  // without a row until they are simulated
   for (const HardwareProfile& hardware : options.hardware) {
     for (const std::uint32_t batch : options.batches) {
       for (const std::uint32_t context : options.contexts) {
         for (const std::string& method : options.methods) {
-          const SweepPoint* there = before.find(hardware.name, batch, context, method);
-          const SweepPoint fresh{hardware.name, method, context, batch, 0, false, {}};
-          tasks.push_back({there != nullptr ? *there : fresh, &hardware, there != nullptr});
+          const SweepPoint* there = sweep.find(hardware.name, batch, context, method);
+          points.push_back(there != nullptr ? *there : SweepPoint{hardware.name, method, context, batch, 0, false, {}});
         }
       }
     }
   }
-  std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < tasks.size(); ++i)
-    if (!tasks[i].done) open.push_back(i);
+  const auto is_done = [](const SweepPoint& point) { return !point.row.method.empty(); };
+  std::vector<SweepPoint*> open;
+  for (SweepPoint& point : points)
+    if (!is_done(point)) open.push_back(&point);
   // The longest first, so that no thread ends with one alone.
-  const auto weight = [&](std::size_t i) { return weight_of(options, tasks[i].point.batch, tasks[i].point.context); };
-  std::ranges::stable_sort(open, [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+  std::ranges::stable_sort(open, std::greater(), [&](const SweepPoint* point) { return weight_of(options, *point); });
   const auto finished = [&] {
     sweep.points.clear();
-    for (const Task& task : tasks)
-      if (task.done) sweep.points.push_back(task.point);
+    std::ranges::copy_if(points, std::back_inserter(sweep.points), is_done);
     return sweep;
   };
 
   std::mutex mutex;
-  std::uint64_t done = tasks.size() - open.size();
+  std::uint64_t done = points.size() - open.size();
   std::optional<std::chrono::steady_clock::time_point> kept;  // the first point at once
-  if (options.progress) options.progress(done, tasks.size(), "");
+  if (options.progress) options.progress(done, points.size(), "");
   ThreadPool pool(options.threads);
   try {
     pool.parallel_for(open.size(), [&](std::size_t i) {
       if (options.interrupted && options.interrupted()) throw Interrupted();
-      SweepPoint point = tasks[open[i]].point;
-      simulate_one(shape, workload, options, *tasks[open[i]].hardware, point);
+      SweepPoint point = *open[i];
+      simulate_one(shape, workload, options, point);
       const std::lock_guard lock(mutex);
-      const std::string method = point.method;
-      tasks[open[i]].point = std::move(point);
-      tasks[open[i]].done = true;
-      ++done;
-      if (options.progress) options.progress(done, tasks.size(), method);
+      *open[i] = std::move(point);
+      if (options.progress) options.progress(++done, points.size(), open[i]->method);
       if (keep && (!kept || std::chrono::steady_clock::now() - *kept > kKeptEvery)) {
         keep(finished());
         kept = std::chrono::steady_clock::now();
@@ -257,6 +227,30 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
   } catch (const Interrupted&) {  // complete() says so
   }
   return finished();
+}
+
+Equal equal_at_shape(Model shape, const Workload& workload, const EqualBytes& asked, const SweepOptions& options) {
+  HardwareProfile roomy = options.hardware.front();
+  roomy.device.memory_gb = 1e6;  // more than any sequence takes
+  roomy.host.memory_gb = 0;      // no limit
+  // Unchecked: the points that are simulated afterwards are.
+  PredictionOptions target{.context = options.contexts.front(),
+                           .steps = kEqualSteps,
+                           .prefill_chunk = options.prefill_chunk,
+                           .threads = options.threads,
+                           .checked = false,
+                           .interrupted = options.interrupted};
+  const std::uint32_t most_tokens = target.context + target.steps;
+  shape.config.max_positions = std::max(shape.config.max_positions, most_tokens);
+  const std::uint64_t most = most_questions(asked, options.methods, most_tokens);
+  std::uint64_t done = 0;
+  return find_equal(asked, options.methods, most_tokens, [&](const std::string& spec) {
+    if (options.progress) options.progress(done++, most, spec);
+    target.methods = {spec};
+    const PredictedRow row = predict(shape, roomy, workload, target).rows.at(0);
+    const bool touched = asked.measure == Measure::touched;
+    return Bytes{touched ? row.touched_bytes : static_cast<double>(row.device_kv_bytes), row.refused};
+  });
 }
 
 }  // namespace tandem::eval

@@ -11,6 +11,7 @@
 #include "engine/device/profile.h"
 #include "engine/model/model.h"
 #include "engine/runtime/workload.h"
+#include "eval/match_bytes/match_bytes.h"
 #include "eval/predict/answers.h"
 #include "eval/predict/level.h"
 #include "eval/predict/prediction.h"
@@ -20,6 +21,11 @@ namespace tandem::eval {
 
 /// In place of a batch: as many sequences as the method's KV leaves room for, and as keep to SweepOptions::tpot_ms.
 inline constexpr std::uint32_t kAsManyAsFit = 0;
+
+/// "16", "max".
+inline std::string batch_name(std::uint32_t batch) {
+  return batch == kAsManyAsFit ? "max" : std::to_string(batch);
+}
 
 struct SweepOptions {
   std::vector<std::string> methods;  // specs
@@ -61,7 +67,10 @@ struct Sweep {
   /// nullptr: not simulated (yet).
   const SweepPoint* find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
                          const std::string& method) const;
-  bool complete() const;
+  bool complete() const {
+    return points.size() ==
+           options.hardware.size() * options.batches.size() * options.contexts.size() * options.methods.size();
+  }
 };
 
 /// Without points.
@@ -74,6 +83,11 @@ Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workloa
 /// `keep`: called now and then with what is finished, from any thread, one call at a time.
 Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options,
                      std::vector<SweepPoint> known = {}, const std::function<void(const Sweep&)>& keep = {});
+
+/// Budgets at equal bytes (eval/match_bytes) at the sweep's first context, of one sequence on a machine like its first
+/// one with as much memory as it takes: bytes are no machine's. A method that refuses the shape says why. Throws
+/// Interrupted, and InputError as find_equal().
+Equal equal_at_shape(Model shape, const Workload& workload, const EqualBytes& asked, const SweepOptions& options);
 
 struct SweepTable {
   std::string title;          // of a quantity

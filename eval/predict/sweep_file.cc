@@ -6,11 +6,10 @@
 #include <tuple>
 
 #include "engine/common/error.h"
-#include "engine/common/json.h"
 #include "eval/predict/row.h"
 #include "eval/predict/sweep.h"
-#include "eval/report/csv.h"
 #include "eval/report/json_fields.h"
+#include "eval/report/markdown.h"
 
 namespace tandem::eval {
 namespace {
@@ -25,26 +24,42 @@ Json profile_json(const HardwareProfile& profile) {
 }
 
 /// What two sweeps have in common whose points may stand in one file.
-Json settings_json(const Sweep& s, const std::string& program) {
-  Json json;
-  json["schema_version"] = kSweepVersion;
-  json["program"] = program;
-  json["model"] = s.model;
-  json["layers"] = s.layers;
-  json["positions"] = s.positions;
-  json["shape"] = s.shape;
-  json["level"] = s.options.level.name;
-  json["steps"] = s.options.steps;
-  json["prefill_chunk"] = s.options.prefill_chunk;
-  json["drawn_sequences"] = s.options.drawn_sequences;
-  json["most_sequences"] = s.options.most_sequences;
-  json["tpot_ms"] = s.options.tpot_ms > 0 ? Json(s.options.tpot_ms) : Json();
-  json["workload"] = parse_ordered_json(workload_to_json(s.workload), "the workload");
-  return json;
-}
+constexpr auto kVisitSettings = [](auto& f, auto& s, auto& program) {
+  constexpr bool kReading = kReads<decltype(f)>;
+  auto& o = s.options;
+  int version = kSweepVersion;
+  f.field("schema_version", version);
+  f.require(version == kSweepVersion, "schema_version",
+            fmt::format("{}, which this program reads: simulate anew", kSweepVersion));
+  f.field("program", program);
+  f.field("model", s.model);
+  f.field("layers", s.layers);
+  f.require(s.layers > 0, "layers", "1 or more");
+  f.field("positions", s.positions);
+  f.field("shape", s.shape);
+  std::string level = o.level.name;
+  f.optional("level", level);  // older files: machine
+  f.field("steps", o.steps);
+  f.require(o.steps >= 2, "steps", "2 or more");
+  f.field("prefill_chunk", o.prefill_chunk);
+  if constexpr (kReading) o.drawn_sequences = 0;  // older files: all are drawn
+  if (f.present("drawn_sequences", true)) f.field("drawn_sequences", o.drawn_sequences);
+  f.field("most_sequences", o.most_sequences);
+  f.require(o.most_sequences > 0, "most_sequences", "1 or more");
+  std::optional<double> tpot_ms;
+  if (o.tpot_ms > 0) tpot_ms = o.tpot_ms;
+  if (f.present("tpot_ms", true)) f.number("tpot_ms", tpot_ms, 0, kMostTpot);
+  kVisitWorkload(f, s.workload);
+  if constexpr (kReading) {
+    o.level = load_level(level);
+    o.tpot_ms = tpot_ms.value_or(0);
+  }
+};
 
 void check_settings(const Json& there, const Sweep& settings, const std::string& file, const std::string& program) {
-  const Json ours = settings_json(settings, program);
+  Json ours;
+  ObjectWriter out(ours);
+  kVisitSettings(out, settings, program);
   for (const auto& [field, value] : ours.items()) {
     if (!there.contains(field))
       throw_input_error("{}: the field '{}' is missing: this is no sweep's file.", file, field);
@@ -56,82 +71,79 @@ void check_settings(const Json& there, const Sweep& settings, const std::string&
   }
 }
 
-bool is_among(const std::vector<HardwareProfile>& profiles, const std::string& name) {
-  return std::ranges::any_of(profiles, [&](const HardwareProfile& h) { return h.name == name; });
+template <class List, class Value>
+bool has(const List& list, const Value& value) {
+  return std::ranges::find(list, value) != list.end();
+}
+
+bool is_among(const std::vector<HardwareProfile>& machines, const std::string& name) {
+  return std::ranges::find(machines, name, &HardwareProfile::name) != machines.end();
 }
 
 bool asked_for(const SweepOptions& o, const SweepPoint& p) {
-  const auto has = [](const auto& list, const auto& value) { return std::ranges::find(list, value) != list.end(); };
   return has(o.methods, p.method) && has(o.contexts, p.context) && has(o.batches, p.batch) &&
          is_among(o.hardware, p.hardware);
 }
 
-void visit_batch(ObjectWriter& out, std::uint32_t batch) {
-  if (batch == kAsManyAsFit) return out.field("batch", "max");
-  out.field("batch", batch);
-}
-
-void visit_batch(ObjectReader& in, std::uint32_t& batch) {
-  constexpr const char* kExpected = "1 or more, or \"max\"";
-  if (in.is_text("batch")) {
-    in.require(in.text("batch") == "max", "batch", kExpected);
-    batch = kAsManyAsFit;
-  } else {
-    in.field("batch", batch);
-    in.require(batch > 0, "batch", kExpected);
-  }
-}
-
 constexpr auto kVisitPoint = [](auto& f, auto& p) {
   f.field("hardware", p.hardware);
-  visit_batch(f, p.batch);
+  std::string max = "max";
+  bool fits = p.batch == kAsManyAsFit;
+  if constexpr (kReads<decltype(f)>) fits = f.is_text("batch");
+  if (fits)
+    f.field("batch", max);
+  else
+    f.field("batch", p.batch);
+  f.require(fits ? max == "max" : p.batch > 0, "batch", "1 or more, or \"max\"");
+  if constexpr (kReads<decltype(f)>) p.batch = fits ? kAsManyAsFit : p.batch;
   f.field("context", p.context);
   f.field("sequences", p.sequences);
   f.field("lossless", p.lossless);
   visit_row(f, p.row);
+  if constexpr (kReads<decltype(f)>) p.method = p.row.method;
   const bool most = p.batch == kAsManyAsFit;
   const bool counted = most ? p.sequences > 0 : p.sequences == p.batch;
   f.require(!p.row.refused.empty() || counted, "sequences", most ? "1 or more" : "the batch");
 };
 
-std::vector<SweepPoint> read_points(ObjectReader& sweep, const std::string& file) {
-  std::vector<SweepPoint> points;
-  std::set<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>> places;
-  sweep.numbered("points", "point", points, kVisitPoint);
-  for (SweepPoint& p : points) {
-    p.method = p.row.method;
-    if (!places.insert({p.hardware, p.method, p.context, p.batch}).second)
-      throw_input_error("{}, point {}: the same point is there twice.", file, places.size() + 1);
+constexpr auto kVisitPoints = [](auto& f, auto& points) {
+  f.numbered("points", "point", points, kVisitPoint);
+  if constexpr (kReads<decltype(f)>) {
+    std::set<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>> places;
+    for (const SweepPoint& p : points)
+      if (!places.insert({p.hardware, p.method, p.context, p.batch}).second)
+        throw_input_error("{}, point {}: the same point is there twice.", f.where(), places.size() + 1);
   }
-  return points;
-}
+};
 
-/// Shares of 1, of the point's context; cells without a figure are empty.
-std::string answers_cells(const Sweep& s, const SweepPoint& p) {
-  if (!s.options.answers) return ",,,,,";
-  std::string text = ",,,,";
-  if (const AnswersAt* at = s.options.answers->find(p.method, p.context)) {
-    const Estimate& loss = at->loss;
-    text = fmt::format(",{:.6f}", at->score.value);
-    text +=
-        loss.n == 0 ? ",,," : fmt::format(",{:.6f},{:.6f},{:.6f}", loss.value, loss.interval.low, loss.interval.high);
+constexpr auto kVisitFile = [](auto& f, auto& file) {
+  auto& answers = file.sweep.options.answers;
+  kVisitSettings(f, file.sweep, file.program);
+  f.field("command", file.command);
+  std::string clock = "simulated";
+  f.field("clock", clock);
+  f.require(clock == "simulated", "clock", "\"simulated\"");
+  if (f.present("answers", answers.has_value())) {
+    if constexpr (kReads<decltype(f)>) answers.emplace();
+    f.object("answers", [&](auto& inside) { visit_answers(inside, *answers); });
   }
-  return text + fmt::format(",{}", to_string(s.options.answers->standing(p.method, p.context)));
-}
+  f.field("complete", file.complete);
+  auto& machines = file.sweep.options.hardware;
+  if constexpr (kReads<decltype(f)>) {
+    for (const auto& [name, profile] : f.object("hardware").items())
+      machines.push_back(parse_profile(json_text(profile), name, fmt::format("{}, hardware, {}", f.where(), name)));
+  } else {
+    Json profiles = Json::object();
+    for (const HardwareProfile& h : machines) profiles[h.name] = profile_json(h);
+    f.field("hardware", profiles);
+  }
+  kVisitPoints(f, file.sweep.points);
+};
 
 }  // namespace
 
 std::string sweep_json(const Sweep& s, const std::string& command, const std::string& program) {
-  Json json = settings_json(s, program);
-  json["command"] = command;
-  json["clock"] = "simulated";
-  if (s.options.answers) json["answers"] = answers_json(*s.options.answers);
-  json["complete"] = s.complete();
-  json["hardware"] = Json::object();
-  for (const HardwareProfile& h : s.options.hardware) json["hardware"][h.name] = profile_json(h);
-  json["points"] = Json::array();
-  for (const SweepPoint& p : s.points) json["points"].push_back(written(p, kVisitPoint));
-  return json_text(json, 1) + "\n";
+  return json_text(written(SweepFile{s, command, program, s.complete()}, kVisitFile), 1) + "\n";
 }
 
 std::vector<SweepPoint> known_points(const std::string& text, const std::string& file, const Sweep& settings,
@@ -140,21 +152,20 @@ std::vector<SweepPoint> known_points(const std::string& text, const std::string&
   check_settings(json, settings, file, program);
   ObjectReader reader(json, file);
   const Json& hardware = reader.object("hardware");
-  for (const HardwareProfile& h : settings.options.hardware) {
+  for (const HardwareProfile& h : settings.options.hardware)
     if (hardware.contains(h.name) && hardware.at(h.name) != profile_json(h))
       throw_input_error(
           "{}: its machine '{}' has other figures than the profile of that name has now. Give another --out, or "
-          "--force "
-          "without --resume to replace it.",
+          "--force without --resume to replace it.",
           file, h.name);
-  }
-  std::vector<SweepPoint> points = read_points(reader, file);
+  std::vector<SweepPoint> points;
+  kVisitPoints(reader, points);
   for (const SweepPoint& p : points)
     if (!asked_for(settings.options, p))
       throw_input_error(
           "{}: it has {} at {} x {} on {}, which this command does not ask for and would lose. Name what the file has, "
           "too (its 'command' names everything), or give another --out.",
-          file, p.method, p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.context, p.hardware);
+          file, p.method, batch_name(p.batch), p.context, p.hardware);
   return points;
 }
 
@@ -165,32 +176,12 @@ bool holds_answers(const std::string& text, const std::string& file) {
 SweepFile parse_sweep(const std::string& text, const std::string& file) {
   const Json json = parse_object(text, file);
   ObjectReader reader(json, file);
-  if (reader.integer<int>("schema_version") != kSweepVersion)
-    reader.fail("schema_version", fmt::format("{}, which this program reads: simulate anew", kSweepVersion));
   SweepFile out;
-  out.program = reader.text("program");
-  out.command = reader.text("command");
+  kVisitFile(reader, out);
+  reader.finish();
   Sweep& s = out.sweep;
-  s.model = reader.text("model");
-  s.layers = reader.integer<std::uint32_t>("layers");
-  if (s.layers == 0) reader.fail("layers", "1 or more");
-  s.positions = reader.integer<std::uint32_t>("positions");
-  s.shape = reader.text("shape");
-  if (reader.has("level")) s.options.level = load_level(reader.text("level"));  // older: machine
-  s.options.steps = reader.integer<std::uint32_t>("steps");
-  if (s.options.steps < 2) reader.fail("steps", "2 or more");
-  s.options.prefill_chunk = reader.integer<std::uint32_t>("prefill_chunk");
-  s.options.drawn_sequences =
-      reader.has("drawn_sequences") ? reader.integer<std::uint32_t>("drawn_sequences") : 0;  // older: all are drawn
-  s.options.most_sequences = reader.integer<std::uint32_t>("most_sequences");
-  if (s.options.most_sequences == 0) reader.fail("most_sequences", "1 or more");
-  if (reader.has("tpot_ms")) s.options.tpot_ms = reader.number_or_null("tpot_ms", 0, kMostTpot).value_or(0);
-  s.workload = parse_workload(json_text(reader.object("workload")), file + ", workload");
-  for (const auto& [name, profile] : reader.object("hardware").items())
-    s.options.hardware.push_back(parse_profile(json_text(profile), name, fmt::format("{}, hardware, {}", file, name)));
-  s.points = read_points(reader, file);
   const auto add = [](auto& list, const auto& value) {
-    if (std::ranges::find(list, value) == list.end()) list.push_back(value);
+    if (!has(list, value)) list.push_back(value);
   };
   for (const SweepPoint& p : s.points) {
     if (!is_among(s.options.hardware, p.hardware))
@@ -199,10 +190,6 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
     add(s.options.contexts, p.context);
     add(s.options.methods, p.method);
   }
-  if (reader.has("answers")) s.options.answers = parse_answers(reader.object("answers"), file + ", answers");
-  if (reader.text("clock") != "simulated") reader.fail("clock", "\"simulated\"");
-  out.complete = reader.boolean("complete");
-  reader.finish();
   if (out.complete && !s.complete()) reader.fail("complete", "false, since points are missing");
   if (!out.complete) {  // the heaviest points come first, so that not every place has its lists in order
     std::ranges::sort(s.options.contexts);
@@ -212,7 +199,7 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
   if (s.options.answers)
     for (const MethodAnswers& m : s.options.answers->methods)
-      if (std::ranges::find(s.options.methods, m.method) == s.options.methods.end() && out.complete)
+      if (!has(s.options.methods, m.method) && out.complete)
         throw_input_error("{}: 'answers' has the method '{}', which no point is of.", file, m.method);
   return out;
 }
@@ -229,25 +216,30 @@ std::string sweep_csv(const Sweep& s) {
   text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes";
   text += ",step_low_ms,step_high_ms,widest_range";
   text += ",score,loss,loss_low,loss_high,loss_standing\n";
+  const auto add = [&](bool there, int digits, const std::vector<double>& figures) {
+    for (const double figure : figures) text += there ? fmt::format(",{:.{}f}", figure, digits) : ",";
+  };
+  const std::optional<Answers>& answers = s.options.answers;
   for (const SweepPoint& p : s.points) {
     const PredictedRow& r = p.row;
-    text += fmt::format("{},{},simulated,{},{},{},{},{},{}", csv_cell(s.model), csv_cell(p.hardware),
-                        p.batch == kAsManyAsFit ? "max" : std::to_string(p.batch), p.sequences, p.context,
-                        csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
-    if (!r.refused.empty()) {
-      text += std::string(7 + kCauseCount + 9, ',') + answers_cells(s, p) + "\n";
-      continue;
-    }
-    text += fmt::format(",{:.6f},{:.6f},{:.3f},{:.6f},{:.6f},{:.6f},{:.6f}",
-                        r.prefill_ms + r.setup_ms + r.first_step_ms, r.step_ms, p.tokens_per_second(), r.busy_ms,
-                        r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers);
-    for (const double ms : r.idle_ms_by_cause) text += fmt::format(",{:.6f}", ms);
-    text += fmt::format(",{:.3f},{:.3f},{:.1f},{},{},{}", r.attended_device, r.attended_host, r.touched_bytes,
-                        r.device_kv_bytes, r.host_kv_bytes, r.peer_kv_bytes);
-    text += r.step_high_ms > 0
-                ? fmt::format(",{:.6f},{:.6f},{}", r.step_low_ms, r.step_high_ms, csv_cell(r.widest_range))
-                : ",,,";
-    text += answers_cells(s, p) + "\n";
+    const bool has = r.refused.empty();
+    text +=
+        fmt::format("{},{},simulated,{},{},{},{},{},{}", csv_cell(s.model), csv_cell(p.hardware), batch_name(p.batch),
+                    p.sequences, p.context, csv_cell(p.method), p.lossless ? 1 : 0, csv_cell(r.refused));
+    add(has, 6, {r.prefill_ms + r.setup_ms + r.first_step_ms, r.step_ms});
+    add(has, 3, {p.tokens_per_second()});
+    add(has, 6, {r.busy_ms, r.idle_ms, r.idle_ms / r.step_ms, r.idle_ms / s.layers});
+    add(has, 6, {r.idle_ms_by_cause.begin(), r.idle_ms_by_cause.end()});
+    add(has, 3, {r.attended_device, r.attended_host});
+    add(has, 1, {r.touched_bytes});
+    add(has, 0, {double(r.device_kv_bytes), double(r.host_kv_bytes), double(r.peer_kv_bytes)});
+    add(r.step_high_ms > 0, 6, {r.step_low_ms, r.step_high_ms});
+    text += "," + csv_cell(r.widest_range);
+    const AnswersAt* at = answers ? answers->find(p.method, p.context) : nullptr;
+    const AnswersAt figures = at != nullptr ? *at : AnswersAt();  // shares of 1
+    add(at != nullptr, 6, {figures.score.value});
+    add(figures.loss.n > 0, 6, {figures.loss.value, figures.loss.interval.low, figures.loss.interval.high});
+    text += fmt::format(",{}\n", answers ? to_string(answers->standing(p.method, p.context)) : "");
   }
   return text;
 }

@@ -2,33 +2,28 @@
 // context is asked for, batches are the columns; where there is one batch, too, machines are.
 #include <algorithm>
 #include <fmt/core.h>
+#include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/common/error.h"
 #include "eval/predict/row.h"
 #include "eval/predict/sweep.h"
-#include "eval/report/table.h"
+#include "eval/predict/text.h"
 
 namespace tandem::eval {
 namespace {
-
-enum class Axis { context, batch, machine };
 
 std::string batch_text(std::uint32_t batch, const SweepOptions& o) {
   if (batch != kAsManyAsFit) return fmt::format("batch {}", batch);
   return o.tpot_ms > 0 ? fmt::format("as many as fit within {:.4g} ms a step", o.tpot_ms) : "as many as fit";
 }
 
-/// A place of the grid, for all methods.
-struct Place {
-  std::string hardware;
-  std::uint32_t batch = 0, context = 0;
-};
-
+/// The points of a place of the grid, of all methods.
 struct Column {
-  std::string head;
-  Place place;
+  std::string head, hardware;
+  std::uint32_t batch = 0, context = 0;
 };
 
 struct Group {
@@ -36,38 +31,30 @@ struct Group {
   std::vector<Column> columns;
 };
 
-Axis columns_of(const SweepOptions& o) {
-  if (o.contexts.size() > 1) return Axis::context;
-  if (o.batches.size() > 1) return Axis::batch;
-  return o.hardware.size() > 1 ? Axis::machine : Axis::context;
-}
-
 /// The tables that a quantity needs.
 std::vector<Group> groups_of(const Sweep& s) {
   const SweepOptions& o = s.options;
+  const bool by_batch = o.contexts.size() == 1 && o.batches.size() > 1,
+             by_machine = o.contexts.size() == 1 && o.batches.size() == 1 && o.hardware.size() > 1;
   std::vector<Group> groups;
-  if (columns_of(o) == Axis::machine) {
-    Group& all = groups.emplace_back();
-    all.clock = fmt::format("simulated: {}, {} x {}, level {}", s.model, batch_text(o.batches[0], o),
-                            length_text(o.contexts[0]), o.level.name);
-    for (const HardwareProfile& h : o.hardware) all.columns.push_back({h.name, {h.name, o.batches[0], o.contexts[0]}});
-    return groups;
-  }
   for (const HardwareProfile& h : o.hardware) {
-    if (columns_of(o) == Axis::batch) {
-      Group& group = groups.emplace_back();
-      group.clock = fmt::format("simulated: {}, contexts of {}, {}, level {}", s.model, length_text(o.contexts[0]),
-                                h.title, o.level.name);
-      for (const std::uint32_t batch : o.batches)
-        group.columns.push_back({batch_text(batch, o), {h.name, batch, o.contexts[0]}});
-      continue;
-    }
     for (const std::uint32_t batch : o.batches) {
-      Group& group = groups.emplace_back();
-      group.clock =
-          fmt::format("simulated: {}, {}, {}, level {}", s.model, batch_text(batch, o), h.title, o.level.name);
-      for (const std::uint32_t context : o.contexts)
-        group.columns.push_back({length_text(context), {h.name, batch, context}});
+      for (const std::uint32_t context : o.contexts) {
+        const std::string in_batch = batch_text(batch, o), of_length = length_text(context);
+        std::string where = fmt::format("{}, {}", in_batch, h.title), head = of_length;
+        bool begins = context == o.contexts.front();
+        if (by_batch) {
+          where = fmt::format("contexts of {}, {}", of_length, h.title);
+          head = in_batch;
+          begins = batch == o.batches.front();
+        } else if (by_machine) {
+          where = fmt::format("{} x {}", in_batch, of_length);
+          head = h.name;
+          begins = groups.empty();
+        }
+        if (begins) groups.push_back({fmt::format("simulated: {}, {}, level {}", s.model, where, o.level.name), {}});
+        groups.back().columns.push_back({head, h.name, batch, context});
+      }
     }
   }
   return groups;
@@ -82,10 +69,6 @@ std::string absent(const SweepPoint* point) {
 std::string no_break(std::string text) {
   for (std::size_t at; (at = text.find(' ')) != std::string::npos;) text.replace(at, 1, "\u00a0");
   return text;
-}
-
-std::string step_cell(const SweepPoint& p, const Sweep& /*s*/) {
-  return step_text(p.row);
 }
 
 /// "256+" where --most ended it.
@@ -129,7 +112,7 @@ SweepTable quantity(const Sweep& s, const std::string& title, const Cell& cell) 
       std::vector<std::string>& row = table.rows.emplace_back();
       row.push_back(method);
       for (const Column& column : group.columns) {
-        const SweepPoint* point = s.find(column.place.hardware, column.place.batch, column.place.context, method);
+        const SweepPoint* point = s.find(column.hardware, column.batch, column.context, method);
         const std::string none = absent(point);
         row.push_back(none.empty() ? cell(*point, s) : none);
       }
@@ -139,14 +122,13 @@ SweepTable quantity(const Sweep& s, const std::string& title, const Cell& cell) 
 }
 
 /// The points of a place that have figures, the fastest first.
-std::vector<const SweepPoint*> ranked(const Sweep& s, const Place& place) {
+std::vector<const SweepPoint*> ranked(const Sweep& s, const Column& at) {
   std::vector<const SweepPoint*> points;
   for (const std::string& method : s.options.methods) {
-    const SweepPoint* point = s.find(place.hardware, place.batch, place.context, method);
+    const SweepPoint* point = s.find(at.hardware, at.batch, at.context, method);
     if (absent(point).empty()) points.push_back(point);
   }
-  std::ranges::stable_sort(
-      points, [](const SweepPoint* a, const SweepPoint* b) { return a->tokens_per_second() > b->tokens_per_second(); });
+  std::ranges::stable_sort(points, std::greater(), &SweepPoint::tokens_per_second);
   return points;
 }
 
@@ -155,60 +137,48 @@ std::string named(const SweepPoint& p, const Sweep& s) {
 }
 
 /// The fastest that loses little, and the fastest of those that are faster of which nobody knows.
-void add_by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points,
-                    std::vector<std::string>& row) {
+HeadedCells by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points) {
   const auto standing = [&](const SweepPoint* p) { return s.options.answers->standing(p->method, context); };
   const auto good = std::ranges::find_if(points, [&](const SweepPoint* p) { return standing(p) == Standing::within; });
   const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {
     const bool faster = good == points.end() || p->tokens_per_second() > (*good)->tokens_per_second();
     return faster && standing(p) != Standing::beyond;
   });
-  row.push_back(good == points.end() ? "none" : named(**good, s));
-  row.push_back(unknown == good ? "-" : fmt::format("{} ({})", named(**unknown, s), to_string(standing(*unknown))));
+  return {{"fastest that loses at most " + points_text(s.options.answers->margin),
+           good == points.end() ? "none" : named(**good, s)},
+          {"faster, but it is not known what it loses",
+           unknown == good ? "-" : fmt::format("{} ({})", named(**unknown, s), to_string(standing(*unknown)))}};
 }
 
 SweepTable fastest(const Sweep& s) {
-  constexpr std::size_t kShown = 3;
   Table table;
   table.clock = fmt::format("simulated: {}, level {}", s.model, s.options.level.name);
-  table.leading = 3;
-  table.head = {"machine", "batch", "context", "fastest, tokens/s"};
-  if (s.options.answers) {
-    table.head.push_back("fastest that loses at most " + points_text(s.options.answers->margin));
-    table.head.emplace_back("faster, but it is not known what it loses");
-  } else {
-    table.head.insert(table.head.end(), {"second", "third"});
-  }
-  table.head.emplace_back("fastest that loses nothing");
-  for (const HardwareProfile& h : s.options.hardware) {
-    for (const std::uint32_t batch : s.options.batches) {
-      for (const std::uint32_t context : s.options.contexts) {
-        const auto points = ranked(s, {h.name, batch, context});
-        std::vector<std::string>& row = table.rows.emplace_back();
-        row = {h.name, batch == kAsManyAsFit ? "max" : std::to_string(batch), length_text(context)};
-        for (std::size_t i = 0; i < (s.options.answers ? 1 : kShown); ++i)
-          row.push_back(i < points.size() ? named(*points[i], s) : "-");
-        if (s.options.answers) add_by_answers(s, context, points, row);
-        const auto whole = std::ranges::find_if(points, [](const SweepPoint* p) { return p->lossless; });
-        const bool asked = std::ranges::any_of(s.points, [](const SweepPoint& p) { return p.lossless; });
-        row.push_back(whole != points.end() ? named(**whole, s) : asked ? "none" : "none asked for");
-      }
+  const bool asked = std::ranges::any_of(s.points, &SweepPoint::lossless);
+  for (const Group& group : groups_of(s)) {
+    for (const Column& at : group.columns) {
+      const auto points = ranked(s, at);
+      const auto nth = [&](std::size_t i) { return i < points.size() ? named(*points[i], s) : "-"; };
+      HeadedCells cells = {{"second", nth(1)}, {"third", nth(2)}};
+      if (s.options.answers) cells = by_answers(s, at.context, points);
+      cells.insert(cells.begin(), {"fastest, tokens/s", nth(0)});
+      const auto whole = std::ranges::find_if(points, &SweepPoint::lossless);
+      cells.emplace_back("fastest that loses nothing", whole != points.end() ? named(**whole, s)
+                                                       : asked               ? "none"
+                                                                             : "none asked for");
+      add_row(table, {{"machine", at.hardware}, {"batch", batch_name(at.batch)}, {"context", length_text(at.context)}},
+              cells);
     }
   }
   return {"Fastest", {std::move(table)}};
 }
 
-/// "method at 16 x 32K on a machine: why", each sentence once with all its places.
+/// Each reason of a method once.
 void add_refusals(const Sweep& s, std::vector<std::string>& notes) {
-  for (const std::string& method : s.options.methods) {
-    std::vector<std::string> told;
-    for (const SweepPoint& p : s.points) {
-      if (p.method != method || p.row.refused.empty() || p.row.too_large || p.row.too_slow) continue;
-      if (std::ranges::find(told, p.row.refused) != told.end()) continue;
-      told.push_back(p.row.refused);
-      notes.push_back(fmt::format("{}: {}", method, p.row.refused));
-    }
-  }
+  std::set<std::pair<std::string, std::string>> told;
+  for (const std::string& method : s.options.methods)
+    for (const SweepPoint& p : s.points)
+      if (p.method == method && why_absent(p.row) == "refused" && told.insert({method, p.row.refused}).second)
+        notes.push_back(fmt::format("{}: {}", method, p.row.refused));
 }
 
 /// The first point of each machine that was refused for a reason, and how many others were.
@@ -228,25 +198,6 @@ void add_firsts(const Sweep& s, bool PredictedRow::*reason, const char* others_t
   }
 }
 
-void add_too_large(const Sweep& s, std::vector<std::string>& notes) {
-  add_firsts(s, &PredictedRow::too_large, "nor", notes, [&](const SweepPoint& p) {
-    const std::string what = p.batch == kAsManyAsFit ? "one sequence" : batch_text(p.batch, s.options);
-    return fmt::format("{} x {} does not fit", what, length_text(p.context));
-  });
-}
-
-void add_too_slow(const Sweep& s, std::vector<std::string>& notes) {
-  add_firsts(s, &PredictedRow::too_slow, "and", notes,
-             [](const SweepPoint& p) { return fmt::format("too slow at {}", length_text(p.context)); });
-}
-
-std::string without_host_limit(const SweepOptions& o) {
-  std::string names;
-  for (const HardwareProfile& h : o.hardware)
-    if (h.host.memory_gb == 0) names += (names.empty() ? "" : ", ") + h.name;
-  return names.empty() ? "" : fmt::format(" Host memory of {} is not known: there it is no limit.", names);
-}
-
 std::string within_pace(const SweepOptions& o) {
   if (o.tpot_ms == 0) return "";
   return fmt::format(
@@ -259,8 +210,7 @@ std::string ended_by_most(const Sweep& s) {
   const std::uint32_t most = s.options.most_sequences;
   const bool ended = std::ranges::any_of(
       s.points, [&](const SweepPoint& p) { return p.batch == kAsManyAsFit && p.sequences >= most; });
-  return ended ? fmt::format("at most {}: a + stands where that ended it and more may fit (--most)", most)
-               : fmt::format("at most {}", most);
+  return fmt::format("at most {}{}", most, ended ? ": a + stands where that ended it and more may fit (--most)" : "");
 }
 
 void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
@@ -268,19 +218,21 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   notes.push_back(fmt::format(
       "Step: mean window of the {} steps after the first, of the whole batch; it is what a user waits for a token "
       "(TPOT as servers report it; papers that divide it by the batch give less). Idle: share of the step in which the "
-      "device "
-      "computes nothing, ms per layer, and the cause that most of it goes to. The schedule of each method with the "
-      "costs of this shape, weights and KV in bf16; no tensor is computed. Which blocks and tokens heads choose is "
+      "device computes nothing, ms per layer, and the cause that most of it goes to. The schedule of each method with "
+      "the costs of this shape, weights and KV in bf16; no tensor is computed. Which blocks and tokens heads choose is "
       "drawn from the workload {} ({}).",
       o.steps - 1, s.workload.name, s.workload.source));
+  const std::string unlimited =
+      listed(o.hardware, [](const HardwareProfile& h) { return h.host.memory_gb == 0 ? h.name : ""; });
   if (std::ranges::find(o.batches, kAsManyAsFit) != o.batches.end())
-    notes.push_back(
-        fmt::format("As many as fit: the number in brackets decode together, {}; device memory without the weights and "
-                    "5 %, and host memory without 5 %, are what they may fill.{}{}",
-                    ended_by_most(s), without_host_limit(o), within_pace(o)));
-  std::string beyond;
-  for (const std::uint32_t context : o.contexts)
-    if (context + o.steps > s.positions) beyond += (beyond.empty() ? "" : ", ") + length_text(context);
+    notes.push_back(fmt::format(
+        "As many as fit: the number in brackets decode together, {}; device memory without the weights and "
+        "5 %, and host memory without 5 %, are what they may fill.{}{}",
+        ended_by_most(s),
+        unlimited.empty() ? "" : fmt::format(" Host memory of {} is not known: there it is no limit.", unlimited),
+        within_pace(o)));
+  const std::string beyond = listed(
+      o.contexts, [&](std::uint32_t context) { return context + o.steps > s.positions ? length_text(context) : ""; });
   if (!beyond.empty())
     notes.push_back(
         fmt::format("{} has {} positions: contexts of {} are costed as those of the same shape with scaled "
@@ -292,17 +244,16 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
   else
     notes.emplace_back(
         "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its "
-        "own; "
-        "with --accuracy their figures choose here.");
+        "own; with --accuracy their figures choose here.");
   notes.push_back(fmt::format(
       "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's "
       "attention at the rate that it has there. Level {}: {}.{}",
-      o.level.name, o.level.meaning, o.level.this_engine ? "" : " `tandem validate` has the errors."));
+      o.level.name, o.level.meaning, o.level.control.empty() ? " `tandem validate` has the errors." : ""));
   notes.emplace_back(kPrefillsElsewhere);
 }
 
-/// "host.dram_gbps for hgca, scoutattention; ...", by the number of points.
-void add_ranges(const Sweep& s, std::vector<std::string>& notes) {
+/// "host.dram_gbps for hgca, scoutattention; ...", by the number of methods.
+std::string ranges_note(const Sweep& s) {
   std::map<std::string, std::vector<std::string>> methods;  // by field
   for (const SweepPoint& p : s.points) {
     if (p.row.widest_range.empty()) continue;
@@ -310,62 +261,60 @@ void add_ranges(const Sweep& s, std::vector<std::string>& notes) {
     const std::string name = p.method.substr(0, p.method.find(':'));
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
-  if (methods.empty()) return;
+  if (methods.empty()) return "";
   std::vector<std::pair<std::string, std::vector<std::string>>> fields(methods.begin(), methods.end());
-  std::ranges::stable_sort(fields, [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
-  std::string text;
-  for (const auto& [field, names] : fields)
-    text += fmt::format("{}{} for {}", text.empty() ? "" : "; ", field, join_names(names));
-  notes.push_back(fmt::format("{} Most of the range is due to: {}.", kHowRangesAre, text));
+  std::ranges::stable_sort(fields, std::greater(), [](const auto& field) { return field.second.size(); });
+  const auto text = [](const auto& f) { return f.first + " for " + join_names(f.second); };
+  return fmt::format("{} Most of the range is due to: {}.", kHowRangesAre, listed(fields, text, "; "));
 }
 
-void add_sampling(const Sweep& s, std::vector<std::string>& notes) {
-  const SweepPoint* worst = nullptr;
-  for (const SweepPoint& p : s.points)
-    if (p.row.drawn_sequences > 0 && (worst == nullptr || p.row.sampling_error > worst->row.sampling_error)) worst = &p;
-  if (worst == nullptr) return;
-  notes.push_back(sampling_text(worst->row, fmt::format("{} at {} x {} on {}", worst->method, worst->sequences,
-                                                        length_text(worst->context), worst->hardware)) +
-                  " --sample all draws every sequence's.");
+std::string sampling_note(const Sweep& s) {
+  const auto worst =
+      std::ranges::max_element(s.points, {}, [](const SweepPoint& p) { return sampling_error_of(p.row); });
+  if (worst == s.points.end() || worst->row.drawn_sequences == 0) return "";
+  return sampling_text(worst->row, fmt::format("{} at {} x {} on {}", worst->method, worst->sequences,
+                                               length_text(worst->context), worst->hardware)) +
+         " --sample all draws every sequence's.";
 }
 
 /// "Attends everything: quest at 1K, 2K; ..."
-void add_whole_contexts(const Sweep& s, std::vector<std::string>& notes) {
-  std::string text;
-  for (const std::string& method : s.options.methods) {
-    std::string at;
-    for (const std::uint32_t context : s.options.contexts)
-      if (std::ranges::any_of(s.points, [&](const SweepPoint& p) {
-            return p.method == method && p.context == context && attends_everything(p.row, context, s.options.steps);
-          }))
-        at += (at.empty() ? "" : ", ") + length_text(context);
-    if (!at.empty()) text += fmt::format("{}{} at {}", text.empty() ? "" : "; ", method, at);
-  }
-  if (!text.empty()) notes.push_back(fmt::format("Attends everything: {}. {}", text, kAttendsEverything));
+std::string whole_contexts_note(const Sweep& s) {
+  const SweepOptions& o = s.options;
+  const auto whole_at = [&](const std::string& method, std::uint32_t context) {
+    return std::ranges::any_of(s.points, [&](const SweepPoint& p) {
+      return p.method == method && p.context == context && attends_everything(p.row, context, o.steps);
+    });
+  };
+  const auto of_method = [&](const std::string& method) {
+    const std::string at =
+        listed(o.contexts, [&](std::uint32_t c) { return whole_at(method, c) ? length_text(c) : ""; });
+    return at.empty() ? "" : fmt::format("{} at {}", method, at);
+  };
+  const std::string text = listed(o.methods, of_method, "; ");
+  return text.empty() ? "" : fmt::format("Attends everything: {}. {}", text, kAttendsEverything);
 }
 
 std::string all_figures(const Sweep& s) {
-  Table table;
-  table.head = {"machine", "batch", "context", "method"};
-  RowColumns columns;
-  for (const SweepPoint& p : s.points) columns.add(p.row);
-  for (std::string& name : row_heads(columns)) table.head.push_back(std::move(name));
-  table.leading = 4;
+  std::vector<NamedRow> rows;
+  for (const SweepPoint& p : s.points)
+    rows.push_back({{{"machine", p.hardware},
+                     {"batch", batch_name(p.batch) + (p.batch == kAsManyAsFit ? ": " + sequences_text(p, s) : "")},
+                     {"context", length_text(p.context)},
+                     {"method", p.method}},
+                    p.row,
+                    p.sequences});
+  Table table = figures_table(rows, s.layers);
   table.clock = fmt::format("simulated: {}, level {}", s.model, s.options.level.name);
-  for (const SweepPoint& p : s.points) {
-    std::vector<std::string>& row = table.rows.emplace_back();
-    row = {p.hardware, p.batch == kAsManyAsFit ? "max: " + sequences_text(p, s) : std::to_string(p.batch),
-           length_text(p.context), p.method};
-    for (std::string& cell : row_cells(p.row, s.layers, p.sequences, columns)) row.push_back(std::move(cell));
-  }
   return section("All figures", /*markdown=*/true) + shown(std::move(table), /*markdown=*/true);
 }
 
 }  // namespace
 
 std::vector<SweepTable> sweep_tables(const Sweep& s) {
-  std::vector<SweepTable> tables = {quantity(s, "Tokens/s", tokens_cell), quantity(s, "Step, ms (TPOT)", step_cell),
-                                    quantity(s, "Idle: share of the step, ms per layer, what for", idle_cell)};
+  std::vector<SweepTable> tables = {
+      quantity(s, "Tokens/s", tokens_cell),
+      quantity(s, "Step, ms (TPOT)", [](const SweepPoint& p, const Sweep&) { return step_text(p.row); }),
+      quantity(s, "Idle: share of the step, ms per layer, what for", idle_cell)};
   if (s.options.answers) tables.push_back({"What answers lose", {answers_table(*s.options.answers)}});
   tables.push_back(fastest(s));
   return tables;
@@ -374,11 +323,14 @@ std::vector<SweepTable> sweep_tables(const Sweep& s) {
 std::vector<std::string> sweep_notes(const Sweep& s) {
   std::vector<std::string> notes;
   add_how_to_read(s, notes);
-  add_ranges(s, notes);
-  add_sampling(s, notes);
-  add_whole_contexts(s, notes);
-  add_too_large(s, notes);
-  add_too_slow(s, notes);
+  for (const std::string& sentence : {ranges_note(s), sampling_note(s), whole_contexts_note(s)})
+    if (!sentence.empty()) notes.push_back(sentence);
+  add_firsts(s, &PredictedRow::too_large, "nor", notes, [&](const SweepPoint& p) {
+    const std::string what = p.batch == kAsManyAsFit ? "one sequence" : batch_text(p.batch, s.options);
+    return fmt::format("{} x {} does not fit", what, length_text(p.context));
+  });
+  add_firsts(s, &PredictedRow::too_slow, "and", notes,
+             [](const SweepPoint& p) { return fmt::format("too slow at {}", length_text(p.context)); });
   add_refusals(s, notes);
   return notes;
 }

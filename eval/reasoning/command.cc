@@ -7,16 +7,24 @@
 namespace tandem::eval {
 namespace {
 
-class ReasoningCommand final : public DatasetCommand {
+class ReasoningCommand final : public FileCommand {
  public:
-  ReasoningCommand() { chat.emplace(); }
+  ReasoningCommand()
+      : FileCommand({.tasks = "Names of files, as aime24,math500 [all that --data holds]",
+                     .samples = "First problems of each task [all]",
+                     .check_task = answer_kind_of,
+                     .unread = unread_reasoning,
+                     .open = [this](const FileChoice& choice, const Model& model) {
+                       static_cast<FileChoice&>(what_) = choice;
+                       what_.thinking = !chat->no_thinking;
+                       return std::make_unique<Reasoning>(what_, model);
+                     }}) {}
 
   std::vector<DatasetOption> options() override {
     using enum DatasetOption::Shows;
     Sampling& how = what_.sampling;
-    return {
-        {"--tasks", &tasks_, "Names of files, as aime24,math500 [all that --data holds]"},
-        {"--samples", &samples_, "First problems of each task [all]"},
+    std::vector<DatasetOption> options = FileCommand::options();
+    const std::vector<DatasetOption> own = {
         {"--repeats", &what_.repeats, "Answers drawn to each problem; Pass@1 is their mean", default_value},
         {"--max-new", &max_new_, "Tokens of an answer at most; longer ones are cut off and wrong", default_value},
         {"--temperature", &how.temperature,
@@ -27,35 +35,24 @@ class ReasoningCommand final : public DatasetCommand {
         {"--min-p", &how.min_p, "Draw from tokens at least this share as likely as the best one (0: all)",
          default_value},
         {"--seed", &how.seed, "Seed of the draws", default_value}};
+    options.insert(options.end(), own.begin(), own.end());
+    return options;
   }
   bool thinks() const override { return true; }
 
   void check(const DatasetHost& host) override {
-    check_first_samples(samples_);
+    FileCommand::check(host);
     if (what_.repeats > 1024) throw_input_error("--repeats is {}: give at most 1024.", what_.repeats);
     for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
       if (what_.sampling.temperature == 0 && host.given(name))
         throw_input_error(
             "--top-k, --top-p, --min-p and --seed say how tokens are drawn: add --temperature above 0, 0.6 for "
             "example.");
-    what_.tasks = chosen_tasks(tasks_, [](const std::string& task) { answer_kind_of(task); });
     what_.max_new_tokens = parse_one_length(max_new_, "--max-new");
   }
 
-  std::unique_ptr<Dataset> open(const DatasetSetting& with) override {
-    what_.data = data;
-    what_.samples = samples_.value_or(0);
-    what_.template_of = with.template_of;
-    what_.thinking = !(chat && chat->no_thinking);
-    return std::make_unique<Reasoning>(what_, with.model);
-  }
-
-  std::vector<std::filesystem::path> unread() const override { return unread_reasoning(data); }
-  bool chose_tasks() const override { return !tasks_.empty(); }
-
  private:
-  std::string tasks_, max_new_ = "4K";
-  std::optional<std::uint32_t> samples_;  // none: all
+  std::string max_new_ = "4K";
   ReasoningOptions what_;
 };
 

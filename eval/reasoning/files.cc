@@ -1,10 +1,7 @@
-#include "eval/reasoning/files.h"
-
 #include <algorithm>
 #include <array>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <unordered_map>
 
 #include "engine/common/error.h"
@@ -12,8 +9,7 @@
 #include "engine/common/json.h"
 #include "engine/common/json_lines.h"
 #include "engine/common/read_file.h"
-#include "eval/ruler/random.h"
-#include "eval/run/unread_files.h"
+#include "eval/reasoning/reasoning.h"
 
 namespace tandem::eval {
 namespace {
@@ -26,30 +22,16 @@ constexpr std::string_view kSuffix = ".jsonl";
 struct KindOfName {
   std::string_view begins;
   AnswerKind kind;
+  const char* answer;
 };
-constexpr std::array<KindOfName, 4> kKinds = {{{"aime", AnswerKind::integer},
-                                               {"gpqa", AnswerKind::letter},
-                                               {"gsm8k", AnswerKind::number},
-                                               {"math", AnswerKind::expression}}};
+constexpr std::array<KindOfName, 4> kKinds = {{{"aime", AnswerKind::integer, "whole number"},
+                                               {"gpqa", AnswerKind::letter, "choice from A to D, as in '\\boxed{D}'"},
+                                               {"gsm8k", AnswerKind::number, "number, as in '#### 18'"},
+                                               {"math", AnswerKind::expression, "answer"}}};
 
 const KindOfName* kind_by_name(std::string_view task) {
-  const auto found =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const KindOfName& kind) { return task.starts_with(kind.begins); });
+  const auto found = std::ranges::find_if(kKinds, [&](const auto& kind) { return task.starts_with(kind.begins); });
   return found == kKinds.end() ? nullptr : &*found;
-}
-
-const char* expected(AnswerKind kind) {
-  switch (kind) {
-    case AnswerKind::integer:
-      return "whole number";
-    case AnswerKind::number:
-      return "number, as in '#### 18'";
-    case AnswerKind::letter:
-      return "choice from A to D, as in '\\boxed{D}'";
-    case AnswerKind::expression:
-      break;
-  }
-  return "answer";
 }
 
 ReasoningProblem problem_of(const JsonLine& line, AnswerKind kind) {
@@ -58,7 +40,10 @@ ReasoningProblem problem_of(const JsonLine& line, AnswerKind kind) {
   const nlohmann::json& answer = line.field("answer");
   if (!answer.is_string() && !answer.is_number()) line.refuse("'answer' must hold text or a number");
   const auto reference = reference_answer(answer.is_string() ? answer.get<std::string>() : json_text(answer), kind);
-  if (!reference) line.refuse(fmt::format("'answer' holds {}, no {}", json_excerpt(answer), expected(kind)));
+  if (!reference) {
+    const char* expected = std::ranges::find(kKinds, kind, &KindOfName::kind)->answer;
+    line.refuse(fmt::format("'answer' holds {}, no {}", json_excerpt(answer), expected));
+  }
   problem.answer = *reference;
   return problem;
 }

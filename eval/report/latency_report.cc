@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include "engine/common/printable.h"
+#include "engine/model/model.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
-#include "eval/report/own_steps.h"
 #include "eval/report/table.h"
 #include "eval/ruler/protocol.h"
 
@@ -13,6 +13,7 @@ namespace tandem::eval {
 namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
+using L = LatencySummary;
 
 std::string bytes_text(double bytes) {
   const char* units[] = {"B", "KB", "MB", "GB", "TB"};
@@ -30,8 +31,7 @@ std::string ms_text(double ms) {
 }
 
 /// One row per length and method; `cells` turns a LatencySummary into the row's cells.
-template <class Cells>
-Table by_length(const Summary& s, const Labels& labels, std::vector<std::string> head, Cells cells) {
+Table by_length(const Summary& s, const Labels& labels, const std::vector<std::string>& head, const auto& cells) {
   Table t;
   t.leading = 2;
   t.head = {"length", "method"};
@@ -40,9 +40,9 @@ Table by_length(const Summary& s, const Labels& labels, std::vector<std::string>
     for (std::size_t i = 0; i < labels.size(); ++i) {
       for (const LengthLatency& at : s.methods[i].by_length) {
         if (at.length != length) continue;
-        std::vector<std::string> row = {length_text(length), labels[i]};
+        std::vector<std::string>& row = t.rows.emplace_back();
+        row = {length_text(length), labels[i]};
         for (std::string& cell : cells(at.latency)) row.push_back(std::move(cell));
-        t.rows.push_back(std::move(row));
       }
     }
   }
@@ -53,17 +53,13 @@ Table latency_table(const Summary& s, const Labels& labels) {
   Table t = by_length(
       s, labels,
       {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
-      [](const LatencySummary& l) -> std::vector<std::string> {
-        return {ms_text(l.ttft_ms),
-                ms_text(l.prefill_ms),
-                ms_text(l.setup_ms),
-                ms_text(l.first_step_ms),
-                figure_text(l.tpot_ms, ms_text),
-                figure_text(l.tpot_p50_ms, ms_text),
-                figure_text(l.tpot_p90_ms, ms_text),
-                figure_text(l.tpot_p99_ms, ms_text),
-                ms_text(l.idle_ms),
-                figure_text(l.idle_share(), percent_text)};
+      [](const L& l) {
+        std::vector<std::string> cells;
+        for (const double ms : {l.ttft_ms, l.prefill_ms, l.setup_ms, l.first_step_ms}) cells.push_back(ms_text(ms));
+        for (const auto& ms : {l.tpot_ms, l.tpot_p50_ms, l.tpot_p90_ms, l.tpot_p99_ms})
+          cells.push_back(figure_text(ms, ms_text));
+        cells.insert(cells.end(), {ms_text(l.idle_ms), figure_text(l.idle_share(), percent_text)});
+        return cells;
       });
   t.clock = s.manifest.clock;
   return t;
@@ -89,12 +85,12 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
     for (const LatencySummary* l : columns) cells.push_back(fmt::format("{:.1f}", 1000 * value(*l)));
     t.rows.push_back(std::move(cells));
   };
-  row("step", [](const LatencySummary& l) { return l.step_ms; });
-  row("= busy", [](const LatencySummary& l) { return l.busy_ms; });
-  row("+ idle", [](const LatencySummary& l) { return l.idle_ms; });
-  row("(in layer 0)", [](const LatencySummary& l) { return l.layer0_idle_ms; });
+  row("step", [](const L& l) { return l.step_ms; });
+  row("= busy", [](const L& l) { return l.busy_ms; });
+  row("+ idle", [](const L& l) { return l.idle_ms; });
+  row("(in layer 0)", [](const L& l) { return l.layer0_idle_ms; });
   for (const std::string& cause : causes) {
-    row("· " + cause, [&](const LatencySummary& l) {
+    row("· " + cause, [&](const L& l) {
       const auto found = l.idle_ms_by_cause.find(cause);
       return found == l.idle_ms_by_cause.end() ? 0.0 : found->second;
     });
@@ -102,18 +98,17 @@ Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
   return t;
 }
 
-template <class Has>
-bool any_has(const Summary& s, const Has& has) {
+bool any_has(const Summary& s, const auto& has) {
   return std::ranges::any_of(s.methods, [&](const MethodSummary& m) { return m.latency && has(*m.latency); });
 }
 
 Table bytes_table(const Summary& s, const Labels& labels) {
-  const bool peers = any_has(s, [](const LatencySummary& l) { return l.peer_link > 0; });
-  const bool touched = any_has(s, [](const LatencySummary& l) { return l.touched.has_value(); });
+  const bool peers = any_has(s, [](const L& l) { return l.peer_link > 0; });
+  const bool touched = any_has(s, [](const L& l) { return l.touched.has_value(); });
   std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
   if (touched) head.insert(head.begin(), "touched");
   if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
-  return by_length(s, labels, head, [peers, touched](const LatencySummary& l) {
+  return by_length(s, labels, head, [peers, touched](const L& l) {
     std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
     if (touched) cells.insert(cells.begin(), figure_text(l.touched, bytes_text));
     if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
@@ -122,11 +117,11 @@ Table bytes_table(const Summary& s, const Labels& labels) {
 }
 
 Table attended_table(const Summary& s, const Labels& labels) {
-  const bool peers = any_has(s, [](const LatencySummary& l) { return l.peak_peer_kv > 0; });
+  const bool peers = any_has(s, [](const L& l) { return l.peak_peer_kv > 0; });
   std::vector<std::string> head = {"attended on device", "attended on host", "host share %", "peak KV device",
                                    "peak KV host"};
   if (peers) head.emplace_back("peak KV peer");
-  return by_length(s, labels, head, [peers](const LatencySummary& l) {
+  return by_length(s, labels, head, [peers](const L& l) {
     std::vector<std::string> cells = {fmt::format("{:.0f}", l.attended_device), fmt::format("{:.0f}", l.attended_host),
                                       figure_text(l.host_share(), percent_text), bytes_text(double(l.peak_device_kv)),
                                       bytes_text(double(l.peak_host_kv))};
@@ -136,7 +131,7 @@ Table attended_table(const Summary& s, const Labels& labels) {
 }
 
 /// `l`: of the first method that has times.
-std::string latency_note(const Summary& s, const std::string& label, const LatencySummary& l) {
+std::string latency_note(const Summary& s, const std::string& label, const L& l) {
   std::string text =
       "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
       "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
@@ -149,7 +144,7 @@ std::string latency_note(const Summary& s, const std::string& label, const Laten
       text += fmt::format(" Times of {} in smaller batches are left out here and below.",
                           l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
   }
-  if (is_embedded(s.manifest)) text += std::string(" ") + kOwnSteps;
+  if (is_embedded(s.manifest)) text += fmt::format(" {}", kOwnSteps);
   const auto launch = l.idle_ms_by_cause.find("launch");
   const std::optional<double> share =
       launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);
@@ -163,15 +158,21 @@ std::string latency_note(const Summary& s, const std::string& label, const Laten
 
 }  // namespace
 
-std::vector<std::string> labels_of(const Summary& s, bool markdown) {
+bool is_embedded(const Manifest& manifest) {
+  return manifest.model == "embedded" || manifest.model == kEmbeddedModel;
+}
+
+std::string short_label(const std::string& label, std::size_t number) {
   constexpr std::size_t kLongest = 24;
+  return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), number);
+}
+
+std::vector<std::string> labels_of(const Summary& s, bool markdown) {
   Labels labels;
   for (const MethodSummary& m : s.methods) {
-    labels.push_back(m.label);
-    if (markdown || text_columns(m.label) <= kLongest) continue;
-    for (std::size_t i = 0; i < s.manifest.methods.size(); ++i)
-      if (s.manifest.methods[i].label == m.label)
-        labels.back() = fmt::format("{}#{}", s.manifest.methods[i].name, i + 1);
+    const auto entry = std::ranges::find(s.manifest.methods, m.label, &MethodEntry::label);
+    labels.push_back(markdown ? m.label
+                              : short_label(m.label, static_cast<std::size_t>(entry - s.manifest.methods.begin()) + 1));
   }
   return labels;
 }
@@ -218,7 +219,7 @@ std::string length_text(std::uint32_t length) {
 std::string latency_report(const Summary& s, bool markdown) {
   const auto timed = std::ranges::find_if(s.methods, [](const MethodSummary& m) { return m.latency.has_value(); });
   if (timed == s.methods.end()) return "";
-  const std::optional<LatencySummary>& times = timed->latency;
+  const std::optional<L>& times = timed->latency;
   if (!times) return "";
   const Labels labels = labels_of(s, markdown);
   std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
@@ -228,8 +229,7 @@ std::string latency_report(const Summary& s, bool markdown) {
     const Table t = idle_table(s, labels, length);
     if (t.head.size() < 2) continue;
     if (s.manifest.lengths.size() > 1)
-      out += fmt::format("{}{} {}{}\n{}", first ? "" : "\n", "length", length_text(length), markdown ? ":" : "",
-                         markdown ? "\n" : "");
+      out += fmt::format("{}length {}{}\n", first ? "" : "\n", length_text(length), markdown ? ":\n" : "");
     out += text_of(t, markdown);
     first = false;
   }
@@ -251,9 +251,9 @@ std::string latency_report(const Summary& s, bool markdown) {
 }
 
 std::string provenance(const Manifest& m) {
-  std::string programs = fmt::format("{} ({})", m.tandem_version, m.git_commit);
-  for (const Program& later : m.later_programs)
-    programs += fmt::format(" and, where it was resumed, {} ({})", later.tandem_version, later.git_commit);
+  std::string programs;
+  for (const auto& [version, commit] : m.programs)
+    programs += fmt::format("{}{} ({})", programs.empty() ? "" : " and, where it was resumed, ", version, commit);
   const std::string data = ruler_data_text(m.protocol_id, m.tasks);
   return fmt::format(
       "\n## How it was made\n\n- command: {}\n- tandem {}, weights {}, tokenizer {}\n{}- protocol: {}\n"

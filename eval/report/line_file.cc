@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,13 +30,11 @@ fs::path linked_file(fs::path file) {
 /// A name that is free for the temporary file beside `file`.
 fs::path part_of(const fs::path& file) {
   std::error_code error;
-  fs::path part = file;
-  part += ".new";
-  for (int i = 2; fs::exists(fs::symlink_status(part, error)); ++i) {
-    part = file;
-    part += fmt::format(".new{}", i);
+  for (int i = 1;; ++i) {
+    fs::path part = file;
+    part += i == 1 ? ".new" : fmt::format(".new{}", i);
+    if (!fs::exists(fs::symlink_status(part, error))) return part;
   }
-  return part;
 }
 
 std::string where(const fs::path& file, std::size_t number) {
@@ -88,11 +84,10 @@ ScannedLines scan_text(std::string_view text, const fs::path& file, const LinePa
   }
   ScannedLines result;
   for (Found& found : all) {
-    if (found.wrong.empty()) {
+    if (found.wrong.empty())
       result.sound.push_back(std::move(found.line));
-    } else {
+    else
       result.damaged.push_back({std::string(found.bytes), std::move(found.wrong), found.copy});
-    }
   }
   return result;
 }
@@ -125,12 +120,9 @@ void rewrite_lines(const OutputFolder& folder, const std::string& name, const st
   for (const Line& line : lines) text += line.text + "\n";
   if (text == before) return;
   if (!before.starts_with(text)) return folder.write(name, text);
-  const int descriptor = openat(folder.descriptor(), name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  const bool cut = descriptor >= 0 && ftruncate(descriptor, static_cast<off_t>(text.size())) == 0;
-  const int why = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!cut)
-    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), std::strerror(why));
+  const Descriptor out(openat(folder.descriptor(), name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!out.is_open() || ftruncate(out.number(), static_cast<off_t>(text.size())) != 0)
+    throw_run_error("The file '{}' cannot be shortened to continue the run ({}).", file.string(), std::strerror(errno));
 }
 
 std::vector<Line> set_damaged_aside(const OutputFolder& folder, const std::string& name, const LineParser& parse,
@@ -159,22 +151,20 @@ void arrange_lines(const OutputFolder& folder, const std::string& name, const Li
 
 void check_writable(const fs::path& name, const std::string& what) {
   const fs::path part = part_of(linked_file(name));
-  const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw_input_error("{}: '{}' cannot be written ({}).", what, name.string(), std::strerror(errno));
-  ::close(descriptor);
+  const Descriptor out(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!out.is_open()) throw_input_error("{}: '{}' cannot be written ({}).", what, name.string(), std::strerror(errno));
   unlink(part.c_str());
 }
 
 void write_new(int folder, const std::string& name, const fs::path& shown, std::string_view text) {
   unlinkat(folder, name.c_str(), 0);
-  const int descriptor = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  const Descriptor out(openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
   // Without fsync, a machine that loses power may keep the new name and not what it names.
-  const bool kept =
-      descriptor >= 0 && write_all(descriptor, text) && (fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP);
+  if (out.is_open() && write_all(out.number(), text) &&
+      (fsync(out.number()) == 0 || errno == EINVAL || errno == ENOTSUP))
+    return;
   const int why = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (kept) return;
-  if (descriptor >= 0) unlinkat(folder, name.c_str(), 0);
+  if (out.is_open()) unlinkat(folder, name.c_str(), 0);
   throw_run_error("The file '{}' cannot be written ({}).", shown.string(), std::strerror(why));
 }
 
@@ -190,37 +180,21 @@ void write_file(const fs::path& name, std::string_view text) {
 
 LineAppender::LineAppender(const OutputFolder& folder, const std::string& name)
     : file_(folder.path() / name),
-      descriptor_(openat(folder.descriptor(), name.c_str(),
-                         O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {
+      out_(openat(folder.descriptor(), name.c_str(),
+                  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {
   struct stat status {};
-  int why = descriptor_ < 0 || fstat(descriptor_, &status) != 0 ? errno : 0;
+  int why = !out_.is_open() || fstat(out_.number(), &status) != 0 ? errno : 0;
   if (why == 0 && !S_ISREG(status.st_mode)) why = EINVAL;
-  if (why != 0) {
-    close();
+  if (why != 0)
     throw_input_error("The file '{}' cannot be written ({}). Choose another folder.", file_.string(),
                       std::strerror(why));
-  }
   bytes_ = static_cast<std::uint64_t>(status.st_size);
 }
 
-LineAppender::LineAppender(LineAppender&& other) noexcept
-    : file_(std::move(other.file_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
-
-LineAppender& LineAppender::operator=(LineAppender&& other) noexcept {
-  std::swap(file_, other.file_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-void LineAppender::close() {
-  if (is_open()) ::close(std::exchange(descriptor_, -1));
-}
-
 void LineAppender::append(const std::string& text) {
-  TANDEM_CHECK(is_open(), "{} is closed", file_.string());
+  TANDEM_CHECK(out_.is_open(), "{} is closed", file_.string());
   struct stat status {};
-  if (fstat(descriptor_, &status) != 0 || status.st_nlink == 0)
+  if (fstat(out_.number(), &status) != 0 || status.st_nlink == 0)
     throw FolderLost(fmt::format(
         "The file '{}' was removed while it was being written. Where manifest.json is still there, --resume runs again "
         "what is missing.",
@@ -229,13 +203,13 @@ void LineAppender::append(const std::string& text) {
     throw FolderLost(fmt::format(
         "The file '{}' was changed by somebody else while it was being written. --resume runs again what is missing.",
         file_.string()));
-  if (write_all(descriptor_, text + "\n")) {
+  if (write_all(out_.number(), text + "\n")) {
     bytes_ += text.size() + 1;
     return;
   }
   const int why = errno;
   // Where even that fails, the part is a line without an end, which resume() cuts off.
-  [[maybe_unused]] const int cut = ftruncate(descriptor_, status.st_size);
+  [[maybe_unused]] const int cut = ftruncate(out_.number(), status.st_size);
   close();
   throw_run_error("The file '{}' cannot be written ({}).", file_.string(), std::strerror(why));
 }

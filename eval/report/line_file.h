@@ -1,5 +1,4 @@
-// Files of one line per finished sample: appending so that no half line stays, and telling sound lines from damaged
-// ones.
+// Files of one line per finished sample: appends whole lines, and tells sound lines from damaged ones.
 #pragma once
 
 #include <filesystem>
@@ -32,16 +31,14 @@ struct ScannedLines {
   std::vector<DamagedLine> damaged;
 };
 
-/// All lines that end with a newline: what follows the last one was being written when the run ended, and is left out.
-/// A line that says the same as an earlier one is damaged; where two say different things about one sample, nobody
-/// knows which is right, and both are. No file: no lines.
+/// All lines that end with a newline; without a file, none. A line that says the same as an earlier one is damaged;
+/// where two say different things about one sample, both are. What follows the last newline is left out.
 ScannedLines scan_lines(const std::filesystem::path& file, const LineParser& parse);
 
 /// The same, where anything but sound lines is an InputError.
 std::vector<Line> read_lines(const std::filesystem::path& file, const LineParser& parse);
 
-/// The sound lines of a file that a run goes on with. Adds the damaged ones to "<name>.damaged" (RunError where that
-/// fails), and to `repairs` a sentence for each.
+/// The sound lines of a file. Moves damaged ones to "<name>.damaged" (or RunError), each with a sentence in `repairs`.
 std::vector<Line> set_damaged_aside(const OutputFolder& folder, const std::string& name, const LineParser& parse,
                                     std::vector<std::string>& repairs);
 
@@ -49,16 +46,16 @@ std::vector<Line> set_damaged_aside(const OutputFolder& folder, const std::strin
 void arrange_lines(const OutputFolder& folder, const std::string& name, const LineParser& parse,
                    const std::vector<SampleKey>& order);
 
-/// Makes the file hold these lines and nothing else, in one step: left alone where it does, shortened in place where it
-/// begins with them (on a full disk too), else replaced. Throws RunError where that fails; the file is as it was then.
+/// Makes the file hold these lines alone, in one step: by shortening it where it begins with them (on a full disk too),
+/// else by replacing it. RunError where that fails; the file is as it was then.
 void rewrite_lines(const OutputFolder& folder, const std::string& name, const std::vector<Line>& lines);
 
-/// Writes `text` to `file` through a temporary file beside it, which reaches the disk before it takes the name. Throws
-/// RunError when that fails; an earlier file is as it was then.
+/// Replaces `file` by way of a temporary file beside it, which reaches the disk first. RunError when that fails; an
+/// earlier file is as it was then.
 void write_file(const std::filesystem::path& file, std::string_view text);
 
-/// Makes the file `name` in the folder of a descriptor (or AT_FDCWD), in the place of one of that name, and waits until
-/// it is on the disk. RunError that names the file `shown`; there is no such file then.
+/// Makes or replaces the file `name` in the folder of a descriptor (or AT_FDCWD), and waits until it is on the disk.
+/// RunError that names the file `shown`; there is no such file then.
 void write_new(int folder, const std::string& name, const std::filesystem::path& shown, std::string_view text);
 
 /// A file's bytes; none where there is no such file. InputError where it cannot be read.
@@ -73,19 +70,15 @@ class LineAppender {
   LineAppender() = default;
   /// Makes the file where it is missing. InputError where it cannot be written.
   LineAppender(const OutputFolder& folder, const std::string& name);
-  LineAppender(LineAppender&& other) noexcept;
-  LineAppender& operator=(LineAppender&& other) noexcept;
-  ~LineAppender() { close(); }
-  bool is_open() const { return descriptor_ >= 0; }
-  /// `text`: a line, or several with newlines between them. RunError when the disk is full; FolderLost where somebody
-  /// else removed the file or wrote into it.
+  std::uint64_t bytes() const { return bytes_; }  // in the file
+  /// A line, or several with newlines between. RunError on a full disk; FolderLost where somebody changed the file.
   void append(const std::string& text);
-  void close();
+  void close() { out_ = Descriptor(); }
 
  private:
   std::filesystem::path file_;
-  int descriptor_ = -1;
-  std::uint64_t bytes_ = 0;  // in the file
+  Descriptor out_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace tandem::eval

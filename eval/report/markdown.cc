@@ -1,6 +1,7 @@
 #include "eval/report/markdown.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/common/printable.h"
 
@@ -17,22 +18,13 @@ bool is_digit(char c) {
 bool is_word(char c) {
   return is_letter(c) || is_digit(c) || (c & 0x80) != 0;
 }
-bool is_punctuation(char c) {
-  return c > ' ' && c < 0x7F && !is_letter(c) && !is_digit(c);
-}
-
 /// Whether the character at `i` would be read as more than itself.
 bool is_syntax(std::string_view text, std::size_t i) {
   const char before = i > 0 ? text[i - 1] : ' ', next = i + 1 < text.size() ? text[i + 1] : ' ';
+  if (std::string_view("`*~|$").find(text[i]) != std::string_view::npos) return true;
   switch (text[i]) {
-    case '`':
-    case '*':
-    case '~':
-    case '|':
-    case '$':
-      return true;
     case '\\':
-      return is_punctuation(next);
+      return next > ' ' && next < 0x7F && !is_letter(next) && !is_digit(next);
     case '_':
       return !is_word(before) || !is_word(next);
     case '<':
@@ -101,6 +93,21 @@ std::string markdown_code(std::string_view text) {
   const bool pad =
       shown.empty() || shown.front() == '`' || shown.back() == '`' || (shown.front() == ' ' && shown.back() == ' ');
   return fence + (pad ? " " : "") + shown + (pad ? " " : "") + fence;
+}
+
+std::string csv_cell(const std::string& text) {
+  // Signs that begin a formula, also in full width. Tabs and line ends are spelled out.
+  constexpr std::array<std::string_view, 8> kSigns = {"=", "+", "-", "@", "\uFF1D", "\uFF0B", "\uFF0D", "\uFF20"};
+  const std::string_view words = std::string_view(text).substr(std::min(text.find_first_not_of(' '), text.size()));
+  const bool formula = std::ranges::any_of(kSigns, [&](std::string_view sign) { return words.starts_with(sign); });
+  const std::string shown = (formula ? "'" : "") + printable(text);
+  if (shown.find_first_of(",;\"") == std::string::npos) return shown;
+  std::string out = "\"";
+  for (const char c : shown) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + "\"";
 }
 
 }  // namespace tandem::eval

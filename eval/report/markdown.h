@@ -1,5 +1,5 @@
-// Text in Markdown pages that stays text: a name or a command of a stranger's run makes no link, picture, HTML,
-// emphasis, heading, list, table cell or code.
+// Text in Markdown pages and cells of CSV that stays text: a name or a command of a stranger's run makes no link,
+// picture, HTML, emphasis, heading, list, table cell, code or formula.
 #pragma once
 
 #include <string>
@@ -16,5 +16,9 @@ std::string markdown_paragraph(std::string_view text);
 
 /// A code span, in as many backticks as it needs.
 std::string markdown_code(std::string_view text);
+
+/// A cell of CSV (RFC 4180): printable() text, behind an apostrophe where it would begin a formula, in quotes where it
+/// holds a comma, a semicolon or a quote.
+std::string csv_cell(const std::string& text);
 
 }  // namespace tandem::eval

@@ -1,14 +1,11 @@
-#include "eval/report/merge.h"
-
+// Joins the shards of a run.
 #include <algorithm>
-#include <fmt/core.h>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "engine/common/error.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/resume_check.h"
 #include "eval/report/run_folder.h"
 
 namespace tandem::eval {
@@ -17,51 +14,38 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The lines of all runs, each sample once.
-template <class Item>
 class Union {
  public:
-  void add(const std::vector<Item>& items, const std::string& run) {
-    for (const Item& item : items) {
-      const auto [there, is_new] = items_.try_emplace(item.key(), item, run);
-      if (is_new) continue;
-      const SampleKey& key = there->first;
-      if (there->second.first != item)
+  void add(const auto& items, const std::string& run) {
+    for (const auto& item : items) {
+      std::string line = to_line(item) + "\n";
+      const auto [there, is_new] = lines_.try_emplace(item.key(), line, run);
+      if (!is_new && there->second.first != line)
         throw_input_error(
             "Sample {} of {} at length {} under {} is in '{}' and in '{}', and is not the same: they are no shards of "
             "one run.",
-            key.index, key.task, key.length, key.method, there->second.second, run);
+            item.index, item.task, item.length, item.method, there->second.second, run);
     }
   }
 
   /// In this order.
   std::string lines(const std::vector<SampleKey>& order) const {
     std::string text;
-    for (const SampleKey& key : order) {
-      const auto found = items_.find(key);
-      if (found != items_.end()) text += to_line(found->second.first) + "\n";
-    }
+    for (const SampleKey& key : order)
+      if (has(key)) text += lines_.at(key).first;
     return text;
   }
 
-  bool has(const SampleKey& key) const { return items_.contains(key); }
+  bool has(const SampleKey& key) const { return lines_.contains(key); }
 
  private:
-  std::map<SampleKey, std::pair<Item, std::string>> items_;  // with the run that it is from
+  std::map<SampleKey, std::pair<std::string, std::string>> lines_;  // with the run that it is from
 };
 
 /// Also through links, and where there is no such folder.
 bool same_folder(const fs::path& a, const fs::path& b) {
   std::error_code none;
   return fs::equivalent(a, b, none) || normalised(a) == normalised(b);
-}
-
-/// As check_resumable(), whose sentences are about a run that goes on.
-void check_one_run(const fs::path& first, const Manifest& manifest, const fs::path& other, const Manifest& others) {
-  try {
-    check_resumable(other, others, manifest);
-  } catch (const InputError& error) {
-    throw_input_error("'{}' and '{}' are not shards of one run: {}", first.string(), other.string(), error.what());
-  }
 }
 
 /// Of the oldest version among them, since what later ones say of a run does not hold for all of its samples; with all
@@ -74,9 +58,8 @@ Manifest manifest_of(const std::vector<RunFolder>& runs) {
   merged.finished_utc.clear();
   for (const RunFolder& run : runs) {
     merged.started_utc = std::min(merged.started_utc, run.manifest().started_utc);
-    std::vector<Program> programs = merged.programs();
-    for (const Program& program : run.manifest().programs()) programs = with_program(std::move(programs), program);
-    merged.set_programs(programs);
+    for (const Program& program : run.manifest().programs)
+      merged.programs = with_program(std::move(merged.programs), program);
   }
   return merged;
 }
@@ -99,9 +82,7 @@ std::vector<SampleResult> samples_of(const RunFolder& run, int version, bool& dr
 Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool force) {
   TANDEM_CHECK(!paths.empty(), "no runs to join");
   std::vector<RunFolder> runs;
-  Union<SampleResult> samples;
-  Union<WindowLoss> windows;
-  Union<SampleTiming> timings;
+  Union results, timings;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (same_folder(paths[i], out))
       throw_input_error("'{}' is one of the runs to join: give another folder for the whole run.", out.string());
@@ -110,23 +91,26 @@ Merged merge_runs(std::span<const fs::path> paths, const fs::path& out, bool for
   }
   for (const fs::path& path : paths) {
     const RunFolder& run = runs.emplace_back(RunFolder::open(path));
-    check_one_run(paths.front(), runs.front().manifest(), path, run.manifest());
+    try {
+      check_resumable(path, run.manifest(), runs.front().manifest());
+    } catch (const InputError& error) {
+      throw_input_error("'{}' and '{}' are not shards of one run: {}", paths.front().string(), path.string(),
+                        error.what());
+    }
   }
   const Manifest manifest = manifest_of(runs);
   bool dropped = false;
   for (const RunFolder& run : runs) {
     if (manifest.benchmark == kPerplexity)
-      windows.add(run.windows(), run.path().string());
+      results.add(run.windows(), run.path().string());
     else
-      samples.add(samples_of(run, manifest.schema_version, dropped), run.path().string());
+      results.add(samples_of(run, manifest.schema_version, dropped), run.path().string());
     if (!manifest.clock.empty()) timings.add(run.timings(), run.path().string());
   }
   const std::vector<SampleKey> order = keys_in_order(manifest, batch_of(manifest));
-  const bool perplexity = manifest.benchmark == kPerplexity;
-  RunFolder::create_whole(out, manifest, perplexity ? windows.lines(order) : samples.lines(order), timings.lines(order),
-                          force);
+  RunFolder::create_whole(out, manifest, results.lines(order), timings.lines(order), force);
   const auto is_finished = [&](const SampleKey& key) {
-    return (perplexity ? windows.has(key) : samples.has(key)) && (manifest.clock.empty() || timings.has(key));
+    return results.has(key) && (manifest.clock.empty() || timings.has(key));
   };
   return {static_cast<std::uint64_t>(std::ranges::count_if(order, is_finished)), order.size(), dropped};
 }

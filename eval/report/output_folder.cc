@@ -18,19 +18,14 @@ namespace fs = std::filesystem;
 constexpr const char* kOld = "manifest.json.old";  // what it names is being removed
 constexpr std::string_view kNew = ".new";
 
-bool same_file(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 std::string staged(const std::string& name) {
   return name + std::string(kNew);
 }
 
-/// The nearest folder above that is there, or the path itself.
-fs::path nearest_there(fs::path path) {
-  std::error_code ignored;
-  while (!fs::exists(path, ignored) && path.has_parent_path() && path.parent_path() != path) path = path.parent_path();
-  return path;
+void check_access(const fs::path& folder) {
+  if (access(folder.c_str(), W_OK) != 0)
+    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", folder.string(),
+                      std::strerror(errno));
 }
 
 }  // namespace
@@ -49,49 +44,37 @@ fs::path normalised(const fs::path& path) {
 }
 
 void check_can_be_made(const fs::path& given) {
-  const fs::path path = normalised(given), above = nearest_there(fs::absolute(path));
+  const fs::path path = normalised(given);
   std::error_code ignored;
+  fs::path above = fs::absolute(path);  // the nearest that is there
+  while (!fs::exists(above, ignored) && above.has_parent_path() && above.parent_path() != above)
+    above = above.parent_path();
   if (above != path && fs::is_symlink(fs::absolute(path), ignored))
     throw_input_error("'{}' is a link to nothing. Choose another name.", path.string());
   if (!fs::is_directory(above, ignored))
     throw_input_error("'{}' is a file, but '{}' needs a folder there. Choose another name.", above.string(),
                       path.string());
-  if (access(above.c_str(), W_OK) != 0)
-    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", above.string(),
-                      std::strerror(errno));
-}
-
-OutputFolder::OutputFolder(OutputFolder&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), made_(std::move(other.made_)) {}
-
-OutputFolder& OutputFolder::operator=(OutputFolder&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(made_, other.made_);
-  return *this;
+  check_access(above);
 }
 
 OutputFolder::~OutputFolder() {
-  if (!held()) return;
-  if (is_at_path()) {
-    for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) rmdir(folder->c_str());  // refuses a full one
-  }
-  ::close(descriptor_);
+  if (!held() || !is_at(path_)) return;
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) rmdir(folder->c_str());  // refuses a full one
 }
 
 /// False where the path names another folder by now, which its maker removed, for example.
 bool OutputFolder::open_at_path() {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor_ < 0) {
+  folder_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!held()) {
     const int why = errno;
     std::error_code ignored;
     if (why == ENOENT && !fs::is_symlink(path_, ignored)) return false;
     throw_input_error("The folder '{}' cannot be opened ({}). Choose another one.", path_.string(), std::strerror(why));
   }
   // A file system without locks refuses with another error, and then nothing is locked.
-  const bool other_has_it = flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  if (!other_has_it && is_at_path()) return true;
-  ::close(std::exchange(descriptor_, -1));
+  const bool other_has_it = flock(descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (!other_has_it && is_at(path_)) return true;
+  folder_ = Descriptor();
   if (other_has_it)
     throw_input_error("Another process is writing into the folder '{}': wait for its end, or choose another one.",
                       path_.string());
@@ -141,37 +124,36 @@ OutputFolder OutputFolder::make(const fs::path& path) {
   if (!folder.held())
     throw_input_error("The folder '{}' cannot be made ({}). Choose another one.", folder.path_.string(),
                       std::strerror(ENOENT));
-  if (access(folder.path_.c_str(), W_OK) != 0)
-    throw_input_error("The folder '{}' cannot be written to ({}). Choose another one.", folder.path_.string(),
-                      std::strerror(errno));
+  check_access(folder.path_);
   return folder;
 }
 
-bool OutputFolder::is_at_path() const {
+bool OutputFolder::is_at(const fs::path& path) const {
   struct stat mine {
   }, there{};
-  return fstat(descriptor_, &mine) == 0 && lstat(path_.c_str(), &there) == 0 && same_file(mine, there);
+  return fstat(descriptor(), &mine) == 0 && lstat(path.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
 }
 
 void OutputFolder::check_there() const {
-  if (is_at_path()) return;
+  if (is_at(path_)) return;
   std::error_code ignored;
   // Where the kernel says; a folder that was removed has a name that leads nowhere.
-  const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor_), ignored);
-  struct stat mine {
-  }, there{};
-  if (!now.empty() && fstat(descriptor_, &mine) == 0 && lstat(now.c_str(), &there) == 0 && same_file(mine, there))
+  const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor()), ignored);
+  if (!now.empty() && is_at(now))
     throw FolderLost(fmt::format(
         "The folder '{}' was moved to '{}' while it was being written. What was finished is there: go on with the same "
         "command and --resume, and that folder as --out.",
         path_.string(), now.string()));
+  struct stat mine {};
+  fstat(descriptor(), &mine);
   throw FolderLost(fmt::format("The folder '{}' was {} while it was being written.", path_.string(),
                                mine.st_nlink == 0 ? "removed" : "moved away"));
 }
 
 bool OutputFolder::has(const std::string& name) const {
   struct stat status {};
-  return fstatat(descriptor_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  return fstatat(descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 std::vector<std::string> OutputFolder::names() const {
@@ -184,7 +166,7 @@ std::vector<std::string> OutputFolder::names() const {
 
 void OutputFolder::write(const std::string& name, std::string_view text) const {
   check_there();
-  write_new(descriptor_, staged(name), path_ / name, text);
+  write_new(descriptor(), staged(name), path_ / name, text);
   rename(staged(name), name);
 }
 
@@ -196,12 +178,12 @@ void OutputFolder::write_by(const std::string& name, const std::function<void(co
 }
 
 void OutputFolder::remove(const std::string& name) const {
-  if (unlinkat(descriptor_, name.c_str(), 0) == 0 || errno == ENOENT || errno == EISDIR) return;
+  if (unlinkat(descriptor(), name.c_str(), 0) == 0 || errno == ENOENT || errno == EISDIR) return;
   throw_run_error("The file '{}' cannot be removed ({}).", (path_ / name).string(), std::strerror(errno));
 }
 
 void OutputFolder::rename(const std::string& from, const std::string& to) const {
-  if (renameat(descriptor_, from.c_str(), descriptor_, to.c_str()) == 0) return;
+  if (renameat(descriptor(), from.c_str(), descriptor(), to.c_str()) == 0) return;
   throw_run_error("The file '{}' cannot be written ({}).", (path_ / to).string(), std::strerror(errno));
 }
 
@@ -220,15 +202,15 @@ void OutputFolder::replace(const std::vector<std::pair<std::string, std::string>
     if (fs::is_directory(fs::symlink_status(path_ / name, ignored)))
       throw_run_error("'{}' is a folder, where a file is needed.", (path_ / name).string());
   try {
-    for (const auto& [name, text] : files) write_new(descriptor_, staged(name), path_ / name, text);
-    write_new(descriptor_, staged(kManifest), path_ / kManifest, manifest);
+    for (const auto& [name, text] : files) write_new(descriptor(), staged(name), path_ / name, text);
+    write_new(descriptor(), staged(kManifest), path_ / kManifest, manifest);
   } catch (...) {
-    for (const auto& [name, text] : files) unlinkat(descriptor_, staged(name).c_str(), 0);
+    for (const auto& [name, text] : files) unlinkat(descriptor(), staged(name).c_str(), 0);
     throw;
   }
   if (has(kManifest)) rename(kManifest, kOld);
   take_place(manifest, set);
-  fsync(descriptor_);
+  fsync(descriptor());
 }
 
 void OutputFolder::finish_replacement(const FileSet& set) const {

@@ -87,7 +87,15 @@ def draw_accuracy(axes, run, rows):
     axes.set_xlabel(f"{score}, %, with 95 % interval (n = {count_of(row[3]['n'] for row in rows)})", loc="left")
 
 
-def name_rows(axes, run, rows):
+def draw_quality(axes, run, rows):
+    """With the names of the rows."""
+    if run["benchmark"] == "perplexity":
+        draw_perplexity(axes, run, rows)
+        questions = run["text"]
+    else:
+        draw_accuracy(axes, run, rows)
+        tasks = len({cell["task"] for method in run["methods"] for cell in method["cells"]})
+        questions = f"{tasks} task{'s' if tasks > 1 else ''}"
     lengths = sorted({row[2] for row in rows})
     axes.set_yticks([row[0] for row in rows], [length_name(row[2]) if len(lengths) > 1 else "" for row in rows])
     axes.tick_params(axis="y", length=0)
@@ -96,6 +104,9 @@ def name_rows(axes, run, rows):
         if ys:
             axes.text(-0.09 if len(lengths) > 1 else -0.02, sum(ys) / len(ys), method_name(method["method"], 30), ha="right",
                       va="center", transform=axes.get_yaxis_transform())
+    axes.set_ylim(rows[-1][0] + 0.7, -0.7)
+    title = TITLES.get(run["benchmark"], run["benchmark"].upper())
+    axes.set_title(wrapped(f"{title}, {questions}, {run['model']}", 60), fontsize=9, loc="left")
 
 
 def map_of(run):
@@ -164,12 +175,14 @@ def draw_bars(axes, bars, height, clock):
     axes.set_xlim(0, right)
     axes.set_xlabel(wrapped(f"{unit} per decode step, {clock}", 58), loc="left")
     axes.tick_params(axis="y", length=0, labelleft=False)
-    return order
+    swatches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in [BUSY] + [CAUSES.get(c, OTHER) for c in order]]
+    axes.legend(swatches, ["device busy"] + ["waits: " + cause for cause in order], frameon=False, loc="lower left",
+                bbox_to_anchor=(-0.02, 1.0), ncol=3, fontsize=8, handlelength=1.2, columnspacing=1.2)
 
 
 def draw_steps(axes, run, rows):
     timed = [row for row in rows if row[4] and row[4]["steps"] > 0]
-    return draw_bars(axes, [(y, at["busy_ms"], at["idle_ms_by_cause"]) for y, _, _, _, at in timed], 0.72, run["clock"])
+    draw_bars(axes, [(y, at["busy_ms"], at["idle_ms_by_cause"]) for y, _, _, _, at in timed], 0.72, run["clock"])
 
 
 def draw_target(axes, run, rows, target):
@@ -181,13 +194,7 @@ def draw_target(axes, run, rows, target):
         if row and ys:
             bars.append((sum(ys) / len(ys), why_absent(row) or row["busy_ms"], row.get("idle_ms_by_cause", {})))
     shape = f"{target['model']}, batch {target['batch']} x {length_name(target['context'])}"
-    return draw_bars(axes, bars, 1.0, f"{target['clock']}: {shape}")
-
-
-def add_legend(axes, order):
-    swatches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in [BUSY] + [CAUSES.get(c, OTHER) for c in order]]
-    axes.legend(swatches, ["device busy"] + ["waits: " + cause for cause in order], frameon=False, loc="lower left",
-                bbox_to_anchor=(-0.02, 1.0), ncol=3, fontsize=8, handlelength=1.2, columnspacing=1.2)
+    draw_bars(axes, bars, 1.0, f"{target['clock']}: {shape}")
 
 
 def main(folder):
@@ -196,35 +203,20 @@ def main(folder):
     rows = rows_of(run)
     timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
     by_column = map_of(run)
-    widths = [6.5 if not timed and target is None else 5.3]
+    panels = [(5.3 if timed or target is not None else 6.5, lambda axes: draw_quality(axes, run, rows))]
     if by_column:
-        widths.append(max(3.5, 0.5 * len(by_column[0])))
-    widths += [5.3] * (timed + (target is not None))
-    height = 1.7 + 0.3 * (rows[-1][0] + 1) + (0.5 if by_column else 0)
-    figure, panels = plt.subplots(1, len(widths), figsize=(sum(widths), height), sharey=True, squeeze=False, constrained_layout=True,
-                                  gridspec_kw={"width_ratios": widths})
-    left = panels[0][0]
-    if run["benchmark"] == "perplexity":
-        draw_perplexity(left, run, rows)
-        questions = run["text"]
-    else:
-        draw_accuracy(left, run, rows)
-        tasks = len({cell["task"] for method in run["methods"] for cell in method["cells"]})
-        questions = f"{tasks} task{'s' if tasks > 1 else ''}"
-    name_rows(left, run, rows)
-    left.set_ylim(rows[-1][0] + 0.7, -0.7)
-    title = TITLES.get(run["benchmark"], run["benchmark"].upper())
-    left.set_title(wrapped(f"{title}, {questions}, {run['model']}", 60), fontsize=9, loc="left")
-    if by_column:
-        draw_map(panels[0][1], widths[1], run, rows, *by_column)
-    orders = []
+        width = max(3.5, 0.5 * len(by_column[0]))
+        panels.append((width, lambda axes: draw_map(axes, width, run, rows, *by_column)))
     if timed:
-        axes = panels[0][2 if by_column else 1]
-        orders.append((axes, draw_steps(axes, run, rows)))
+        panels.append((5.3, lambda axes: draw_steps(axes, run, rows)))
     if target is not None:
-        orders.append((panels[0][-1], draw_target(panels[0][-1], run, rows, target)))
-    for axes, order in orders:
-        add_legend(axes, order)
+        panels.append((5.3, lambda axes: draw_target(axes, run, rows, target)))
+    widths = [width for width, _ in panels]
+    height = 1.7 + 0.3 * (rows[-1][0] + 1) + (0.5 if by_column else 0)
+    figure, axes = plt.subplots(1, len(widths), figsize=(sum(widths), height), sharey=True, squeeze=False, constrained_layout=True,
+                                gridspec_kw={"width_ratios": widths})
+    for ax, (_, draw) in zip(axes[0], panels):
+        draw(ax)
     save(figure, folder, "plot")
 
 

@@ -1,10 +1,13 @@
 // The report of a run: which tables there are, and how they are to be read.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <map>
 #include <set>
 
 #include "engine/common/error.h"
+#include "engine/common/python.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
@@ -15,11 +18,6 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-std::string p_text(const AccuracyCell& cell) {
-  if (!cell.has_difference || !cell.difference.has_p) return "-";
-  return cell.difference.p < 0.001 ? "<0.001" : fmt::format("{:.3f}", cell.difference.p);
-}
-
 Table accuracy_table(const Summary& s, const Labels& labels) {
   Table t;
   t.head = {"method", "n", "accuracy, % [95\u00a0%]",
@@ -28,8 +26,11 @@ Table accuracy_table(const Summary& s, const Labels& labels) {
   if (marked) t.head.emplace_back("budget");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
-    t.rows.push_back(
-        {labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all), p_text(all)});
+    const double p = all.difference.p;
+    t.rows.push_back({labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all),
+                      !all.difference.has_p ? "-"
+                      : p < 0.001           ? "<0.001"
+                                            : fmt::format("{:.3f}", p)});
     if (marked) t.rows.back().push_back(budget_text(s.methods[i].attends_everything_at));
   }
   return t;
@@ -68,25 +69,23 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
   std::string text = fmt::format("n samples; [95 % interval]: {}.", fmt::join(kinds, ", "));
   const std::vector<std::string> repeating = ruler_repeating_tasks(s.manifest.protocol_id, s.manifest.tasks);
   const AccuracyCell& first = s.methods.front().overall;
+  const std::string units = fmt::format("so that there are {}, not {}", first.units, first.accuracy.n);
   if (!repeating.empty() && first.units != first.accuracy.n) {
     text += fmt::format(
         " {} {} the same questions at every length: over all lengths, intervals and p take a question with its mean "
-        "score as one sample, so that there are {}, not {}{}.",
-        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n,
+        "score as one sample, {}{}.",
+        join_names(repeating), repeating.size() == 1 ? "asks" : "ask", units,
         s.manifest.tasks.size() > repeating.size() ? "; beside samples of other tasks, which weigh less, there is no p"
                                                    : "");
   }
   if (const std::uint32_t answers = repeats_of(s.manifest); answers > 1) {
-    text += fmt::format(
-        " Each question has {} answers: intervals take it with its mean score as one sample, so that there are {}, not "
-        "{}.",
-        answers, first.units, first.accuracy.n);
+    text += fmt::format(" Each question has {} answers: intervals take it with its mean score as one sample, {}.",
+                        answers, units);
   }
   if (!s.about_documents.empty() && first.units != first.accuracy.n) {
     text += fmt::format(
-        " {} {} several questions about a document: intervals take a document with its mean score as one sample, so "
-        "that there are {}, not {}.",
-        join_names(s.about_documents), s.about_documents.size() == 1 ? "asks" : "ask", first.units, first.accuracy.n);
+        " {} {} several questions about a document: intervals take a document with its mean score as one sample, {}.",
+        join_names(s.about_documents), s.about_documents.size() == 1 ? "asks" : "ask", units);
   }
   if (!paired.empty())
     text +=
@@ -123,17 +122,18 @@ std::string parted_note(const Summary& s, const Labels& labels) {
   constexpr std::size_t kShown = 3;
   std::string text;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    const std::vector<PartedSample>& parted = s.methods[i].parted;
+    const std::vector<SampleResult>& parted = s.methods[i].parted;
     if (parted.empty()) continue;
     text += fmt::format("{}{} is lossless, and its tokens part from full's in {} of {}.", text.empty() ? "" : " ",
                         labels[i], parted.size(), counted(s.methods[i].overall.accuracy.n, "sample"));
     for (std::size_t n = 0; n < std::min(parted.size(), kShown); ++n) {
-      const auto& [task, length, index, at] = parted[n];
+      const SampleResult& sample = parted[n];
+      const Parting at = sample.parted.value_or(Parting());
       text += fmt::format(
           " {}{}, sample {}: step {}, best logits {:.6g} and {:.6g} (gap {:.2g}) of full, {:.6g} and {:.6g} of its "
           "own.",
-          task, length == 0 ? "" : " at " + length_text(length), index, at.step, at.full.logits[0], at.full.logits[1],
-          at.gap(), at.own.logits[0], at.own.logits[1]);
+          sample.task, sample.length == 0 ? "" : " at " + length_text(sample.length), sample.index, at.step,
+          at.full.logits[0], at.full.logits[1], at.gap(), at.own.logits[0], at.own.logits[1]);
     }
     if (parted.size() > kShown) text += " samples.jsonl names the others.";
   }
@@ -141,12 +141,11 @@ std::string parted_note(const Summary& s, const Labels& labels) {
 }
 
 std::string title_of(const std::string& benchmark) {
-  if (benchmark == "ruler") return "RULER";
-  if (benchmark == "longbench") return "LongBench";
-  if (benchmark == "leval") return "L-Eval";
-  if (benchmark == "longproc") return "LongProc";
-  if (benchmark == "reasoning") return "Reasoning";
-  return benchmark == "needle" ? "A needle by depth and length" : benchmark;
+  static const std::map<std::string, std::string> titles = {
+      {"ruler", "RULER"},       {"longbench", "LongBench"}, {"leval", "L-Eval"},
+      {"longproc", "LongProc"}, {"reasoning", "Reasoning"}, {"needle", "A needle by depth and length"}};
+  const auto found = titles.find(benchmark);
+  return found == titles.end() ? benchmark : found->second;
 }
 
 /// How many, and where samples are made, from which seed.
@@ -218,6 +217,15 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
     if (with_plot) out += "\n![Accuracy and where a step's time goes](plot.png)\n";
   }
   return out;
+}
+
+std::string draw_plot(const std::string& script, const std::filesystem::path& folder) {
+  const PythonEnd end = run_python(script, std::array{folder.string()});
+  if (end == PythonEnd::done) return "";
+  const std::string reasons[] = {"", script + " failed",
+                                 "python3 has no matplotlib (Debian package python3-matplotlib)",
+                                 "python3 is not installed", "no new process could be started"};  // by PythonEnd
+  return fmt::format("The plot was not drawn: {}.", reasons[static_cast<std::size_t>(end)]);
 }
 
 }  // namespace tandem::eval

@@ -1,47 +1,27 @@
-#include "eval/report/run_files.h"
-
+// The files of a run in its folder.
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
+#include "eval/report/run_folder.h"
 
 namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the manifest and traces.
-constexpr const char* kOwnFiles[] = {"samples.jsonl",
-                                     "windows.jsonl",
-                                     "timings.jsonl",
-                                     "samples.jsonl.damaged",
-                                     "windows.jsonl.damaged",
-                                     "timings.jsonl.damaged",
-                                     "errors.jsonl.damaged",
-                                     "summary.json",
-                                     "report.md",
-                                     "plot.png",
-                                     "plot.svg",
-                                     "target.json",
-                                     "predicted.json",
-                                     "equal.json",
-                                     "equal.png",
-                                     "equal.svg",
-                                     "flops.json",
-                                     "leval.json",
-                                     "longproc.json",
-                                     "longbench.json",
-                                     "reasoning.json",
-                                     "errors.json",
-                                     "errors.jsonl"};
-constexpr const char* kPlots[] = {"plot.png", "plot.svg", "equal.png", "equal.svg"};
+// Beside the manifest and traces, and with ".damaged" behind it each ".jsonl".
+constexpr const char* kOwnFiles[] = {
+    "samples.jsonl", "windows.jsonl", "timings.jsonl",  "errors.jsonl",   "summary.json", "report.md", "plot.png",
+    "plot.svg",      "target.json",   "predicted.json", "equal.json",     "equal.png",    "equal.svg", "flops.json",
+    "leval.json",    "longproc.json", "longbench.json", "reasoning.json", "errors.json"};
+constexpr std::string_view kDamaged = ".damaged";
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 
 /// "trace-2-hgca_beta_0.5.json"
@@ -51,19 +31,6 @@ bool is_trace(std::string_view name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
   return digits != 0 && digits != std::string_view::npos && name[digits] == '-';
 }
-
-}  // namespace
-
-std::string trace_file(std::size_t number, std::string_view label) {
-  constexpr std::size_t kReadable = 60;  // bytes; a label may be longer than a file's name can be
-  std::string name = fmt::format("{}{}-{}", kTrace, number, label.substr(0, kReadable));
-  for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
-  }
-  return name.append(kJson);
-}
-
-namespace {
 
 bool is_runs_manifest(const std::string& text) {
   try {
@@ -78,6 +45,8 @@ bool is_runs_manifest(const std::string& text) {
 /// Also of a later version's manifest, as far as it says.
 std::vector<std::string> names_of(const std::string& manifest) {
   std::vector<std::string> names(std::begin(kOwnFiles), std::end(kOwnFiles));
+  for (const std::string_view name : kOwnFiles)
+    if (name.ends_with(".jsonl")) names.push_back(std::string(name).append(kDamaged));
   const nlohmann::json json = json_or_discarded(manifest);
   if (json.is_object() && json.contains("benchmark") && json["benchmark"].is_string())
     names.push_back(json["benchmark"].get<std::string>() + ".json");
@@ -92,10 +61,19 @@ std::vector<std::string> names_of(const std::string& manifest) {
 }
 
 bool is_possible(std::string_view name) {
+  if (name.ends_with(".jsonl.damaged")) name.remove_suffix(kDamaged.size());
   return is_trace(name) || std::ranges::find(kOwnFiles, name) != std::end(kOwnFiles);
 }
 
 }  // namespace
+
+std::string trace_file(std::size_t number, std::string_view label) {
+  constexpr std::size_t kReadable = 60;  // bytes; a label may be longer than a file's name can be
+  std::string name = fmt::format("{}{}-{}", kTrace, number, label.substr(0, kReadable));
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+  return name.append(kJson);
+}
 
 bool holds_run(const fs::path& folder) {
   const fs::path file = folder / kManifest;
@@ -131,10 +109,6 @@ void refuse_links(const std::filesystem::path& folder) {
 const FileSet& run_files() {
   static const FileSet files = {is_runs_manifest, names_of, is_possible};
   return files;
-}
-
-void remove_plots(const OutputFolder& folder) {
-  for (const char* name : kPlots) folder.remove(name);
 }
 
 }  // namespace tandem::eval

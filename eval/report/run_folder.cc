@@ -1,11 +1,9 @@
 #include "eval/report/run_folder.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "engine/common/error.h"
-#include "eval/report/resume_check.h"
-#include "eval/report/run_files.h"
+#include "eval/report/manifest_difference.h"
 
 namespace tandem::eval {
 namespace {
@@ -14,22 +12,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTimings = "timings.jsonl";
 
-template <class Item>
-Item parse(std::string_view line, const std::string& where) {
-  if constexpr (std::is_same_v<Item, SampleResult>) return parse_sample(line, where);
-  if constexpr (std::is_same_v<Item, WindowLoss>) return parse_window(line, where);
-  if constexpr (std::is_same_v<Item, SampleTiming>) return parse_timing(line, where);
-}
-
 /// A line that is not of this run would silently change a mean, or be left out of it.
-template <class Item>
-void check_belongs(const Manifest& manifest, const Item& item, const std::string& where) {
+void check_belongs(const Manifest& manifest, const auto& item, const std::string& where) {
   const auto fail = [&](const char* field, const std::string& value) {
     throw_input_error("{}: the {} '{}' is not in the run's manifest.json.", where, field, value);
   };
-  const bool known =
-      std::ranges::any_of(manifest.methods, [&](const MethodEntry& entry) { return entry.label == item.method; });
-  if (!known) fail("method", item.method);
+  if (std::ranges::find(manifest.methods, item.method, &MethodEntry::label) == manifest.methods.end())
+    fail("method", item.method);
   if (item.benchmark != manifest.benchmark) fail("benchmark", item.benchmark);
   if (std::ranges::find(manifest.tasks, item.task) == manifest.tasks.end()) fail("task", item.task);
   if (std::ranges::find(manifest.lengths, item.length) == manifest.lengths.end())
@@ -40,45 +29,63 @@ void check_belongs(const Manifest& manifest, const Item& item, const std::string
   }
 }
 
+/// `items`: where to keep the items themselves, in place of their lines; may be null.
 template <class Item>
-Item parse_own(const Manifest& manifest, std::string_view line, const std::string& where) {
-  Item item = parse<Item>(line, where);
-  check_belongs(manifest, item, where);
-  return item;
-}
-
-template <class Item>
-LineParser parser_of(const Manifest& manifest) {
-  return [&manifest](std::string_view line, const std::string& where) {
-    const Item item = parse_own<Item>(manifest, line, where);
-    return Line{item.key(), to_line(item)};
+LineParser parser_of(const Manifest& manifest, std::vector<Item>* items = nullptr) {
+  return [&manifest, items](std::string_view text, const std::string& where) {
+    Item item = parse_line<Item>(text, where);
+    check_belongs(manifest, item, where);
+    Line line{item.key(), items == nullptr ? to_line(item) : ""};
+    if (items != nullptr) items->push_back(std::move(item));
+    return line;
   };
 }
 
-const char* results_file(const Manifest& manifest) {
-  return manifest.benchmark == kPerplexity ? "windows.jsonl" : "samples.jsonl";
-}
+/// A file of lines.
+struct LinesFile {
+  const char* name;
+  LineParser parse;
+};
 
-LineParser results_parser(const Manifest& manifest) {
-  return manifest.benchmark == kPerplexity ? parser_of<WindowLoss>(manifest) : parser_of<SampleResult>(manifest);
+constexpr std::size_t kResultsFile = 0, kTimingsFile = 1;
+
+std::array<LinesFile, 2> files_of(const Manifest& m) {
+  const bool losses = m.benchmark == kPerplexity;
+  return {{{losses ? "windows.jsonl" : "samples.jsonl", losses ? parser_of<WindowLoss>(m) : parser_of<SampleResult>(m)},
+           {kTimings, parser_of<SampleTiming>(m)}}};
 }
 
 template <class Item>
 std::vector<Item> items_of(const RunFolder& run, const char* name) {
   std::vector<Item> items;
-  if (!run.begun()) return items;
-  const Manifest& manifest = run.manifest();
-  read_lines(run.path() / name, [&](std::string_view line, const std::string& where) {
-    items.push_back(parse_own<Item>(manifest, line, where));
-    return Line{items.back().key(), ""};
-  });
+  if (run.begun()) read_lines(run.path() / name, parser_of<Item>(run.manifest(), &items));
   return items;
 }
 
-std::set<SampleKey> keys_of(const std::vector<Line>& lines) {
-  std::set<SampleKey> keys;
-  for (const Line& line : lines) keys.insert(line.key);
+using Lines = std::array<std::vector<Line>, 2>;
+
+Lines sound_lines(const fs::path& folder, const Manifest& manifest) {
+  const auto files = files_of(manifest);
+  return {scan_lines(folder / files[0].name, files[0].parse).sound,
+          scan_lines(folder / files[1].name, files[1].parse).sound};
+}
+
+/// Samples that have a result and, where the run takes timings, a timing.
+std::set<SampleKey> whole_samples(const Manifest& manifest, const Lines& lines) {
+  std::set<SampleKey> keys, timed;
+  for (const Line& line : lines[1]) timed.insert(line.key);
+  for (const Line& line : lines[0])
+    if (manifest.clock.empty() || timed.contains(line.key)) keys.insert(line.key);
   return keys;
+}
+
+/// Makes the run's files hold those of `lines` that are of these samples.
+void keep(const OutputFolder& output, const Manifest& manifest, Lines lines, const std::set<SampleKey>& samples) {
+  const auto files = files_of(manifest);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::erase_if(lines[i], [&](const Line& line) { return !samples.contains(line.key); });
+    rewrite_lines(output, files[i].name, lines[i]);
+  }
 }
 
 /// InputError for what must not be replaced.
@@ -123,35 +130,31 @@ RunFolder RunFolder::create(const fs::path& path, const Manifest& manifest, bool
 RunFolder RunFolder::create_whole(const fs::path& path, const Manifest& manifest, const std::string& results,
                                   const std::string& timings, bool force) {
   RunFolder folder = create(path, manifest, force);
-  folder.begin_with(results, timings);
+  folder.begin_with({results, timings});
   return folder;
 }
 
-void RunFolder::begin_with(const std::string& results, const std::string& timings) {
+void RunFolder::begin_with(const std::array<std::string, 2>& lines) {
   TANDEM_CHECK(output_.held() && !begun_, "{} is not to begin", path_.string());
   if (check_) check_();
+  const auto own = files_of(manifest_);
   std::vector<std::pair<std::string, std::string>> files = std::move(at_begin_);
-  files.emplace_back(results_file(manifest_), results);
-  files.emplace_back(kTimings, timings);
+  for (std::size_t i = 0; i < own.size(); ++i) files.emplace_back(own[i].name, lines[i]);
   output_.replace(files, to_json_text(manifest_), run_files());
   begun_ = true;
   open_appenders();
-  // Opening makes a file that somebody removed in this moment.
-  const std::pair<const char*, std::size_t> written[] = {{results_file(manifest_), results.size()},
-                                                         {kTimings, timings.size()}};
-  for (const auto& [name, bytes] : written) {
-    std::error_code ignored;
-    const std::uintmax_t there = fs::file_size(path_ / name, ignored);
-    if (there == bytes) continue;
-    if (there == 0) output_.remove(name);
-    throw FolderLost(fmt::format("The file '{}' was removed while it was being written.", (path_ / name).string()));
+  for (std::size_t i = 0; i < own.size(); ++i) {  // opening makes a file that somebody removed in this moment
+    if (appenders_[i].bytes() == lines[i].size()) continue;
+    if (appenders_[i].bytes() == 0) output_.remove(own[i].name);
+    throw FolderLost(
+        fmt::format("The file '{}' was removed while it was being written.", (path_ / own[i].name).string()));
   }
   waiting_.clear();
 }
 
 void RunFolder::open_appenders() {
-  results_ = LineAppender(output_, results_file(manifest_));
-  timings_ = LineAppender(output_, kTimings);
+  const auto files = files_of(manifest_);
+  for (std::size_t i = 0; i < files.size(); ++i) appenders_[i] = LineAppender(output_, files[i].name);
 }
 
 RunFolder RunFolder::open(const fs::path& path) {
@@ -182,33 +185,28 @@ RunFolder RunFolder::resume(const fs::path& given, const Manifest& mine) {
   const Manifest there = open(path).manifest();
   check_resumable(path, there, mine);
   std::vector<std::string> repairs;
-  const char* results_name = results_file(there);
-  std::vector<Line> results = set_damaged_aside(output, results_name, results_parser(there), repairs);
-  std::vector<Line> timings = set_damaged_aside(output, kTimings, parser_of<SampleTiming>(there), repairs);
-  if (!there.clock.empty()) {
-    const std::set<SampleKey> tried = keys_of(results), timed = keys_of(timings);
-    std::erase_if(results, [&](const Line& line) { return !timed.contains(line.key); });
-    std::erase_if(timings, [&](const Line& line) { return !tried.contains(line.key); });
-  }
-  rewrite_lines(output, results_name, results);
-  rewrite_lines(output, kTimings, timings);
+  const auto files = files_of(there);
+  Lines lines;
+  for (std::size_t i = 0; i < files.size(); ++i)
+    lines[i] = set_damaged_aside(output, files[i].name, files[i].parse, repairs);
+  const std::set<SampleKey> found = whole_samples(there, lines);
+  keep(output, there, std::move(lines), found);
   RunFolder folder(path, there, std::move(output));
   folder.repairs_ = std::move(repairs);
-  folder.found_ = keys_of(results);
+  folder.found_ = found;
   folder.open_appenders();
   folder.continued_by(mine);
   return folder;
 }
 
 void RunFolder::continued_by(const Manifest& mine) {
-  const Program program{mine.tandem_version, mine.git_commit};
   const std::size_t there = found_.size();
   if (there == manifest_.all_samples() * manifest_.methods.size()) return;
-  remove_plots(output_);
+  for (const char* plot : {"plot.png", "plot.svg", "equal.png", "equal.svg"}) output_.remove(plot);
   Manifest manifest = manifest_;
   manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
   manifest.finished_utc.clear();    // a damaged line may have made it unfinished again
-  manifest.set_programs(with_program(there == 0 ? std::vector<Program>() : manifest.programs(), program));
+  manifest.programs = with_program(there == 0 ? std::vector<Program>() : manifest.programs, mine.programs.front());
   if (manifest != manifest_) write_manifest(manifest);
 }
 
@@ -222,73 +220,54 @@ void RunFolder::write_manifest(const Manifest& manifest) {
   if (begun_) output_.write(kManifest, to_json_text(manifest));
 }
 
-void RunFolder::stop_appending() {
-  results_.close();
-  timings_.close();
-}
-
-void RunFolder::append_line(LineAppender& out, const std::string& line) {
+void RunFolder::append_line(std::size_t file, const std::string& line) {
+  TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
+  if (!begun_ && file == kTimingsFile) return begin_with({waiting_, line + "\n"});
+  if (!begun_) {
+    waiting_ += line + "\n";
+    if (manifest_.clock.empty()) begin_with({waiting_, ""});
+    return;
+  }
   if (check_) check_();
   try {
-    out.append(line);
+    appenders_[file].append(line);
   } catch (...) {
-    stop_appending();
+    appenders_ = {};
     throw;
   }
   output_.check_there();
 }
 
-void RunFolder::append_result(const std::string& line) {
-  TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
-  if (begun_) return append_line(results_, line);
-  waiting_ += line + "\n";
-  if (manifest_.clock.empty()) begin_with(waiting_, "");
-}
-
 void RunFolder::append(const SampleResult& sample) {
   TANDEM_CHECK(manifest_.benchmark != kPerplexity, "{} holds windows", path_.string());
-  append_result(to_line(sample));
+  append_line(kResultsFile, to_line(sample));
 }
 void RunFolder::append(const WindowLoss& window) {
   TANDEM_CHECK(manifest_.benchmark == kPerplexity, "{} holds samples", path_.string());
-  append_result(to_line(window));
+  append_line(kResultsFile, to_line(window));
 }
 void RunFolder::append(const SampleTiming& timing) {
-  TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
-  if (begun_) return append_line(timings_, to_line(timing));
-  begin_with(waiting_, to_line(timing) + "\n");
+  append_line(kTimingsFile, to_line(timing));
 }
 
 std::set<SampleKey> RunFolder::finished() const {
-  if (!begun_) return {};
-  std::set<SampleKey> keys = keys_of(scan_lines(path_ / results_file(manifest_), results_parser(manifest_)).sound);
-  if (manifest_.clock.empty()) return keys;
-  const std::set<SampleKey> timed = keys_of(scan_lines(path_ / kTimings, parser_of<SampleTiming>(manifest_)).sound);
-  std::erase_if(keys, [&](const SampleKey& key) { return !timed.contains(key); });
-  return keys;
+  return begun_ ? whole_samples(manifest_, sound_lines(path_, manifest_)) : std::set<SampleKey>();
 }
 
 void RunFolder::arrange(const std::vector<SampleKey>& order) {
   TANDEM_CHECK(output_.held(), "{} was opened to read", path_.string());
   if (!begun_) return;
   output_.check_there();
-  stop_appending();
-  arrange_lines(output_, results_file(manifest_), results_parser(manifest_), order);
-  arrange_lines(output_, kTimings, parser_of<SampleTiming>(manifest_), order);
+  appenders_ = {};
+  for (const LinesFile& file : files_of(manifest_)) arrange_lines(output_, file.name, file.parse, order);
 }
 
 void RunFolder::take_back() {
-  stop_appending();
+  appenders_ = {};
   waiting_.clear();
   if (!begun_) return;
   output_.check_there();
-  const auto keep_found = [&](const char* name, const LineParser& parse) {
-    std::vector<Line> lines = scan_lines(path_ / name, parse).sound;
-    std::erase_if(lines, [&](const Line& line) { return !found_.contains(line.key); });
-    rewrite_lines(output_, name, lines);
-  };
-  keep_found(results_file(manifest_), results_parser(manifest_));
-  keep_found(kTimings, parser_of<SampleTiming>(manifest_));
+  keep(output_, manifest_, sound_lines(path_, manifest_), found_);
   for (std::size_t m = 0; m < manifest_.methods.size(); ++m) {
     const std::string& label = manifest_.methods[m].label;
     if (std::ranges::none_of(found_, [&](const SampleKey& key) { return key.method == label; }))

@@ -1,11 +1,14 @@
 // A run's folder: results (samples.jsonl, or windows.jsonl of a perplexity) and timings. Nothing is written before the
-// first sample is finished. Then lines are appended whole and written one by one, so that an interrupted run loses at
-// most the sample it was working on; a damaged line costs its sample, which is run again, and nothing else.
+// first sample is finished. Then lines are appended whole, one by one: an interrupted run loses at most the sample it
+// was working on, and a damaged line costs its sample alone, which is run again.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,14 +21,12 @@ namespace tandem::eval {
 
 class RunFolder {
  public:
-  /// A new run. The folder may exist if it is empty. `force` replaces an earlier run in it when the first sample is
-  /// finished: files that its manifest leads to go, all others stay. InputError for a non-empty folder without a run's
-  /// manifest.json, and for one that another process is writing into. Until that sample the folder is as it was, and
-  /// where this object goes before, a folder that it made goes too.
+  /// A new run in a folder that is empty or missing. `force` replaces an earlier run when the first sample is finished:
+  /// files that its manifest leads to go, all others stay. Until that sample the folder is as it was; one that this
+  /// object made goes with it. InputError for a folder with other files, or that another process writes into.
   static RunFolder create(const std::filesystem::path& path, const Manifest& manifest, bool force = false);
 
-  /// A new run that is written at once and as a whole, or not at all: the lines of its files, each with its newline.
-  /// Throws as create(), and RunError when the disk is full.
+  /// A new run of these lines with their newlines, whole or not at all. Throws as create(), RunError on a full disk.
   static RunFolder create_whole(const std::filesystem::path& path, const Manifest& manifest, const std::string& results,
                                 const std::string& timings, bool force);
 
@@ -33,16 +34,15 @@ class RunFolder {
   static void check_new(const std::filesystem::path& path, bool force);
   /// An existing run, to read.
   static RunFolder open(const std::filesystem::path& path);
-  /// An existing run, to continue with the command of `mine`. InputError where that cannot go on (resume_check.h);
-  /// nothing is changed then. Takes out the line that was being written, samples without a timing (or the reverse), and
-  /// damaged lines, which are kept beside in samples.jsonl.damaged and timings.jsonl.damaged. Where samples are
-  /// missing, the manifest names the program of `mine` too, and is without finished_utc, and plots of the others are
-  /// gone. The caller runs what finished() lacks, and ends with arrange().
+  /// An existing run, to continue with the command of `mine`. InputError, with nothing changed, where check_resumable()
+  /// refuses it. Takes out unfinished lines, samples without a timing (or the reverse), and damaged lines, which are
+  /// kept in *.damaged. Where samples are missing, the manifest names the program of `mine` too and has no
+  /// finished_utc, and plots are gone. The caller runs what finished() lacks, and ends with arrange().
   static RunFolder resume(const std::filesystem::path& path, const Manifest& mine);
 
   const std::filesystem::path& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  /// Writes the run's further files. Only after create() or resume(), and once the run has begun().
+  /// For the run's further files. Only after create() or resume(), and once the run has begun().
   const OutputFolder& output() const { return output_; }
 
   /// Whether the manifest is written: by the first finished sample, which replaces an earlier run.
@@ -55,9 +55,9 @@ class RunFolder {
   /// What resume() took out and what becomes of it: a text of one line per damaged line.
   const std::vector<std::string>& repairs() const { return repairs_; }
 
-  /// Only after create() or resume(). Before the run has begun, a result waits for its timing, where the run takes
-  /// timings. Throw RunError when the disk is full, and a run that has not begun leaves all as it was; FolderLost where
-  /// the folder or a file was moved, removed or changed.
+  /// Only after create() or resume(). Before the run has begun, a result waits for its timing, if the run takes any.
+  /// RunError when the disk is full: a run that has not begun then leaves all as it was. FolderLost where somebody
+  /// moved, removed or changed the folder or a file.
   void append(const SampleResult& sample);
   void append(const WindowLoss& window);
   void append(const SampleTiming& timing);
@@ -73,26 +73,23 @@ class RunFolder {
   /// Ends the appending and puts the lines in this order, so that samples that were run again stand where they stood.
   void arrange(const std::vector<SampleKey>& order);
 
-  /// All lines. Throw InputError with file and line for one that is malformed, repeated, or not of this run: another
-  /// clock, a method, task, length or index that its manifest does not have.
+  /// All lines. InputError with file and line for one that is malformed, repeated, or not of this run's manifest.
   std::vector<SampleResult> samples() const;
   std::vector<WindowLoss> windows() const;
   std::vector<SampleTiming> timings() const;
 
  private:
   RunFolder(std::filesystem::path path, Manifest manifest, OutputFolder output);
-  void begin_with(const std::string& results, const std::string& timings);
+  void begin_with(const std::array<std::string, 2>& lines);
   void open_appenders();
-  void append_result(const std::string& line);
-  void append_line(LineAppender& out, const std::string& line);
+  void append_line(std::size_t file, const std::string& line);
   void continued_by(const Manifest& mine);
-  void stop_appending();
 
   std::filesystem::path path_;
   Manifest manifest_;
   OutputFolder output_;  // holds nothing where the run was opened to read
   bool begun_ = true;
-  LineAppender results_, timings_;
+  std::array<LineAppender, 2> appenders_;  // of results and timings
   std::function<void()> check_;
   std::set<SampleKey> found_;                                  // by resume()
   std::string waiting_;                                        // lines that begin_with() writes, and
@@ -102,5 +99,32 @@ class RunFolder {
 
 /// The order of a run's lines: lengths, tasks, batches of samples, methods, samples of the batch.
 std::vector<SampleKey> keys_in_order(const Manifest& manifest, std::uint32_t batch);
+
+/// Shards of a run (eval/run/run_dataset.h), or any runs of one command that have different samples, as one.
+struct Merged {
+  std::uint64_t there = 0, all = 0;  // samples, counted with every method
+  bool documents_dropped = false;    // some runs are of before version 11, and say not which document a sample is about
+};
+
+/// Joins runs into one in `out`, in the run's order: on a simulated clock the bytes that one process would have
+/// written; of the oldest of their schema versions. InputError where check_resumable() refuses, a sample differs
+/// between two runs, `out` is one of them or a line is damaged; else as RunFolder::create(). On an error `out` is as it
+/// was.
+Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesystem::path& out, bool force);
+
+/// The trace of the run's method `number`, from 1 on: its label makes the name readable, the number makes it unique.
+std::string trace_file(std::size_t number, std::string_view label);
+
+/// Whether the folder's manifest.json is a run's of this program, of whatever version: only such a run is replaced.
+bool holds_run(const std::filesystem::path& folder);
+
+/// Whether no report may replace the file: by its name and place it is part of a run or a sweep.
+bool is_part_of_run(const std::filesystem::path& file);
+
+/// InputError where an entry of the folder is a link: a stranger's run could show any file of this machine.
+void refuse_links(const std::filesystem::path& folder);
+
+/// Files of a run and its report, by its manifest of whatever version. No others are ever removed.
+const FileSet& run_files();
 
 }  // namespace tandem::eval

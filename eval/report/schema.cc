@@ -2,8 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
+#include <thread>
+#include <unistd.h>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
@@ -123,16 +129,6 @@ constexpr auto kVisitWindow = [](auto& f, auto& window) {
             "a list of one number or more, and no more than tokens are scored");
 };
 
-constexpr auto kVisitBytes = [](auto& f, auto& bytes) {
-  f.field("hbm", bytes.hbm);
-  f.field("dram", bytes.dram);
-  f.field("h2d", bytes.h2d);
-  f.field("d2h", bytes.d2h);
-  f.optional("touched", bytes.touched);
-  f.optional("peer_link", bytes.peer_link);
-  f.optional("peer_hbm", bytes.peer_hbm);
-};
-
 // Sums of a line's times must stay inside 64 bits, so single times end at 2^53 ns, which is 104 days.
 constexpr std::int64_t kLongest = std::int64_t{1} << 53;
 constexpr const char* kTimes = "nanoseconds from 0 to 9007199254740992";
@@ -162,7 +158,15 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
   });
   f.require(timing.idle_by_cause.size() <= 100, "idle_by_cause", "an object of at most 100 causes");
   if (f.present("layer0_idle_ns", true)) time("layer0_idle_ns", timing.layer0_idle_ns);
-  f.object("bytes", [&](auto& in) { kVisitBytes(in, timing.bytes); });
+  f.object("bytes", [&](auto& in) {
+    in.field("hbm", timing.bytes.hbm);
+    in.field("dram", timing.bytes.dram);
+    in.field("h2d", timing.bytes.h2d);
+    in.field("d2h", timing.bytes.d2h);
+    in.optional("touched", timing.bytes.touched);
+    in.optional("peer_link", timing.bytes.peer_link);
+    in.optional("peer_hbm", timing.bytes.peer_hbm);
+  });
   f.field("flops", timing.flops);
   f.optional("peer_flops", timing.peer_flops);
   f.field("steps", timing.steps);
@@ -176,6 +180,16 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
 constexpr auto kVisitProgram = [](auto& f, auto& program) {
   f.field("tandem_version", program.tandem_version);
   f.field("git_commit", program.git_commit);
+};
+
+/// The first, and others where there are any.
+constexpr auto kVisitPrograms = [](auto& f, auto& programs) {
+  kVisitProgram(f, programs.front());
+  if (!f.present("later_programs", programs.size() > 1)) return;
+  if constexpr (kReads<decltype(f)>)
+    f.list("later_programs", programs, kVisitProgram);
+  else
+    f.list("later_programs", std::span(programs).subspan(1), kVisitProgram);
 };
 
 constexpr auto kVisitMethod = [](auto& f, auto& method) {
@@ -192,9 +206,7 @@ constexpr auto kVisitManifest = [](auto& f, auto& manifest) {
   const int version = manifest.schema_version;
   f.field("schema_version", manifest.schema_version);
   f.field("command", manifest.command);
-  kVisitProgram(f, manifest);
-  if (f.present("later_programs", !manifest.later_programs.empty()))
-    f.list("later_programs", manifest.later_programs, kVisitProgram);
+  kVisitPrograms(f, manifest.programs);
   f.field("model", manifest.model);
   f.field("weights_hash", manifest.weights_hash);
   if (version >= 10) f.field("config_hash", manifest.config_hash);
@@ -233,8 +245,8 @@ constexpr auto kVisitManifest = [](auto& f, auto& manifest) {
   f.field("finished_utc", manifest.finished_utc);
 };
 
-template <class Item, class Visit>
-Item read_item(std::string_view text, const std::string& where, const Visit& visit) {
+template <class Item>
+Item read_item(std::string_view text, const std::string& where, const auto& visit) {
   const Json json = parse_object(text, where);
   ObjectReader in(json, where);
   Item item;
@@ -260,38 +272,18 @@ bool is_clock(std::string_view clock) {
 }
 
 void write_programs(Json& json, const std::vector<Program>& all) {
-  json["tandem_version"] = all.front().tandem_version;
-  json["git_commit"] = all.front().git_commit;
-  for (std::size_t i = 1; i < all.size(); ++i)
-    json["later_programs"].push_back({{"tandem_version", all[i].tandem_version}, {"git_commit", all[i].git_commit}});
-}
-
-void write_programs(Json& json, const Manifest& manifest) {
-  write_programs(json, manifest.programs());
+  json.update(written(all, kVisitPrograms));
 }
 
 std::vector<Program> read_programs(ObjectReader& in) {
   std::vector<Program> all(1);
-  kVisitProgram(in, all.front());
-  if (in.has("later_programs")) in.list("later_programs", all, kVisitProgram);
+  kVisitPrograms(in, all);
   return all;
 }
 
 std::vector<Program> with_program(std::vector<Program> there, const Program& one) {
   if (std::ranges::find(there, one) == there.end()) there.push_back(one);
   return there;
-}
-
-std::vector<Program> Manifest::programs() const {
-  std::vector<Program> all = {{tandem_version, git_commit}};
-  all.insert(all.end(), later_programs.begin(), later_programs.end());
-  return all;
-}
-
-void Manifest::set_programs(const std::vector<Program>& all) {
-  tandem_version = all.front().tandem_version;
-  git_commit = all.front().git_commit;
-  later_programs.assign(all.begin() + 1, all.end());
 }
 
 void Manifest::set_samples(std::vector<std::uint32_t> of_tasks) {
@@ -310,6 +302,24 @@ std::uint64_t Manifest::all_samples() const {
   std::uint64_t sum = 0;
   for (const std::string& task : tasks) sum += samples_of(task);
   return sum * lengths.size();
+}
+
+Machine this_machine() {
+  Machine machine;
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; machine.cpu_model.empty() && std::getline(in, line);)
+    if (const std::size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
+      machine.cpu_model = line.substr(colon + 2);
+  if (machine.cpu_model.empty()) machine.cpu_model = "unknown";
+  machine.cores = std::max(1u, std::thread::hardware_concurrency());
+  const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
+  if (pages > 0 && size > 0)
+    machine.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(size);
+  return machine;
+}
+
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 std::string to_line(const SampleResult& sample) {
@@ -337,19 +347,19 @@ std::string to_json_text(const Manifest& manifest) {
   return json_text(written(manifest, kVisitManifest), 1) + "\n";
 }
 
-SampleResult parse_sample(std::string_view line, const std::string& where) {
-  return read_item<SampleResult>(line, where, kVisitSample);
+template <class Item>
+Item parse_line(std::string_view line, const std::string& where) {
+  if constexpr (std::is_same_v<Item, SampleResult>) return read_item<Item>(line, where, kVisitSample);
+  if constexpr (std::is_same_v<Item, WindowLoss>) return read_item<Item>(line, where, kVisitWindow);
+  if constexpr (std::is_same_v<Item, SampleTiming>) {
+    const Item timing = read_item<Item>(line, where, kVisitTiming);
+    if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
+    return timing;
+  }
 }
-
-WindowLoss parse_window(std::string_view line, const std::string& where) {
-  return read_item<WindowLoss>(line, where, kVisitWindow);
-}
-
-SampleTiming parse_timing(std::string_view line, const std::string& where) {
-  auto timing = read_item<SampleTiming>(line, where, kVisitTiming);
-  if (const std::string wrong = broken_sum(timing); !wrong.empty()) throw_input_error("{}: {}.", where, wrong);
-  return timing;
-}
+template SampleResult parse_line(std::string_view line, const std::string& where);
+template WindowLoss parse_line(std::string_view line, const std::string& where);
+template SampleTiming parse_line(std::string_view line, const std::string& where);
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   const Json json = parse_object(text, where);

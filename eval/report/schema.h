@@ -59,6 +59,7 @@ struct SampleKey {
   std::uint32_t index = 0;      // of the sample in its task and length
   std::string method;           // label of a Manifest::methods entry
   auto operator<=>(const SampleKey&) const = default;
+  const SampleKey& key() const { return *this; }
 };
 
 struct SampleResult : SampleKey {
@@ -76,7 +77,6 @@ struct SampleResult : SampleKey {
   std::optional<std::string> rule = {};
   std::vector<std::pair<std::string, double>> by_rule = {};
   std::optional<Parting> parted = {};  // of lossless methods beside full, where tokens part; written there
-  const SampleKey& key() const { return *this; }
   bool operator==(const SampleResult&) const = default;
 };
 
@@ -87,7 +87,6 @@ struct WindowLoss : SampleKey {
   std::uint32_t scored = 0;                  // tokens
   double nll = 0;                            // mean negative log likelihood of the scored tokens, nats
   std::vector<double> nll_by_position = {};  // over equal stretches: stretch b of B from b * scored / B on
-  const SampleKey& key() const { return *this; }
   bool operator==(const WindowLoss&) const = default;
 };
 
@@ -117,7 +116,6 @@ struct SampleTiming : SampleKey {
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;  // peaks
   std::uint64_t peer_kv_bytes = 0;  // the same of a cache rank on a peer device; written where there is one
   std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
-  const SampleKey& key() const { return *this; }
   bool operator==(const SampleTiming&) const = default;
 };
 
@@ -147,8 +145,8 @@ struct Machine {
 struct Manifest {
   int schema_version = kSchemaVersion;
   std::string command;
-  std::string tandem_version, git_commit;  // of the program that began, or made the first samples
-  std::vector<Program> later_programs;     // others that made samples when the run went on; written where there are any
+  /// That made samples: first the one that began, or made the first samples; then others with which the run went on.
+  std::vector<Program> programs = std::vector<Program>(1);
   std::string model, weights_hash, tokenizer_hash;
   std::string config_hash;           // of the model's config.json; empty before version 10
   std::vector<MethodEntry> methods;  // the first is the baseline that others are compared with
@@ -170,9 +168,6 @@ struct Manifest {
   std::string openblas;  // its version and kernels, likewise; empty before version 14 and where no method uses it
   std::uint32_t threads = 0;
   std::string started_utc, finished_utc;  // "2026-01-31T12:00:00Z"; finished is empty while the run is going on
-  /// All that made samples, the first being tandem_version's.
-  std::vector<Program> programs() const;
-  void set_programs(const std::vector<Program>& all);  // at least one
   /// Sets `samples` and, where they differ, `task_samples`: one number per task.
   void set_samples(std::vector<std::uint32_t> of_tasks);
   /// Samples of a task at a length; 0 for a task that the run does not have.
@@ -196,14 +191,12 @@ std::string to_json_text(const Manifest& manifest);
 
 /// The fields "tandem_version", "git_commit" and "later_programs" of a manifest, which other files have too.
 void write_programs(nlohmann::ordered_json& json, const std::vector<Program>& all);
-void write_programs(nlohmann::ordered_json& json, const Manifest& manifest);
 std::vector<Program> read_programs(ObjectReader& in);
 
 /// Parse one line or document; `where` ("samples.jsonl:12") begins every error. Unknown, missing, repeated and mistyped
 /// fields, values outside their range and broken sums are InputErrors.
-SampleResult parse_sample(std::string_view line, const std::string& where);
-WindowLoss parse_window(std::string_view line, const std::string& where);
-SampleTiming parse_timing(std::string_view line, const std::string& where);
+template <class Item>
+Item parse_line(std::string_view line, const std::string& where);  // SampleResult, WindowLoss or SampleTiming
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
 /// A manifest of a schema version that this program does not know: not damaged, but another program's.

@@ -13,17 +13,14 @@
 namespace tandem::eval {
 namespace {
 
-/// log of the number of ways to choose k of n.
-double log_choose(double n, double k) {
-  return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
-}
-
 /// P(X >= k) for X binomial(n, p), 0 < p < 1.
 double upper_tail(std::uint64_t k, std::uint64_t n, double p) {
   double sum = 0;
+  const double m = static_cast<double>(n);
   for (std::uint64_t i = k; i <= n; ++i) {
-    const double x = static_cast<double>(i), m = static_cast<double>(n);
-    sum += std::exp(log_choose(m, x) + x * std::log(p) + (m - x) * std::log1p(-p));
+    const double x = static_cast<double>(i);
+    const double log_ways = std::lgamma(m + 1) - std::lgamma(x + 1) - std::lgamma(m - x + 1);
+    sum += std::exp(log_ways + x * std::log(p) + (m - x) * std::log1p(-p));
   }
   return sum;
 }
@@ -32,44 +29,34 @@ bool all_binary(std::span<const double> scores) {
   return std::ranges::all_of(scores, [](double s) { return s == 0 || s == 1; });
 }
 
-std::uint64_t ones(std::span<const double> scores) {
-  return static_cast<std::uint64_t>(std::ranges::count(scores, 1.0));
-}
-
 bool all_alike(std::span<const double> values) {
   return std::ranges::all_of(values, [&](double x) { return x == values.front(); });
 }
 
 /// Weights that may be left out: then all are 1.
-class Weights {
- public:
-  Weights(std::span<const double> weights, std::size_t n) : weights_(weights), n_(n) {
-    TANDEM_CHECK(weights.empty() || weights.size() == n, "{} weights of {} values", weights.size(), n);
-  }
-  double operator[](std::size_t i) const { return weights_.empty() ? 1 : weights_[i]; }
-  bool alike() const { return weights_.empty() || all_alike(weights_); }
-  double mean(std::span<const double> values) const {
-    double sum = 0, all = 0;
-    for (std::size_t i = 0; i < n_; ++i) {
-      sum += (*this)[i] * values[i];
-      all += (*this)[i];
-    }
-    return sum / all;
-  }
-  /// As many values of one weight know a mean as well.
-  double effective() const {
-    double sum = 0, squares = 0;
-    for (std::size_t i = 0; i < n_; ++i) {
-      sum += (*this)[i];
-      squares += (*this)[i] * (*this)[i];
-    }
-    return sum * sum / squares;
-  }
+std::vector<double> weights_of(std::span<const double> weights, std::size_t n) {
+  TANDEM_CHECK(weights.empty() || weights.size() == n, "{} weights of {} values", weights.size(), n);
+  return weights.empty() ? std::vector<double>(n, 1) : std::vector<double>(weights.begin(), weights.end());
+}
 
- private:
-  std::span<const double> weights_;
-  std::size_t n_;
-};
+double weighted_mean(std::span<const double> values, std::span<const double> weights) {
+  double sum = 0, all = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sum += weights[i] * values[i];
+    all += weights[i];
+  }
+  return sum / all;
+}
+
+/// As many values of one weight know a mean as well.
+double effective(std::span<const double> weights) {
+  double sum = 0, squares = 0;
+  for (const double w : weights) {
+    sum += w;
+    squares += w * w;
+  }
+  return sum * sum / squares;
+}
 
 /// Wilson's interval of a mean `p` that varies like the share of `n` right or wrong samples.
 Interval score_interval(double p, double n, double z = kNormal95) {
@@ -86,11 +73,18 @@ Interval share_interval_of(double mean, double variance, double n, double z) {
   return score_interval(mean, n * (most + kTowardsOne) / (varies + kTowardsOne), z);
 }
 
-/// Of `n` pairs, with Newcombe's continuity correction of its numerator where that is positive.
-double corrected_correlation(double covariance, double variance1, double variance2, double n) {
-  if (covariance > 0) covariance = std::max(covariance - 1 / (2 * n), 0.0);
-  const double scale = std::sqrt(variance1 * variance2);
-  return scale > 0 ? std::max(covariance / scale, -1.0) : 0.0;
+/// Of pairs, with Newcombe's continuity correction of the covariance where that is positive. All may be scaled alike.
+double corrected_correlation(double covariance, double variances, double correction) {
+  if (covariance > 0) covariance = std::max(covariance - correction, 0.0);
+  return variances > 0 ? std::max(covariance / std::sqrt(variances), -1.0) : 0.0;
+}
+
+/// Newcombe's method 10: of the difference p1 - p2, from the intervals of both and the correlation of the pairs.
+Interval joined(double p1, const Interval& first, double p2, const Interval& second, double correlation) {
+  const auto reach = [correlation](double x, double y) {
+    return std::sqrt(std::max(0.0, x * x - 2 * correlation * x * y + y * y));
+  };
+  return {p1 - p2 - reach(p1 - first.low, second.high - p2), p1 - p2 + reach(first.high - p1, p2 - second.low)};
 }
 
 }  // namespace
@@ -108,8 +102,8 @@ Interval wilson_interval(std::uint64_t successes, std::uint64_t n) {
 
 Interval share_interval(std::span<const double> scores, std::span<const double> weights, double z) {
   TANDEM_CHECK(!scores.empty(), "no scores");
-  const Weights w(weights, scores.size());
-  const double m = w.mean(scores), n = w.effective();
+  const std::vector<double> w = weights_of(weights, scores.size());
+  const double m = weighted_mean(scores, w), n = effective(w);
   double squares = 0, all = 0;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     squares += w[i] * w[i] * (scores[i] - m) * (scores[i] - m);
@@ -159,18 +153,6 @@ Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t r
   return {percentile(means, tail), percentile(means, 1 - tail)};
 }
 
-namespace {
-
-/// Newcombe's method 10: of the difference p1 - p2, from the intervals of both and the correlation of the pairs.
-Interval joined(double p1, const Interval& first, double p2, const Interval& second, double correlation) {
-  const auto reach = [correlation](double x, double y) {
-    return std::sqrt(std::max(0.0, x * x - 2 * correlation * x * y + y * y));
-  };
-  return {p1 - p2 - reach(p1 - first.low, second.high - p2), p1 - p2 + reach(first.high - p1, p2 - second.low)};
-}
-
-}  // namespace
-
 Interval newcombe_paired_interval(const PairedCounts& counts) {
   const std::uint64_t n = counts.total();
   TANDEM_CHECK(n > 0, "no pairs");
@@ -180,19 +162,15 @@ Interval newcombe_paired_interval(const PairedCounts& counts) {
   const Interval first = wilson_interval(counts.both + counts.first_only, n);
   const Interval second = wilson_interval(counts.both + counts.second_only, n);
   const double p1 = (a + b) / count, p2 = (a + c) / count;
-  // Correlation of the pairs, with Newcombe's continuity correction of its numerator where it is positive.
-  const double margins = (a + b) * (c + d) * (a + c) * (b + d);
-  double numerator = a * d - b * c;
-  if (numerator > 0) numerator = std::max(numerator - count / 2, 0.0);
-  const double phi = margins > 0 ? numerator / std::sqrt(margins) : 0.0;
-  return joined(p1, first, p2, second, phi);
+  return joined(p1, first, p2, second,
+                corrected_correlation(a * d - b * c, (a + b) * (c + d) * (a + c) * (b + d), count / 2));
 }
 
 Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
                                std::span<const double> weights, double z) {
   TANDEM_CHECK(first.size() == second.size() && !first.empty(), "{} and {} scores", first.size(), second.size());
-  const Weights w(weights, first.size());
-  const double p1 = w.mean(first), p2 = w.mean(second);
+  const std::vector<double> w = weights_of(weights, first.size());
+  const double p1 = weighted_mean(first, w), p2 = weighted_mean(second, w);
   double together = 0, squares1 = 0, squares2 = 0, all = 0;
   for (std::size_t i = 0; i < first.size(); ++i) {
     together += w[i] * (first[i] - p1) * (second[i] - p2);
@@ -200,14 +178,15 @@ Interval paired_share_interval(std::span<const double> first, std::span<const do
     squares2 += w[i] * (second[i] - p2) * (second[i] - p2);
     all += w[i];
   }
-  const double correlation = corrected_correlation(together / all, squares1 / all, squares2 / all, w.effective());
+  const double correlation =
+      corrected_correlation(together / all, squares1 / all * (squares2 / all), 1 / (2 * effective(w)));
   return joined(p2, share_interval(second, weights, z), p1, share_interval(first, weights, z), correlation);
 }
 
 Interval paired_share_interval(const PairedMoments& m, double n, double z) {
   return joined(m.mean2, share_interval_of(m.mean2, m.variance2, n, z), m.mean1,
                 share_interval_of(m.mean1, m.variance1, n, z),
-                corrected_correlation(m.covariance, m.variance1, m.variance2, n));
+                corrected_correlation(m.covariance, m.variance1 * m.variance2, 1 / (2 * n)));
 }
 
 double mcnemar_mid_p(const PairedCounts& counts) {
@@ -219,7 +198,6 @@ double mcnemar_mid_p(const PairedCounts& counts) {
 
 double detectable_difference(std::uint64_t n, double discordant) {
   TANDEM_CHECK(n > 0 && discordant >= 0 && discordant <= 1, "{} pairs, {} discordant", n, discordant);
-  constexpr double kNormal80 = 0.8416212335729143;  // standard normal quantile at 0.8
   const double pairs = static_cast<double>(n);
   // Where all that disagree favour one method, the difference is `differing`; below that, what the test needs.
   const auto needed = [&](double difference, double differing) {
@@ -228,12 +206,8 @@ double detectable_difference(std::uint64_t n, double discordant) {
     return z / std::sqrt(pairs);
   };
   const double differing = std::max(discordant, 1 / pairs);
-  double low = 0, high = 1;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (middle < needed(middle, std::max(differing, middle)) ? low : high) = middle;
-  }
-  return (low + high) / 2;
+  return bisect(
+      0, 1, [&](double x) { return x - needed(x, std::max(differing, x)); }, 0);
 }
 
 double percentile(std::span<const double> values, double p) {
@@ -269,11 +243,11 @@ const char* to_string(IntervalKind kind) {
 }
 
 Estimate estimate_mean(std::span<const double> scores, std::span<const double> weights) {
-  const Weights w(weights, scores.size());
-  Estimate estimate{scores.size(), w.mean(scores), {}, IntervalKind::shares};
-  if (all_binary(scores) && w.alike()) {
+  const std::vector<double> w = weights_of(weights, scores.size());
+  Estimate estimate{scores.size(), weighted_mean(scores, w), {}, IntervalKind::shares};
+  if (all_binary(scores) && all_alike(w)) {
     estimate.kind = IntervalKind::wilson;
-    estimate.interval = wilson_interval(ones(scores), scores.size());
+    estimate.interval = wilson_interval(static_cast<std::uint64_t>(std::ranges::count(scores, 1.0)), scores.size());
   } else {
     estimate.interval = share_interval(scores, weights);
   }
@@ -283,14 +257,14 @@ Estimate estimate_mean(std::span<const double> scores, std::span<const double> w
 PairedEstimate compare_paired(std::span<const double> first, std::span<const double> second,
                               std::span<const double> weights) {
   TANDEM_CHECK(first.size() == second.size() && !first.empty(), "{} and {} scores", first.size(), second.size());
-  const Weights w(weights, first.size());
+  const std::vector<double> w = weights_of(weights, first.size());
   PairedEstimate result;
   Estimate& difference = result.difference;
   difference.n = first.size();
   std::vector<double> differences(first.size());
   for (std::size_t i = 0; i < first.size(); ++i) differences[i] = second[i] - first[i];
-  difference.value = w.mean(differences);
-  result.has_p = all_binary(first) && all_binary(second) && w.alike();
+  difference.value = weighted_mean(differences, w);
+  result.has_p = all_binary(first) && all_binary(second) && all_alike(w);
   if (!result.has_p) {
     difference.kind = IntervalKind::paired_shares;
     difference.interval = paired_share_interval(first, second, weights);

@@ -13,7 +13,8 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-inline constexpr double kNormal95 = 1.959963984540054;  // standard normal quantile at 0.975
+inline constexpr double kNormal95 = 1.959963984540054;   // standard normal quantile at 0.975
+inline constexpr double kNormal80 = 0.8416212335729143;  // at 0.8
 
 /// The x below which a standard normal variable lies with probability p, 0 < p < 1.
 double normal_quantile(double p);
@@ -24,22 +25,17 @@ Interval wilson_interval(std::uint64_t successes, std::uint64_t n);
 
 /// 95 % interval of the mean of independent scores in [0, 1], shares among them, of weight 1 or of these `weights`
 /// (above 0). Wilson's with as many samples as would vary like these: n / D, where D is the variance of the scores over
-/// m (1 - m), the most that a mean m allows. Scores of 0 and 1 have D = 1, and the interval is Wilson's. Near 0 and 1 a
-/// few samples say nothing about D, since they may all miss a rare bad score, which makes the bootstrap too sure: of 60
-/// scores that are 1, 0.75 and 0 with probabilities 0.97, 0.02 and 0.01 it covers in 68 % of all runs, this in 96 %. So
-/// D is drawn towards 1 as by z^2 right or wrong samples. On the grid of tests/eval/report/coverage_test.cc it covers
-/// as often as Wilson's own on scores of 0 and 1 or more often, 93 % to 100 %; scores of four answers each, 60 samples,
-/// get 14 points where Wilson's would be 21 and the bootstrap's 10. With weights, n is (sum w)^2 / sum w^2 (Kish 1965).
-/// Needs a score. `z`: another level than 95 %, by its normal quantile.
+/// m (1 - m), the most that a mean m allows. Scores of 0 and 1 have D = 1, and the interval is Wilson's. A few samples
+/// near 0 or 1 may all miss a rare bad score, which makes the bootstrap too sure. So D is drawn towards 1 as by z^2
+/// right or wrong samples; tests/eval/report/coverage_test.cc has how often that covers. With weights, n is
+/// (sum w)^2 / sum w^2 (Kish 1965). Needs a score. `z`: another level than 95 %, by its normal quantile.
 Interval share_interval(std::span<const double> scores, std::span<const double> weights = {}, double z = kNormal95);
 
 /// Student's t at 0.975 for so many degrees of freedom, at least one.
 double student_quantile95(std::uint64_t freedom);
 
 /// 95 % bootstrap interval of the mean, `resamples` resamples: expanded percentiles (Hesterberg 2015, The American
-/// Statistician 69:371), by which it is as wide as Student's for few values, yet as skewed as they are. Of 5, 8, 12, 24
-/// and 32 normal values it covers the mean in 92, 95, 95, 95 and 95 % of 1,500 trials, plain percentiles (Efron 1979)
-/// in 84, 90, 92, 92 and 94; of exponential ones in 87, 91, 91, 94 and 94 (79, 86, 88, 92, 92). Needs a value.
+/// Statistician 69:371), by which it is as wide as Student's for few values, yet as skewed as they are. Needs a value.
 Interval bootstrap_mean_interval(std::span<const double> values, std::uint32_t resamples = 2000);
 
 /// The same samples under two methods: how often both, only the first, only the second, none was right.
@@ -49,18 +45,13 @@ struct PairedCounts {
 };
 
 /// 95 % interval of P(first right) - P(second right) from paired samples: Newcombe 1998 (Statistics in Medicine
-/// 17:2635), method 10, which joins the two Wilson intervals with the correlation of the pairs. Chosen over the paired
-/// bootstrap because that has width zero where the methods agree on every sample, which says that no difference is
-/// possible; here no disagreement in n samples still leaves an interval.
+/// 17:2635), method 10, which joins the two Wilson intervals with the correlation of the pairs. Unlike the paired
+/// bootstrap's it has a width where the methods agree on every sample.
 Interval newcombe_paired_interval(const PairedCounts& counts);
 
-/// The same for scores in [0, 1], shares among them, and for weights as in share_interval(): 95 % interval of
-/// mean(second) - mean(first), from the two intervals of share_interval() and the correlation of the scores, joined and
-/// corrected as Newcombe's are, whose interval it is for scores of 0 and 1. The bootstrap of the differences is too
-/// sure where the methods seldom differ: of 60 pairs of which the first always scores 1 and the second as in
-/// share_interval()'s example, it covers the truth in 69 % of all runs, this in all; of 240, 88 and 99 %. Where they
-/// differ often it covers 95 %, and this is 1.05 to 2 times as wide, more where the shares vary little (3.7 times for
-/// 60 pairs of shares of 0.3 to 0.6).
+/// The same for scores in [0, 1] and weights as in share_interval(): 95 % interval of mean(second) - mean(first), from
+/// the two intervals of share_interval() and the correlation of the scores, joined and corrected as Newcombe's. Scores
+/// of 0 and 1 have Newcombe's. The bootstrap of the differences is too sure where the methods seldom differ.
 Interval paired_share_interval(std::span<const double> first, std::span<const double> second,
                                std::span<const double> weights = {}, double z = kNormal95);
 
@@ -70,10 +61,8 @@ struct PairedMoments {
 };
 Interval paired_share_interval(const PairedMoments& moments, double n, double z = kNormal95);
 
-/// Two-sided McNemar test that the methods differ, mid-p: the binomial's tail with half of the observed outcome's
-/// probability (Fagerland, Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). At 100 pairs of which 10 %
-/// disagree it raises 4.1 % false alarms at the level of 5 %, where the exact test raises 2.2 %. 1 when the methods
-/// never disagree.
+/// Two-sided McNemar test, mid-p: the binomial's tail with half of the observed outcome's probability (Fagerland,
+/// Lydersen, Laake 2013, BMC Medical Research Methodology 13:91). 1 when the methods never disagree.
 double mcnemar_mid_p(const PairedCounts& counts);
 
 /// The smallest true difference of two methods' shares, in [0, 1], that a McNemar test at 5 % finds in four of five

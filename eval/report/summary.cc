@@ -7,40 +7,31 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/report/method_entry.h"
 #include "eval/ruler/protocol.h"
 
 namespace tandem::eval {
 namespace {
 
-AccuracyCell cell_of(const Scores& own, const Scores& baseline, bool is_baseline, const std::string& task,
-                     std::uint32_t length, const Repeated& repeated) {
-  AccuracyCell cell;
-  cell.task = task;
-  cell.length = length;
-  Scores mine;
-  for (const auto& [place, score] : own) {
-    if (!task.empty() && std::get<0>(place) != task) continue;
-    if (length != 0 && std::get<1>(place) != length) continue;
-    mine.emplace(place, score);
-  }
+/// Empty task and length 0: of all. `baseline`: null for its own cells.
+AccuracyCell cell_of(const Scores& own, const Scores* baseline, const std::string& task, std::uint32_t length,
+                     const Repeated& repeated) {
+  AccuracyCell cell{task, length, {}, false, {}, 0};
+  Scores mine = own;
+  std::erase_if(mine, [&](const auto& entry) {
+    const auto& [own_task, own_length, index] = entry.first;
+    return (!task.empty() && own_task != task) || (length != 0 && own_length != length);
+  });
   if (mine.empty()) return cell;
   const PairedScores all = paired_scores(mine, mine, repeated);
   cell.accuracy = estimate_mean(all.second, all.weights);
   cell.units = std::exchange(cell.accuracy.n, all.samples);
-  if (is_baseline) return cell;
-  const PairedScores both = paired_scores(baseline, mine, repeated);
+  if (baseline == nullptr) return cell;
+  const PairedScores both = paired_scores(*baseline, mine, repeated);
   if (both.samples == 0) return cell;
   cell.difference = compare_paired(both.first, both.second, both.weights);
   cell.difference.difference.n = both.samples;
   cell.has_difference = true;
   return cell;
-}
-
-/// A step of fewer sequences is a shorter one.
-bool in_whole_batch(const Manifest& manifest, const SampleTiming& timing) {
-  const std::uint32_t batch = batch_of(manifest), first = timing.index - timing.index % batch;
-  return manifest.samples_of(timing.task) >= first + std::uint64_t{batch};
 }
 
 /// length 0: of all.
@@ -229,11 +220,13 @@ bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timing
 }
 
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method) {
+  const std::uint32_t batch = batch_of(manifest);
   std::vector<SampleTiming> own, of_whole_batches;
   for (const SampleTiming& t : timings) {
     if (t.method != method.label) continue;
     own.push_back(t);
-    if (in_whole_batch(manifest, t)) of_whole_batches.push_back(t);
+    // A step of fewer sequences is a shorter one.
+    if (manifest.samples_of(t.task) >= t.index - t.index % batch + std::uint64_t{batch}) of_whole_batches.push_back(t);
   }
   const std::uint64_t all = own.size();
   if (!of_whole_batches.empty()) own = std::move(of_whole_batches);
@@ -257,7 +250,7 @@ Summary summarise(const RunFolder& folder) {
     contexts[{s.task, s.length, s.index}] = s.prompt_tokens;
   }
   const Manifest& m = summary.manifest;
-  const Scores& baseline = scores[m.methods.front().label];
+  const Scores* const baseline = &scores[m.methods.front().label];
   const Repeated repeated = repeated_in(m, samples);
   for (const std::string& task : m.tasks)
     if (std::ranges::any_of(repeated.documents, [&](const auto& entry) { return std::get<0>(entry.first) == task; }))
@@ -268,27 +261,25 @@ Summary summarise(const RunFolder& folder) {
     const Scores& own = scores[entry.label];
     summary.complete = summary.complete && own.size() == wanted && has_times(m, timings, entry.label, wanted);
     if (own.empty()) continue;
-    const bool is_baseline = entry.label == m.methods.front().label;
     MethodSummary method;
     method.label = entry.label;
-    method.overall = cell_of(own, baseline, is_baseline, "", 0, repeated);
-    for (const std::string& task : m.tasks) {
-      for (const std::uint32_t length : m.lengths) {
-        AccuracyCell cell = cell_of(own, baseline, is_baseline, task, length, repeated);
-        if (cell.accuracy.n > 0) method.cells.push_back(std::move(cell));
-      }
-    }
-    for (const std::uint32_t length : m.lengths) {
-      AccuracyCell cell = cell_of(own, baseline, is_baseline, "", length, repeated);
-      if (cell.accuracy.n > 0) method.lengths.push_back(std::move(cell));
-    }
+    const auto cell = [&](const std::string& task, std::uint32_t length) {
+      return cell_of(own, &own == baseline ? nullptr : baseline, task, length, repeated);
+    };
+    const auto add = [&](std::vector<AccuracyCell>& cells, const std::string& task, std::uint32_t length) {
+      if (AccuracyCell one = cell(task, length); one.accuracy.n > 0) cells.push_back(std::move(one));
+    };
+    method.overall = cell("", 0);
+    for (const std::string& task : m.tasks)
+      for (const std::uint32_t length : m.lengths) add(method.cells, task, length);
+    for (const std::uint32_t length : m.lengths) add(method.lengths, "", length);
     add_latency(m, timings, method);
     method.attends_everything_at = lengths_attended_whole(m, entry, timings, contexts);
     for (const SampleResult& s : samples) {
       if (s.method != entry.label) continue;
       method.near_ties += s.near_ties.size();
       method.near_tie_samples += s.near_ties.empty() ? 0 : 1;
-      if (s.parted) method.parted.push_back({s.task, s.length, s.index, *s.parted});
+      if (s.parted) method.parted.push_back(s);
     }
     summary.methods.push_back(std::move(method));
   }
@@ -326,7 +317,7 @@ std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
 
 void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
   json["command"] = m.command;
-  write_programs(json, m);
+  write_programs(json, m.programs);
   json["model"] = m.model;
   json["weights_hash"] = m.weights_hash;
   json["benchmark"] = m.benchmark;

@@ -1,8 +1,7 @@
-// A run in figures: accuracy with intervals, differences to the first method on the same samples, latency, idle time by
-// cause, bytes. Everything that tables and plots show is in here.
+// A run in figures, all that tables and plots show: accuracy with intervals, differences to the first method on the
+// same samples, latency, idle time by cause, bytes.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -27,9 +26,8 @@ struct Repeated {
 };
 Repeated repeated_in(const Manifest& manifest, const std::vector<SampleResult>& samples);
 
-/// The samples that two methods, or one method in two runs, both have. A question that is asked at several lengths, or
-/// several times, and all questions about one document are one unit with its mean scores and as much weight as it has
-/// samples.
+/// The samples that two methods, or one method in two runs, both have. All samples of one question, or about one
+/// document, are one unit with its mean scores and as much weight as it has samples.
 struct PairedScores {
   std::vector<double> first, second, weights;
   std::uint64_t samples = 0;
@@ -60,8 +58,7 @@ struct LatencySummary {
   std::optional<double> touched;                  // Cost::context, per decoded token, where every sample has it
   double attended_device = 0, attended_host = 0;  // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;  // bytes, largest sample
-  /// The host's share of all tokens that are attended, if any. ScoutAttention's CPU compute ratio is another: of the
-  /// budget.
+  /// Of all tokens that are attended, if any. ScoutAttention's CPU compute ratio is of the budget instead.
   std::optional<double> host_share() const { return ratio(attended_host, attended_device + attended_host); }
   /// Of a step's time, if it takes any.
   std::optional<double> idle_share() const { return ratio(idle_ms, step_ms); }
@@ -70,12 +67,6 @@ struct LatencySummary {
 struct LengthLatency {
   std::uint32_t length = 0;
   LatencySummary latency;
-};
-
-struct PartedSample {
-  std::string task;
-  std::uint32_t length = 0, index = 0;
-  Parting at;
 };
 
 struct MethodSummary {
@@ -87,7 +78,7 @@ struct MethodSummary {
   std::vector<LengthLatency> by_length;   // in the manifest's order; lengths without a timing left out
   std::uint64_t near_ties = 0, near_tie_samples = 0;
   std::vector<std::uint32_t> attends_everything_at;  // lengths, in the manifest's order (lengths_attended_whole())
-  std::vector<PartedSample> parted;                  // of a lossless method: samples whose tokens part from full's
+  std::vector<SampleResult> parted;                  // of a lossless method: samples whose tokens part from full's
 };
 
 struct Summary {
@@ -101,8 +92,7 @@ struct Summary {
 /// Tokens of context of a sample's first decode step.
 using Contexts = std::map<Scores::key_type, std::uint32_t>;
 
-/// Lengths at which a method's budget is none: in every step of every sample it attends all tokens before. Nothing of
-/// methods that have no budget and always do.
+/// Lengths at which a method that has a budget attends all tokens before, in every step of every sample.
 std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, const MethodEntry& method,
                                                   const std::vector<SampleTiming>& timings, const Contexts& contexts);
 
@@ -110,13 +100,11 @@ std::vector<std::uint32_t> lengths_attended_whole(const Manifest& manifest, cons
 bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timings, const std::string& method,
                std::uint64_t samples);
 
-/// Fills in `latency` and `by_length` from the timings of the method that `method.label` names: of whole batches, where
-/// there is one.
+/// Fills in `latency` and `by_length` from the method's timings: of whole batches, where there is one.
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
 
-/// `method.latency` with the same weight for each of its lengths, whatever was generated there: means of the lengths'
-/// means, peaks of all. Over all steps together a method whose answers are shorter at long contexts looks faster. No
-/// percentiles: means of those are none of anything. Where there is one length, `method.latency`.
+/// `method.latency` with the same weight for each length, however many steps it has: means of means, peaks of all.
+/// Without percentiles where lengths are several.
 std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method);
 
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
@@ -124,12 +112,11 @@ Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);
 
-/// The fields of a summary.json, or of another file that stands for a run, which say what it is of: command, programs,
-/// model, machine, clock and seed. The threads only where the clock is measured: virtual time is the same with any.
+/// What summary.json and other files say of a run's origin: command, programs, model, machine, clock and seed. Threads
+/// only where the clock is measured: virtual time is the same with any.
 void write_origin(nlohmann::ordered_json& json, const Manifest& manifest);
 
-/// The fields "latency" (null without times), "latency_by_length" and "attends_everything_at" (left out where it is
-/// empty) of a method in summary.json.
+/// "latency" (null without times), "latency_by_length", and "attends_everything_at" unless it is empty.
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);
 
 /// A figure, or null where there is none.

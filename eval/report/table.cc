@@ -15,10 +15,8 @@ namespace {
 
 constexpr std::string_view kGap = "  ";
 
-std::string repeat(std::string_view text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) out += text;
-  return out;
+std::string rule(std::size_t width) {
+  return fmt::format("{:─<{}}", "", width);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -38,11 +36,6 @@ std::string cut(const std::string& text, std::size_t width) {
     out += c;
   }
   return out + "…";
-}
-
-std::string pad(const std::string& text, std::size_t width, bool left) {
-  const std::string space(width - std::min(width, text_columns(text)), ' ');
-  return left ? text + space : space + text;
 }
 
 void add_line(std::string& out, std::string line) {
@@ -70,8 +63,7 @@ Column make_column(const Table& table, std::size_t index, std::size_t limit) {
   return column;
 }
 
-/// The columns that name the rows, `most` wide together, so that at least one other stands beside them: what narrow
-/// ones leave over is the wide ones'.
+/// The columns that name the rows, `most` wide together; wide ones have what narrow ones leave over.
 std::vector<Column> leading_columns(const Table& table, std::size_t most) {
   std::vector<Column> columns;
   columns.reserve(table.leading);
@@ -104,27 +96,24 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
     const std::size_t size = text_columns(clock), span = width - named;
     if (size + 2 <= span) {
       const std::size_t before = (span - size - 2) / 2;
-      add_line(out, std::string(named, ' ') + repeat("─", before) + " " + clock + " " +
-                        repeat("─", span - size - 2 - before));
+      add_line(out, std::string(named, ' ') + rule(before) + " " + clock + " " + rule(span - size - 2 - before));
     } else {
-      for (const std::string& line : lines_of(wrap(clock, limit))) {
-        const std::size_t columns_taken = text_columns(line);
-        add_line(out, std::string(columns_taken < width ? width - columns_taken : 0, ' ') + line);
-      }
+      for (const std::string& line : lines_of(wrap(clock, limit)))
+        add_line(out, std::string(width - std::min(width, text_columns(line)), ' ') + line);
     }
   }
   const auto line = [&](auto&& cell) {
     std::string text;
     for (std::size_t c = 0; c < columns.size(); ++c) {
       if (c > 0) text += kGap;
-      text += pad(cell(columns[c]), columns[c].width, c < leading);
+      const std::string value = cell(columns[c]), space(columns[c].width - text_columns(value), ' ');
+      text += c < leading ? value + space : space + value;
     }
     add_line(out, text);
   };
-  for (std::size_t i = 0; i < depth; ++i) {  // heads stand on the rule
+  for (std::size_t i = 0; i < depth; ++i)  // heads stand on the rule
     line([&](const Column& c) { return i + c.head.size() < depth ? "" : c.head[i + c.head.size() - depth]; });
-  }
-  line([](const Column& c) { return repeat("─", c.width); });
+  line([](const Column& c) { return rule(c.width); });
   for (std::size_t row = 0; row < columns.front().cells.size(); ++row)
     line([&](const Column& c) { return c.cells[row]; });
   return out;

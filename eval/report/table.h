@@ -21,11 +21,10 @@ struct Table {
   std::vector<std::string> head;               // broken at spaces where a column is narrower than its head
   std::vector<std::vector<std::string>> rows;  // as many cells as `head`
   std::size_t leading = 1;  // columns that name a row: left aligned, repeated when a wide table is cut into several
-  std::string clock;  // where the columns after the leading ones come from: printed above them, and in Markdown in
-                      // each head, so that no time stands without its clock. Empty for counts.
+  std::string clock;        // of the other columns: printed above them, in Markdown in each head; empty for counts
 
-  /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; a cell that is
-  /// too wide even alone ends in "…".
+  /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; too wide a cell
+  /// ends in "…".
   std::string text(std::size_t width = terminal_width()) const;
   std::string markdown() const;
 };
@@ -34,8 +33,7 @@ struct Table {
 std::size_t text_columns(std::string_view text);
 
 /// `text` of a figure, or "-" where there is none.
-template <class Text>
-std::string figure_text(const std::optional<double>& figure, const Text& text) {
+std::string figure_text(const std::optional<double>& figure, const auto& text) {
   return figure ? text(*figure) : "-";
 }
 
@@ -45,17 +43,18 @@ std::string counted(std::uint64_t number, std::string_view singular);
 /// `text` broken at spaces into lines of at most `width` columns where words allow; existing line ends are kept.
 std::string wrap(std::string_view text, std::size_t width);
 
-/// Labels of the methods as they are, or "name#3" where an option list is too long for a column of a terminal.
+/// The label as it is, or "name#3" of method 3 where an option list is too long for a column of a terminal.
+std::string short_label(const std::string& label, std::size_t number);
+/// Labels of the methods as they are or, for a terminal, short.
 std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 
-/// Of these the one of the run's first method, which others are compared with, also where it has no sample yet.
+/// The label of the run's first method, which others are compared with, also where it has no sample yet.
 const std::string& baseline_label(const Summary& summary, const std::vector<std::string>& labels);
 
 /// "attends everything at 2K, 4K" of a method; "-" where its budget leaves something out at each length.
 std::string budget_text(const std::vector<std::uint32_t>& attends_everything_at);
 /// Whether a method attends everything at some length: the table then has a column of budget_text().
-template <class Methods>
-bool any_attends_everything(const Methods& methods) {
+bool any_attends_everything(const auto& methods) {
   return std::ranges::any_of(methods, [](const auto& m) { return !m.attends_everything_at.empty(); });
 }
 /// A sentence for below a table that has that column; empty where none attends everything.
@@ -65,8 +64,7 @@ std::string budget_note(const Summary& summary);
 std::string percent_text(double share);
 std::string signed_percent_text(double share);
 /// "80.8 [72.9, 86.9]": a figure with its interval, each by `text`.
-template <class Text>
-std::string interval_text(const Estimate& e, const Text& text) {
+std::string interval_text(const Estimate& e, const auto& text) {
   return fmt::format("{} [{}, {}]", text(e.value), text(e.interval.low), text(e.interval.high));
 }
 
@@ -74,8 +72,8 @@ std::string interval_text(const Estimate& e, const Text& text) {
 std::string accuracy_text(const Estimate& accuracy);
 std::string difference_text(const AccuracyCell& cell);
 
-/// A paragraph, a section's title, a table: Markdown, or for a terminal of terminal_width() columns. Names in the text
-/// may be anybody's: it makes no Markdown and no line of its own.
+/// A paragraph, a title, a table: Markdown, or for a terminal of terminal_width() columns. Names in the text may be
+/// anybody's: they make no Markdown and no line of their own.
 std::string note(const std::string& text, bool markdown);
 std::string section(const std::string& title, bool markdown);
 std::string text_of(const Table& table, bool markdown);
@@ -85,9 +83,14 @@ std::string length_text(std::uint32_t length);
 
 /// "118–310": three digits each, without exponents.
 std::string range_text(double low, double high);
-/// "about 1400", rounded up to two digits, which is as many as an estimate is good for; "more than <most>" from there
-/// on.
+/// "about 1400", rounded up to two digits; "more than <most>" from there on.
 std::string about_text(std::uint64_t count, std::uint64_t most);
+
+/// Note on latencies of the embedded model.
+inline constexpr const char* kOwnSteps =
+    "The embedded model's own steps are launches and hand-offs, not KV: what a method's budget is worth shows in steps "
+    "predicted at a large shape (`compare --as`, `tandem gate`).";
+bool is_embedded(const Manifest& manifest);
 
 /// The sections on latency, idle time and bytes; empty where no sample has a timing.
 std::string latency_report(const Summary& summary, bool markdown);

@@ -27,66 +27,49 @@ Workload plain_workload(const Model& shape) {
 
 PredictionOptions target_options(const ReproduceOptions& options, std::string method, std::uint32_t batch,
                                  std::uint32_t context) {
-  PredictionOptions target;
-  target.methods = {std::move(method)};
-  target.batch = batch;
-  target.context = context;
-  target.steps = kSteps;
-  target.threads = 1;  // several run at a time
-  target.drawn_sequences = 0;
-  target.interrupted = options.interrupted;
-  return target;
+  return {.methods = {std::move(method)},
+          .batch = batch,
+          .context = context,
+          .steps = kSteps,
+          .threads = 1,
+          .drawn_sequences = 0,
+          .interrupted = options.interrupted};
 }
 
 SpadeTimes times_of(const DecodeResult& result, const SpadePack& pack, std::uint32_t layers) {
-  SpadeTimes times;
   const double packs = double(layers) / pack.layers;
   Nanos busy = 0, management = 0, transfer = 0;
   for (const LayerIdle& layer : result.idle.decode.layers) busy += layer.layer < layers ? layer.busy : 0;
+  std::vector<Nanos> choices;
   double messages = 0;
   for (const TraceRecord& r : result.trace.records) {
     if (r.start < result.trace.steps.front().end) continue;  // setup, one sequence at a time
     const std::string_view name = r.name;
-    if (name == "selection from peer") {  // the last step's queries are sent, and nothing is chosen any more
-      transfer += r.end - r.start;
-      ++messages;
-    }
+    if (name == "select ahead") choices.push_back(r.end - r.start);
+    if (name != "selection from peer") continue;
+    transfer += r.end - r.start;
+    ++messages;
   }
-  std::size_t counted = 0;
-  for (const TraceRecord& r : result.trace.records) {
-    if (r.start < result.trace.steps.front().end || std::string_view(r.name) != "select ahead") continue;
-    if (double(counted++) < messages) management += r.end - r.start;
-  }
-  times.inference_ms = double(busy) * kMs / kSteps / packs;
-  times.management_ms = double(management) * kMs / messages;
-  times.transfer_ms = double(transfer) * kMs / messages;
-  return times;
+  // The last step's queries are sent, and nothing is chosen any more.
+  for (std::size_t i = 0; i < choices.size() && double(i) < messages; ++i) management += choices[i];
+  return {double(busy) * kMs / kSteps / packs, double(management) * kMs / messages, double(transfer) * kMs / messages};
 }
 
-struct StepTimes {
-  double step_ms = 0, idle_ms = 0;
-};
-
-/// Means over the last steps.
-StepTimes last_steps_of(const DecodeResult& result) {
-  StepTimes times;
+/// Adds the means over the last steps.
+void add_last_steps(const DecodeResult& result, double& step_ms, double& idle_ms) {
   const std::uint32_t end = result.idle.steps.back().step + 1;
   for (const StepIdle& step : result.idle.steps) {
     if (step.step == Device::kSetupStep || step.step < end - kCounted) continue;
-    times.step_ms += double(step.window) * kMs / kCounted;
-    times.idle_ms += double(step.idle) * kMs / kCounted;
+    step_ms += double(step.window) * kMs / kCounted;
+    idle_ms += double(step.idle) * kMs / kCounted;
   }
-  return times;
 }
 
 /// Bytes over bandwidth, as the profile's datasheet has it.
 SpadeTimes roofline_of(const SpadeBytes& bytes, const HardwareProfile& hardware) {
   const double per_ms = hardware.device.hbm_gbps * 1e6;
-  SpadeTimes times;
-  times.inference_ms = bytes.inference() / per_ms;
-  times.management_ms = (bytes.keys + bytes.choice) / per_ms;
-  times.transfer_ms = bytes.selected / (hardware.peer.gbps * 1e6);
-  return times;
+  return {bytes.inference() / per_ms, (bytes.keys + bytes.choice) / per_ms,
+          bytes.selected / (hardware.peer.gbps * 1e6)};
 }
 
 /// The same of a whole step of Figure 10's methods: weights, the vocabulary's matrix, and the KV that is read.
@@ -108,37 +91,15 @@ void add_roofline(SpadeBar& bar, const SpadePack& whole, const ModelConfig& mode
   bar.peer_room_gb = peer_kv_room(hardware) * 1e-9;
 }
 
-HardwareProfile profile_of(const SpadePack& pack) {
-  return load_profile(fmt::format("asyncspade-{}", pack.gpu));
-}
-
-SpadeRun run_of(const SpadePack& pack, const Model& shape, const HardwareProfile& hardware,
-                const ReproduceOptions& options) {
-  SpadeRun run;
-  PredictionOptions target =
-      target_options(options, fmt::format("asyncspade:place=peer,budget={},pack={}", pack.selected, pack.layers),
-                     pack.batch, pack.context);
-  target.look = [&](const DecodeResult& result) {
-    run.times = times_of(result, pack, shape.config.layers);
-    const StepTimes times = last_steps_of(result);
-    run.step_ms = times.step_ms;
-    run.idle_ms = times.idle_ms;
-  };
-  const PredictedRow found = predict(shape, hardware, plain_workload(shape), target).rows.at(0);
-  if (!found.refused.empty()) throw_run_error("{} on {}: {}", pack.model, pack.gpu, found.refused);
-  return run;
-}
-
-/// Calls run(i) for each of n, options.threads at a time, and says which of them is done.
-void run_all(std::size_t n, const ReproduceOptions& options, const std::function<std::string(std::size_t)>& run) {
+/// Calls run(i) for each of n, options.threads at a time, and says which of them is done, of `total` behind `before`.
+void run_all(std::size_t n, const ReproduceOptions& options, const std::function<std::string(std::size_t)>& run,
+             std::uint64_t before, std::uint64_t total) {
   ThreadPool pool(options.threads);
   std::mutex mutex;
-  std::uint64_t done = 0;
   pool.parallel_for(n, [&](std::size_t i) {
     const std::string what = run(i);
     const std::lock_guard lock(mutex);
-    ++done;
-    if (options.progress) options.progress(done, n, what);
+    if (options.progress) options.progress(++before, total, what);
   });
 }
 
@@ -164,14 +125,9 @@ const std::vector<SpadePack>& spade_table2() {
   return rows;
 }
 
-std::vector<std::string> spade_names() {
-  return {"asyncspade-table2", "asyncspade-fig10"};
-}
-
 SpadeBytes spade_bytes(const SpadePack& pack, const ModelConfig& c, std::uint32_t window) {
   const double h = c.hidden, q = double(c.q_heads) * c.head_dim, kv = double(c.kv_heads) * c.head_dim;
-  const double rows = double(pack.layers) * pack.batch;
-  constexpr double kBf16 = 2, kF32 = 4;
+  const double rows = double(pack.layers) * pack.batch, kBf16 = 2, kF32 = 4;
   SpadeBytes bytes;
   bytes.weights = pack.layers * kBf16 * (2 * h * q + 2 * h * kv + 3 * h * c.intermediate);
   bytes.selected = rows * 2 * kBf16 * kv * pack.selected;
@@ -183,52 +139,52 @@ SpadeBytes spade_bytes(const SpadePack& pack, const ModelConfig& c, std::uint32_
 }
 
 bool sets_framework(const SpadePack& pack) {
-  return std::string_view(pack.model) == "qwen3-8b" && pack.batch == 8 && pack.layers == 6;
+  return pack.model == "qwen3-8b" && pack.batch == 8 && pack.layers == 6;
 }
 
-SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options) {
+SpadeRun simulate_spade_pack(const SpadePack& pack, double framework_ms, const ReproduceOptions& options) {
   const Model shape = load_shape(pack.model);
-  const HardwareProfile hardware = profile_of(pack);
-  SpadeRow row;
-  row.pack = pack;
-  row.bytes = spade_bytes(pack, shape.config);
-  row.hbm_gbps = hardware.device.hbm_gbps;
-  row.roofline = roofline_of(row.bytes, hardware);
-  row.ours = run_of(pack, shape, hardware, options);
-  return row;
-}
-
-void add_framework(SpadeRow& row, const ReproduceOptions& options) {
-  HardwareProfile hardware = profile_of(row.pack);
-  hardware.device.layer_ns = static_cast<Nanos>(std::llround(row.framework_ms / kMs));
-  row.with_framework = run_of(row.pack, load_shape(row.pack.model), hardware, options);
+  HardwareProfile hardware = load_profile("asyncspade-" + pack.gpu);
+  hardware.device.layer_ns += static_cast<Nanos>(std::llround(framework_ms / kMs));
+  SpadeRun run;
+  PredictionOptions target =
+      target_options(options, fmt::format("asyncspade:place=peer,budget={},pack={}", pack.selected, pack.layers),
+                     pack.batch, pack.context);
+  target.look = [&](const DecodeResult& result) {
+    run.times = times_of(result, pack, shape.config.layers);
+    add_last_steps(result, run.step_ms, run.idle_ms);
+  };
+  const PredictedRow found = predict(shape, hardware, plain_workload(shape), target).rows.at(0);
+  if (!found.refused.empty()) throw_run_error("{} on {}: {}", pack.model, pack.gpu, found.refused);
+  return run;
 }
 
 std::vector<SpadeRow> reproduce_spade_table2(const ReproduceOptions& options) {
-  std::vector<SpadeRow> rows(spade_table2().size());
-  ReproduceOptions half = options;  // of the progress
-  std::uint64_t before = 0;
-  half.progress = [&](std::uint64_t done, std::uint64_t total, const std::string& what) {
-    if (options.progress) options.progress(before + done, 2 * total, what);
-  };
-  run_all(rows.size(), half, [&](std::size_t i) {
-    const SpadePack& pack = spade_table2()[i];
-    rows[i] = simulate_spade_pack(pack, options);
-    return fmt::format("{} on {}", pack.model, pack.gpu);
-  });
-  before = rows.size();
-  std::map<std::string_view, double> framework_ms;  // by GPU
-  for (const SpadeRow& r : rows) {
-    if (sets_framework(r.pack))
-      framework_ms[r.pack.gpu] = (r.pack.inference_ms - r.ours.times.inference_ms) / r.pack.layers;
+  std::vector<SpadeRow> rows;
+  for (const SpadePack& pack : spade_table2()) {
+    const HardwareProfile hardware = load_profile("asyncspade-" + pack.gpu);
+    const SpadeBytes bytes = spade_bytes(pack, load_shape(pack.model).config);
+    rows.push_back({.pack = pack,
+                    .roofline = roofline_of(bytes, hardware),
+                    .fitted = sets_framework(pack),
+                    .bytes = bytes,
+                    .hbm_gbps = hardware.device.hbm_gbps});
   }
-  run_all(rows.size(), half, [&](std::size_t i) {
+  const auto simulate = [&](std::size_t i) {
+    rows[i].ours = simulate_spade_pack(rows[i].pack, 0, options);
+    return fmt::format("{} on {}", rows[i].pack.model, rows[i].pack.gpu);
+  };
+  run_all(rows.size(), options, simulate, 0, 2 * rows.size());
+  std::map<std::string, double> framework_ms;  // by GPU
+  for (const SpadeRow& r : rows)
+    if (r.fitted) framework_ms[r.pack.gpu] = (r.pack.inference_ms - r.ours.times.inference_ms) / r.pack.layers;
+  const auto simulate_framework = [&](std::size_t i) {
     SpadeRow& row = rows[i];
-    row.fitted = sets_framework(row.pack);
     row.framework_ms = framework_ms.at(row.pack.gpu);
-    add_framework(row, options);
+    row.with_framework = simulate_spade_pack(row.pack, row.framework_ms, options);
     return fmt::format("{} on {} with the framework", row.pack.model, row.pack.gpu);
-  });
+  };
+  run_all(rows.size(), options, simulate_framework, rows.size(), 2 * rows.size());
   return rows;
 }
 
@@ -236,19 +192,12 @@ SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options) {
   constexpr std::uint32_t kBatch = 8, kContext = 32768, kSelected = 2048;
   const Model shape = load_shape(bar.model);
   const HardwareProfile hardware = load_profile("asyncspade-" + bar.gpu);
-  SpadePack whole;
-  whole.batch = kBatch;
-  whole.context = kContext;
-  whole.selected = kSelected;
-  whole.layers = shape.config.layers;
-  add_roofline(bar, whole, shape.config, hardware);
+  add_roofline(bar, {bar.model, kBatch, kContext, kSelected, bar.gpu, shape.config.layers}, shape.config, hardware);
   bar.room_gb = device_kv_room(shape, hardware) * 1e-9;
   PredictionOptions target = target_options(options, bar.method, kBatch, kContext);
   if (bar.rank_ms == 0) target.steps = kStepsAlike;
   target.look = [&bar](const DecodeResult& result) {
-    const StepTimes times = last_steps_of(result);
-    bar.tpot_ms = times.step_ms;
-    bar.idle_ms = times.idle_ms;
+    add_last_steps(result, bar.tpot_ms, bar.idle_ms);
     for (const DecodedSequence& s : result.sequences) {
       bar.kv_gb += double(s.peak_kv_bytes[static_cast<int>(Tier::device)]) * 1e-9;
       bar.peer_gb += double(s.peak_peer_bytes) * 1e-9;
@@ -261,17 +210,16 @@ SpadeBar simulate_spade_bar(SpadeBar bar, const ReproduceOptions& options) {
 
 std::vector<SpadeBar> reproduce_spade_fig10(const ReproduceOptions& options) {
   std::vector<SpadeBar> bars;
-  for (const char* gpu : {"a100", "h100"}) {
-    for (const char* model : {"qwen3-8b", "qwen3-32b"}) {
+  for (const char* gpu : {"a100", "h100"})
+    for (const char* model : {"qwen3-8b", "qwen3-32b"})
       for (const char* method :
            {"full", "quest:budget=2048,page=16", "tova:budget=2048", "asyncspade:budget=2048,place=peer"})
         bars.push_back({model, gpu, method});
-    }
-  }
-  run_all(bars.size(), options, [&](std::size_t i) {
+  const auto simulate = [&](std::size_t i) {
     bars[i] = simulate_spade_bar(bars[i], options);
     return fmt::format("{} of {} on {}", bars[i].method, bars[i].model, bars[i].gpu);
-  });
+  };
+  run_all(bars.size(), options, simulate, 0, bars.size());
   return bars;
 }
 

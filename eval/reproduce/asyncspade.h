@@ -13,9 +13,9 @@ namespace tandem::eval {
 
 /// One row of Table 2. A pack is that many consecutive layers.
 struct SpadePack {
-  const char* model = "";  // shape preset
+  std::string model = {};  // shape preset
   std::uint32_t batch = 0, context = 0, selected = 0;
-  const char* gpu = "";  // "a100" or "h100": profile asyncspade-<gpu>
+  std::string gpu = {};  // "a100" or "h100": profile asyncspade-<gpu>
   std::uint32_t layers = 0;
   double inference_ms = 0, management_ms = 0, bandwidth = 0;  // published; bandwidth in MiB per ms
 };
@@ -43,11 +43,11 @@ struct SpadeRun {
 };
 struct SpadeRow {
   SpadePack pack;
-  SpadeRun ours, with_framework;  // with_framework: framework_ms later
-  SpadeTimes roofline;
+  SpadeRun ours = {}, with_framework = {};  // with_framework: framework_ms more
+  SpadeTimes roofline = {};
   double framework_ms = 0;  // of a layer, the inference rank's; the same in all rows of a GPU
   bool fitted = false;      // its published inference time sets framework_ms
-  SpadeBytes bytes;
+  SpadeBytes bytes = {};
   double hbm_gbps = 0;  // the datasheet's
 };
 
@@ -65,10 +65,8 @@ struct SpadeBar {
 /// Whether the framework's time is fitted to this row: 8B, 8 x 32K, packs of 6 layers.
 bool sets_framework(const SpadePack& pack);
 
-/// Without a framework. InputError and Interrupted as predict().
-SpadeRow simulate_spade_pack(const SpadePack& pack, const ReproduceOptions& options);
-/// Fills in `with_framework` of a row that has framework_ms.
-void add_framework(SpadeRow& row, const ReproduceOptions& options);
+/// `framework_ms` is added to each layer. InputError and Interrupted as predict().
+SpadeRun simulate_spade_pack(const SpadePack& pack, double framework_ms, const ReproduceOptions& options);
 /// All rows, with both simulations.
 std::vector<SpadeRow> reproduce_spade_table2(const ReproduceOptions& options);
 /// A bar of this model, GPU and method; the figures are filled in.
@@ -79,8 +77,5 @@ std::string spade_table2_text(const std::vector<SpadeRow>& rows, bool markdown);
 std::string spade_fig10_text(const std::vector<SpadeBar>& bars, bool markdown);
 std::string spade_table2_json(const std::vector<SpadeRow>& rows);
 std::string spade_fig10_json(const std::vector<SpadeBar>& bars);
-
-/// "asyncspade-table2", "asyncspade-fig10".
-std::vector<std::string> spade_names();
 
 }  // namespace tandem::eval

@@ -1,7 +1,6 @@
 #include "eval/reproduce/experiment.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <random>
@@ -9,7 +8,7 @@
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 
 namespace tandem::eval {
 namespace {
@@ -49,11 +48,9 @@ void read_run(ObjectReader& reader, ExperimentRun& run) {
   run.method = reader.text("method", false);
   if (reader.has("model")) run.model = reader.text("model", false);
   if (reader.has("lengths")) {
-    const auto& lengths = reader.array("lengths");
+    const auto lengths = reader.integers<std::uint32_t>("lengths");
     if (lengths.size() != 2) reader.fail("lengths", "a list of two: the least and the most tokens");
-    run.mixed.low = reader.as_integer<std::uint32_t>(lengths[0], "lengths");
-    run.mixed.high = reader.as_integer<std::uint32_t>(lengths[1], "lengths");
-    run.mixed.seeds = reader.integer<std::uint32_t>("seeds");
+    run.mixed = {lengths[0], lengths[1], reader.integer<std::uint32_t>("seeds")};
     if (run.mixed.low < 2 || run.mixed.high < run.mixed.low) reader.fail("lengths", "the least before the most tokens");
     if (run.mixed.seeds < 2 || run.mixed.seeds > 1000) reader.fail("seeds", "a whole number from 2 to 1000");
     run.context = run.mixed.high;
@@ -95,42 +92,22 @@ void read_order(ObjectReader& reader, Order& order) {
   if (reader.has("source")) order.source = reader.boolean("source");
 }
 
-void check_calibrations(const Experiment& e, const std::string& file) {
-  for (const Calibration& c : e.calibrations) {
-    const ExperimentRun* run = find(e.runs, c.run);
-    const std::string place = '{' + c.name + '}';
-    if (!run || run->method.find(place) == std::string::npos)
-      throw_input_error("{}: the calibration '{}' names the run '{}', which is not among 'runs' or lacks {}.", file,
-                        c.name, c.run, place);
-    if (run->mixed.seeds == 0 || c.seed < run->mixed.seeds)
-      throw_input_error(
-          "{}: the calibration '{}' needs a run of mixed lengths and a 'seed' that is none of its {} (0 to one less).",
-          file, c.name, run->mixed.seeds);
-    for (const FreeParameter& p : e.free) {
-      if (e.run(e.cell(p.cell).run).method.find(place) != std::string::npos)
-        throw_input_error("{}: the run of '{}' fits {{{}}} and contains {}, which is calibrated later.", file, p.cell,
-                          p.name, place);
-    }
-  }
-}
-
 void check(const Experiment& e, const std::string& file) {
   const auto known_run = [&](const std::string& run, const std::string& by) {
     if (!find(e.runs, run)) throw_input_error("{}: {} names the run '{}', which is not among 'runs'.", file, by, run);
   };
   for (const Cell& cell : e.cells) {
     known_run(cell.run, "the cell '" + cell.name + "'");
-    if (cell.quantity != Quantity::speed_up) continue;
+    if (cell.over.empty()) continue;
     known_run(cell.over, "the cell '" + cell.name + "'");
     if (e.run(cell.run).mixed != e.run(cell.over).mixed)
       throw_input_error("{}: the cell '{}' compares runs of other lengths or seeds.", file, cell.name);
   }
   for (const Order& order : e.orders)
     for (const std::string& run : order.runs) known_run(run, "an order of figure " + order.figure);
-  if (e.free.size() > 2) {
+  if (e.free.size() > 2)
     throw_input_error("{}: {} free parameters; at most two may be fitted, or a prediction says little.", file,
                       e.free.size());
-  }
   for (const FreeParameter& p : e.free) {
     const Cell* cell = find(e.cells, p.cell);
     if (!cell || (cell->quantity != Quantity::idle_ratio && cell->quantity != Quantity::idle_ms))
@@ -138,14 +115,27 @@ void check(const Experiment& e, const std::string& file) {
           "{}: the free parameter '{}' is fitted to '{}', which is no cell of quantity idle_ratio or idle_ms.", file,
           p.name, p.cell);
     if (p.of_machine()) continue;
-    for (const FreeParameter& other : e.free) {
-      if (other.name != p.name && e.run(cell->run).method.find('{' + other.name + '}') != std::string::npos)
+    for (const FreeParameter& other : e.free)
+      if (other.name != p.name && e.run(cell->run).contains(other.name))
         throw_input_error("{}: the run '{}' fits {{{}}} and contains {{{}}} too: give each a run of its own.", file,
                           cell->run, p.name, other.name);
-    }
-    if (e.run(cell->run).method.find('{' + p.name + '}') == std::string::npos)
+    if (!e.run(cell->run).contains(p.name))
       throw_input_error("{}: the run '{}' does not contain {{{}}}, so its cell '{}' cannot fit it.", file, cell->run,
                         p.name, p.cell);
+  }
+  for (const Calibration& c : e.calibrations) {
+    const ExperimentRun* run = find(e.runs, c.run);
+    if (!run || !run->contains(c.name))
+      throw_input_error("{}: the calibration '{}' names the run '{}', which is not among 'runs' or lacks {{{}}}.", file,
+                        c.name, c.run, c.name);
+    if (run->mixed.seeds == 0 || c.seed < run->mixed.seeds)
+      throw_input_error(
+          "{}: the calibration '{}' needs a run of mixed lengths and a 'seed' that is none of its {} (0 to one less).",
+          file, c.name, run->mixed.seeds);
+    for (const FreeParameter& p : e.free)
+      if (e.run(e.cell(p.cell).run).contains(c.name))
+        throw_input_error("{}: the run of '{}' fits {{{}}} and contains {{{}}}, which is calibrated later.", file,
+                          p.cell, p.name, c.name);
   }
 }
 
@@ -203,7 +193,6 @@ Experiment parse_experiment(const std::string& text, const std::string& file) {
   reader.numbered("orders", "orders", e.orders, read_order);
   reader.finish();
   check(e, file);
-  check_calibrations(e, file);
   return e;
 }
 

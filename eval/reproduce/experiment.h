@@ -57,6 +57,9 @@ struct ExperimentRun {
   std::uint32_t batch = 0;      // sequences
   std::uint32_t steps = 0;      // decode steps; the first is not averaged
   bool as_many_as_fit = false;  // `batch` at most, fewer where device memory ends
+
+  /// Whether the method has this {parameter} or {calibration}.
+  bool contains(const std::string& wanted) const { return method.find('{' + wanted + '}') != std::string::npos; }
 };
 
 enum class Quantity : std::uint8_t {
@@ -69,6 +72,11 @@ enum class Quantity : std::uint8_t {
 };
 inline constexpr std::array<const char*, 6> kQuantityNames = {"idle_ratio", "speed_up",        "idle_ms",
                                                               "tpot_ms",    "selection_share", "predictor_share"};
+
+inline bool is_share(Quantity quantity) {
+  return quantity == Quantity::idle_ratio || quantity == Quantity::selection_share ||
+         quantity == Quantity::predictor_share;
+}
 
 struct Cell {
   std::string name, figure;

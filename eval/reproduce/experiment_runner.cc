@@ -4,12 +4,12 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <functional>
+#include <string_view>
 
 #include "engine/common/error.h"
-#include "engine/common/paths.h"
-#include "engine/common/read_file.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/score_process.h"
+#include "methods/fluxion/schedule.h"
 
 namespace tandem::eval {
 namespace {
@@ -18,9 +18,100 @@ constexpr std::uint32_t kChunk = 32768;  // of the prompts, whose time nobody as
 constexpr double kPageOfTokens = 32;
 constexpr std::uint32_t kStepsOfOne = 2;  // its memory is all that is asked for
 
-Workload read_workload(const std::string& name) {
-  const std::filesystem::path file = data_path("hardware/workloads") / (name + ".json");
-  return parse_workload(read_file(file), file.string());
+/// The tasks of one layer and step.
+struct LayerTasks {
+  Makespan times;
+  std::uint64_t bytes = 0;
+  Nanos begin = 0, end = 0;
+};
+
+TaskTimes task_times(const Trace& trace, const HardwareProfile& hardware) {
+  const HardwareProfile::HostRates& host = hardware.host;
+  const double link_gbps = std::ranges::max(hardware.link.h2d_curve, {}, &LinkPoint::gbps).gbps;  // or bytes per ns
+  const auto later = [](const StepMark& s) { return s.step != 0 && s.step != Device::kSetupStep; };
+  const auto first = std::ranges::find_if(trace.steps, later);
+  const auto steps = std::ranges::count_if(trace.steps, later);
+  TaskTimes out;
+  if (steps == 0) return out;
+  double predict = 0;
+  bool estimated = false;  // else what the host selects and attends are no tasks
+  Nanos predicted = 0;     // until when the layer's estimate, its way and the choice are counted
+  std::map<std::pair<std::size_t, std::uint32_t>, LayerTasks> layers;  // [step][layer]
+  for (const TraceRecord& r : trace.records) {
+    if (r.start < first->begin) continue;
+    const std::string_view name = r.name;
+    estimated |= name == "estimate heads";
+    if (name == "estimate heads") predicted = r.start;
+    if (name == "estimate heads" || name == "head estimates to host" || name == "choose tasks") {
+      predict += double(std::max(r.end, predicted) - predicted);
+      predicted = std::max(r.end, predicted);
+    }
+    const bool select = name == "select blocks", attend = name == "host attention",
+               device = name == "attend over the link";
+    if (!select && !attend && !device) continue;
+    const auto step = std::upper_bound(trace.steps.begin(), trace.steps.end(), r.start,
+                                       [](Nanos start, const StepMark& s) { return start < s.end; });
+    LayerTasks& layer = layers[{static_cast<std::size_t>(step - trace.steps.begin()), r.layer}];
+    if (layer.times.cpu.empty()) layer.begin = r.start;
+    layer.begin = std::min(layer.begin, r.start);
+    layer.end = std::max(layer.end, r.end);
+    if (attend && layer.times.cpu.empty()) continue;
+    if (!attend) {  // the host's selection and attention of a task follow each other
+      layer.times.cpu.push_back(0);
+      layer.times.device.push_back(0);
+    }
+    // Nobody has told the digests of a task on the device apart from the rest.
+    const double efficiency = device   ? std::max(host.select_efficiency, host.attention_efficiency)
+                              : select ? host.select_efficiency
+                                       : host.attention_efficiency;
+    const std::uint64_t bytes = device ? r.cost.h2d : r.cost.dram;
+    layer.times.cpu.back() += double(bytes) / (host.dram_gbps * efficiency);
+    layer.times.device.back() += double(bytes) / link_gbps;
+    layer.bytes += bytes;
+  }
+  if (!estimated) return out;
+  double tasks = 0, bound = 0;
+  for (const auto& [where, layer] : layers) {
+    tasks += double(layer.end - layer.begin);
+    bound += std::max(lower_bound(layer.times), double(layer.bytes) / host.dram_gbps);
+  }
+  const double scale = 1e-6 / double(steps);
+  return {predict * scale, tasks * scale, bound * scale};
+}
+
+/// Lengths of the batch of a seed.
+void set_lengths(const Mixed& mixed, std::uint32_t seed, PredictionOptions& target) {
+  target.contexts = mixed_lengths(mixed, target.batch, seed);
+  target.context = std::ranges::max(target.contexts);
+}
+
+/// Means over the seeds, or a refusal where one does not fit; the calls of the first.
+RunOutcome average(std::vector<RunOutcome> seeds) {
+  SimCalls calls = std::move(seeds.front().calls);
+  RunOutcome out = seeds.back();
+  out.calls = std::move(calls);
+  out.step_ms.clear();
+  for (const RunOutcome& seed : seeds)
+    if (seed.row.refused.empty()) out.step_ms.push_back(seed.row.step_ms);
+  if (seeds.size() == 1 || !out.row.refused.empty()) return out;
+  const auto mean = [&](auto of) {
+    double sum = 0;
+    for (const RunOutcome& seed : seeds) sum += of(seed);
+    return sum / double(seeds.size());
+  };
+  for (double PredictedRow::*field :
+       {&PredictedRow::prefill_ms, &PredictedRow::setup_ms, &PredictedRow::first_step_ms, &PredictedRow::step_ms,
+        &PredictedRow::busy_ms, &PredictedRow::idle_ms, &PredictedRow::layer0_idle_ms, &PredictedRow::attended_device,
+        &PredictedRow::attended_host})
+    out.row.*field = mean([&](const RunOutcome& seed) { return seed.row.*field; });
+  for (std::size_t c = 0; c < out.row.idle_ms_by_cause.size(); ++c)
+    out.row.idle_ms_by_cause[c] = mean([&](const RunOutcome& seed) { return seed.row.idle_ms_by_cause[c]; });
+  for (double TaskTimes::*field : {&TaskTimes::predict_ms, &TaskTimes::tasks_ms, &TaskTimes::bound_ms})
+    out.tasks.*field = mean([&](const RunOutcome& seed) { return seed.tasks.*field; });
+  for (std::size_t PredictedRow::*field :
+       {&PredictedRow::device_kv_bytes, &PredictedRow::host_kv_bytes, &PredictedRow::peer_kv_bytes})
+    for (const RunOutcome& seed : seeds) out.row.*field = std::max(out.row.*field, seed.row.*field);
+  return out;
 }
 
 }  // namespace
@@ -29,7 +120,7 @@ ExperimentRunner::ExperimentRunner(const Experiment& experiment, const Reproduce
     : experiment_(experiment),
       options_(options),
       hardware_(load_profile(experiment.hardware)),
-      workload_(read_workload(experiment.workload)) {
+      workload_(shipped_workload(experiment.workload)) {
   for (const ExperimentRun& run : experiment.runs) {
     const std::string& name = model_of(run);
     if (!shapes_.contains(name)) shapes_.emplace(name, load_shape(name));
@@ -41,48 +132,38 @@ ExperimentRunner::ExperimentRunner(const Experiment& experiment, const Reproduce
 
 RunOutcome ExperimentRunner::run(const ExperimentRun& run, const Values& values, bool for_ranges) {
   const HardwareProfile hardware = machine(values);
-  const Model& shape = shapes_.at(model_of(run));
-  RunOutcome outcome{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}, {}};
-  Place place{outcome, shape, hardware, run.context, run.steps, {}, true};
+  PredictionOptions target = target_of(run, values);
   if (run.as_many_as_fit) {
-    Place alone = place;
+    PredictionOptions alone = target;
+    alone.batch = 1;
     alone.steps = kStepsOfOne;
-    const PredictedRow one = simulate(alone, 1).row;
-    outcome.row = one;
-    if (!one.refused.empty()) return outcome;
-    outcome.batch = sequences_that_fit(shape, hardware, one, run.batch);
+    RunOutcome one = simulate(run, hardware, alone);
+    one.batch = run.batch;
+    one.steps = run.steps;
+    if (!one.row.refused.empty()) return one;
+    target.batch = sequences_that_fit(shapes_.at(model_of(run)), hardware, one.row, run.batch);
   }
-  const std::uint32_t seeds = std::max(run.mixed.seeds, 1u);
-  std::vector<Simulated> results;
-  for (std::uint32_t seed = 0; seed < seeds; ++seed) {
-    if (run.mixed.seeds > 0) {
-      place.contexts = mixed_lengths(run.mixed, outcome.batch, seed);
-      place.checked = seed == 0;  // the others' schedules are alike
-      place.context = *std::ranges::max_element(place.contexts);
-    }
-    place.recorded = for_ranges && seed == 0;
-    results.push_back(simulate(place, outcome.batch));
-    if (!results.back().row.refused.empty()) break;
-    outcome.step_ms.push_back(results.back().row.step_ms);
+  std::vector<RunOutcome> seeds;
+  for (std::uint32_t seed = 0; seed < std::max(run.mixed.seeds, 1u); ++seed) {
+    if (run.mixed.seeds > 0) set_lengths(run.mixed, seed, target);
+    target.checked = seed == 0;  // the others' schedules are alike
+    seeds.push_back(simulate(run, hardware, target, for_ranges && seed == 0));
+    if (!seeds.back().row.refused.empty()) break;
   }
-  average(results, outcome);
-  outcome.calls = std::move(results.front().calls);
   one_more(run.name);
-  return outcome;
+  return average(std::move(seeds));
 }
 
 double ExperimentRunner::step_of(const ExperimentRun& run, const Values& values, std::uint32_t seed) {
-  const HardwareProfile hardware = machine(values);
-  const Model& shape = shapes_.at(model_of(run));
-  const RunOutcome named{run.name, filled_in(run, values), run.batch, shape.config.layers, {}, {}, {}, {}};
-  const std::vector<std::uint32_t> contexts = mixed_lengths(run.mixed, run.batch, seed);
-  const std::uint32_t longest = *std::ranges::max_element(contexts);
-  const PredictedRow row = simulate({named, shape, hardware, longest, run.steps, contexts, false}, run.batch).row;
-  if (!row.refused.empty())
-    throw_input_error("{}: '{}' is calibrated with {}, which is refused: {}.", experiment_.name, run.name, named.method,
-                      row.refused);
+  PredictionOptions target = target_of(run, values);
+  target.checked = false;
+  set_lengths(run.mixed, seed, target);
+  const RunOutcome outcome = simulate(run, machine(values), target);
+  if (!outcome.row.refused.empty())
+    throw_input_error("{}: '{}' is calibrated with {}, which is refused: {}.", experiment_.name, run.name,
+                      outcome.method, outcome.row.refused);
   one_more(run.name);
-  return row.step_ms;
+  return outcome.row.step_ms;
 }
 
 void ExperimentRunner::one_more(const std::string& name) {
@@ -140,10 +221,9 @@ double ExperimentRunner::beta_for(double tokens, const ExperimentRun& run, std::
   const auto salient = [&](double beta) {
     double sum = 0;
     for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head)
         for (std::uint32_t sequence = 0; sequence < kSequences; ++sequence)
           sum += process.salient_tokens({sequence, layer * shape.layers / kLayers, head, 0}, 0, old, beta);
-      }
     }
     return sum / kLayers / kSequences / shape.kv_heads;
   };
@@ -155,61 +235,37 @@ double ExperimentRunner::beta_for(double tokens, const ExperimentRun& run, std::
   return std::sqrt(low * high);
 }
 
-ExperimentRunner::Simulated ExperimentRunner::simulate(const Place& place, std::uint32_t batch) {
-  PredictionOptions target;
-  target.methods = {place.run.method};
-  target.batch = batch;
-  target.context = place.context;
-  target.contexts = place.contexts;
-  target.checked = place.checked;
-  target.steps = place.steps;
-  target.prefill_chunk = kChunk;
-  target.threads = 1;
-  target.drawn_sequences = 0;
-  target.interrupted = options_.interrupted;
-  Simulated out;
-  target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, place.hardware); };
-  if (place.recorded) target.calls = [&](SimCalls calls) { out.calls = std::move(calls); };
-  out.row = predict(place.shape, place.hardware, workload_, target).rows.at(0);
+PredictionOptions ExperimentRunner::target_of(const ExperimentRun& run, const Values& values) {
+  return {.methods = {filled_in(run, values)},
+          .batch = run.batch,
+          .context = run.context,
+          .steps = run.steps,
+          .prefill_chunk = kChunk,
+          .threads = 1,
+          .drawn_sequences = 0,
+          .interrupted = options_.interrupted};
+}
+
+RunOutcome ExperimentRunner::simulate(const ExperimentRun& run, const HardwareProfile& hardware,
+                                      PredictionOptions target, bool recorded) {
+  const Model& shape = shapes_.at(model_of(run));
+  RunOutcome out{run.name, target.methods.at(0), target.batch, shape.config.layers, target.steps, {}, {}, {}, {}};
+  target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, hardware); };
+  if (recorded) target.calls = [&](SimCalls calls) { out.calls = std::move(calls); };
+  out.row = predict(shape, hardware, workload_, target).rows.at(0);
   return out;
 }
 
 RunOutcome ExperimentRunner::replayed(const RunOutcome& outcome, const HardwareProfile& hardware) const {
-  RunOutcome out{outcome.name, outcome.method, outcome.batch, outcome.layers, {}, {}, {}, {}};
+  RunOutcome out{outcome.name, outcome.method, outcome.batch, outcome.layers, outcome.steps, {}, {}, {}, {}};
   std::vector<StepIdle> steps;
   for (const Trace& trace : replay(outcome.calls, hardware)) {
     if (steps.empty()) out.tasks = task_times(trace, hardware);
     for (StepIdle& step : account_idle(trace).steps) steps.push_back(std::move(step));
   }
-  fill_times(steps, out.row);
+  fill_times(steps, out.batch, out.row);
   out.step_ms = {out.row.step_ms};
   return out;
-}
-
-/// Means over the seeds, or a refusal where one does not fit.
-void ExperimentRunner::average(const std::vector<Simulated>& results, RunOutcome& outcome) {
-  outcome.row = results.back().row;
-  outcome.tasks = results.back().tasks;
-  if (results.size() == 1 || !outcome.row.refused.empty()) return;
-  const auto mean = [&](auto of) {
-    double sum = 0;
-    for (const Simulated& r : results) sum += of(r);
-    return sum / double(results.size());
-  };
-  for (double PredictedRow::*field :
-       {&PredictedRow::prefill_ms, &PredictedRow::setup_ms, &PredictedRow::first_step_ms, &PredictedRow::step_ms,
-        &PredictedRow::busy_ms, &PredictedRow::idle_ms, &PredictedRow::layer0_idle_ms, &PredictedRow::attended_device,
-        &PredictedRow::attended_host})
-    outcome.row.*field = mean([&](const Simulated& r) { return r.row.*field; });
-  for (std::size_t c = 0; c < outcome.row.idle_ms_by_cause.size(); ++c)
-    outcome.row.idle_ms_by_cause[c] = mean([&](const Simulated& r) { return r.row.idle_ms_by_cause[c]; });
-  for (double TaskTimes::*field : {&TaskTimes::predict_ms, &TaskTimes::tasks_ms, &TaskTimes::bound_ms})
-    outcome.tasks.*field = mean([&](const Simulated& r) { return r.tasks.*field; });
-  for (const Simulated& r : results) {
-    outcome.row.device_kv_bytes = std::max(outcome.row.device_kv_bytes, r.row.device_kv_bytes);
-    outcome.row.host_kv_bytes = std::max(outcome.row.host_kv_bytes, r.row.host_kv_bytes);
-    outcome.row.peer_kv_bytes = std::max(outcome.row.peer_kv_bytes, r.row.peer_kv_bytes);
-  }
 }
 
 }  // namespace tandem::eval

@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "eval/reproduce/reproduce.h"
 
@@ -32,27 +31,14 @@ class ExperimentRunner {
   double step_of(const ExperimentRun& run, const Values& values, std::uint32_t seed);
 
  private:
-  /// What is simulated.
-  struct Place {
-    const RunOutcome& run;
-    const Model& shape;
-    const HardwareProfile& hardware;
-    std::uint32_t context = 0, steps = 0;
-    std::vector<std::uint32_t> contexts;
-    bool checked = true, recorded = false;
-  };
-  struct Simulated {
-    PredictedRow row;
-    TaskTimes tasks;
-    SimCalls calls;
-  };
-
   void one_more(const std::string& name);
   const std::string& model_of(const ExperimentRun& run) const;
   std::string filled_in(const ExperimentRun& run, const Values& values);
   double beta_for(double tokens, const ExperimentRun& run, std::uint32_t window);
-  Simulated simulate(const Place& place, std::uint32_t batch);
-  static void average(const std::vector<Simulated>& results, RunOutcome& outcome);
+  /// What a run is simulated with, where its lengths are not mixed.
+  PredictionOptions target_of(const ExperimentRun& run, const Values& values);
+  RunOutcome simulate(const ExperimentRun& run, const HardwareProfile& hardware, PredictionOptions target,
+                      bool recorded = false);
 
   const Experiment& experiment_;
   const ReproduceOptions& options_;

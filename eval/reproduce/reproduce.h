@@ -10,7 +10,6 @@
 #include "eval/predict/prediction.h"
 #include "eval/report/statistics.h"
 #include "eval/reproduce/experiment.h"
-#include "eval/reproduce/task_times.h"
 
 namespace tandem::eval {
 
@@ -37,9 +36,21 @@ struct CalibratedValue {
   std::vector<Trial> trials;  // by share
 };
 
+/// What Fluxion's parts of a decode take: saying what heads need, and the tasks that CPU and device share. Means over
+/// the steps after the first, sums over their layers. 0 where the method has no such parts.
+struct TaskTimes {
+  /// From the begin of a layer's estimate of the heads to the end of the choice of tasks, with whatever lies between:
+  /// the way to the host, and the hand-off that ends the device's segment. The launch of the next one is not in it.
+  double predict_ms = 0;
+  double tasks_ms = 0;  // from a layer's first task to the end of its last
+  /// The least of that: the linear program over both sides' times, where a task takes the time of its bytes at the
+  /// CPU's rates or at the link's best one, or all bytes at the host memory's bandwidth, whichever is longer.
+  double bound_ms = 0;
+};
+
 struct RunOutcome {
   std::string name, method;
-  std::uint32_t batch = 0, layers = 0;
+  std::uint32_t batch = 0, layers = 0, steps = 0;
   PredictedRow row;             // refused: does not fit; of mixed lengths the means over the seeds
   std::vector<double> step_ms;  // by seed; of one length a single one
   TaskTimes tasks;
@@ -54,8 +65,10 @@ struct CellOutcome {
   /// Low and high of `ours` by the ranges of the machine's unfitted numbers; none for a fitted cell, or where times
   /// decide who computes what.
   std::optional<Interval> range;
-  std::string widest;                   // the number that moves it most; empty: none does
-  double error_of(double value) const;  // value - published if by_difference(), else value / published - 1
+  std::string widest;  // the number that moves it most; empty: none does
+  double error_of(double value) const {
+    return cell.by_difference() ? value - cell.published : value / cell.published - 1;
+  }
   bool within_aim() const;
   bool in_range() const { return range && range->low <= cell.published && cell.published <= range->high; }
   bool below_most() const { return ours && *ours <= cell.at_most; }
@@ -67,12 +80,9 @@ struct OrderOutcome {
   std::vector<std::optional<double>> idle_ms;  // by run, per layer; of orders by idle share
   /// In every pair of neighbours, and of mixed lengths only where no interval below reaches 1.
   bool holds = false;
-  /// Of mixed lengths: step time over that of the order's last run, the mean over the seeds.
-  struct Ratio {
-    double mean = 0;
-    Interval interval;  // 95 %, over pairs of the same seed
-  };
-  std::vector<Ratio> over_last;  // by run but the last
+  /// By run but the last, of mixed lengths: step time over that of the order's last run, the mean over the seeds, with
+  /// its 95 % interval over pairs of the same seed.
+  std::vector<Estimate> over_last;
 };
 
 struct Reproduction {
@@ -85,8 +95,9 @@ struct Reproduction {
   std::vector<OrderOutcome> orders;
 };
 
-/// `known`: the order's runs by name, but for those that do not fit.
-OrderOutcome judge(const Order& order, const std::map<std::string, const RunOutcome*>& known);
+using RunsByName = std::map<std::string, const RunOutcome*>;
+/// `known`: the order's runs, except those that do not fit.
+OrderOutcome judge(const Order& order, const RunsByName& known);
 
 /// InputError where the experiment names hardware, a model or methods that are not there, or where no value of a free
 /// parameter meets its cell; Interrupted.

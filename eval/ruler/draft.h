@@ -32,21 +32,17 @@ class Draft {
   virtual std::vector<std::string> answers() const = 0;
 };
 
-std::unique_ptr<Draft> draft_needles(const DraftSeed& seed);   // needles.cc: niah_*
-std::unique_ptr<Draft> draft_chains(const DraftSeed& seed);    // chains.cc: vt
-std::unique_ptr<Draft> draft_common(const DraftSeed& seed);    // word_counts.cc: cwe
-std::unique_ptr<Draft> draft_frequent(const DraftSeed& seed);  // word_counts.cc: fwe
-std::unique_ptr<Draft> draft_facts(const DraftSeed& seed);     // facts.cc: qa_* on made-up facts
-std::unique_ptr<Draft> draft_documents(const DraftSeed& seed, const QuestionSet& set);  // documents.cc: qa_* of files
+std::unique_ptr<Draft> make_draft(const DraftSeed& seed);       // by its task's family:
+std::unique_ptr<Draft> draft_needles(const DraftSeed& seed);    // needles.cc: niah_*
+std::unique_ptr<Draft> draft_chains(const DraftSeed& seed);     // needles.cc: vt
+std::unique_ptr<Draft> draft_common(const DraftSeed& seed);     // word_counts.cc: cwe
+std::unique_ptr<Draft> draft_frequent(const DraftSeed& seed);   // word_counts.cc: fwe
+std::unique_ptr<Draft> draft_questions(const DraftSeed& seed);  // documents.cc: qa_*, on made-up facts or of files
 
 /// Sentences with `lines` put among them; lines[i] goes before sentence `places[i]` (ascending), all joined by spaces.
 /// `starts[i]`, if asked for: where line i begins.
 std::string scatter(const std::vector<std::string>& sentences, std::size_t count, const std::vector<std::string>& lines,
                     const std::vector<std::uint32_t>& places, std::vector<std::size_t>* starts = nullptr);
-
-/// Puts asked[i] among `documents`, which it makes longer, at positions[i], full random words.
-void put_among(std::vector<const std::string*>& documents, const std::vector<const std::string*>& asked,
-               const std::vector<std::uint64_t>& positions);
 
 /// Uniform in [0, n], from a full random word drawn beforehand: it moves little when n grows.
 inline std::uint32_t scaled_place(std::uint64_t random_word, std::uint32_t n) {

@@ -1,5 +1,3 @@
-#include "eval/ruler/essays.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,7 +8,8 @@
 #include "engine/common/read_file.h"
 #include "engine/model/utf8.h"
 #include "eval/ruler/random.h"
-#include "eval/scoring/white_space.h"
+#include "eval/ruler/texts.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {

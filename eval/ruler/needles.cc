@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 #include <numeric>
 #include <unordered_set>
 
 #include "eval/ruler/draft.h"
-#include "eval/ruler/essays.h"
 
 namespace tandem::eval {
 namespace {
@@ -17,13 +17,22 @@ constexpr std::array<std::uint32_t, 40> kDepths = {0,  3,  5,  8,  10, 13, 15, 1
                                                    36, 38, 41, 44, 46, 49, 51, 54, 56, 59, 62, 64, 67, 69,
                                                    72, 74, 77, 79, 82, 85, 87, 90, 92, 95, 97, 100};
 
-const std::string& type_word(const RulerWording& wording, Kind kind) {
-  return wording.needles.types[kind == Kind::numbers ? 0 : kind == Kind::words ? 1 : 2].second;
+const char* type_of(Kind kind) {
+  return kind == Kind::numbers ? "niah/types/numbers" : kind == Kind::words ? "niah/types/words" : "niah/types/uuids";
 }
 
+/// An adjective and a noun, "able-acid"; as upstream a number from 1000000 to 9999999, or a UUID of RFC 4122's
+/// version 4.
 std::string random_text(const RulerWording& wording, Kind kind, Random& random) {
-  if (kind == Kind::numbers) return random_number(random);
-  return kind == Kind::uuids ? random_uuid(random) : random_key(wording, random);
+  if (kind == Kind::numbers) return std::to_string(1000000 + random.below(9000000));
+  if (kind == Kind::words) {
+    const std::string& adjective = wording.adjectives[random.below(wording.adjectives.size())];
+    return adjective + "-" + wording.nouns[random.below(wording.nouns.size())];
+  }
+  const std::uint64_t high = (random.next() & ~0xf000ull) | 0x4000ull;                        // version 4
+  const std::uint64_t low = (random.next() & 0x3fffffffffffffffull) | 0x8000000000000000ull;  // variant 10
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xffff, low >> 48,
+                     low & 0xffffffffffffull);
 }
 
 /// Sentences are drawn from their own stream, so that the haystack of n sentences is the beginning of the haystack of
@@ -33,6 +42,7 @@ class NeedleDraft : public Draft {
   explicit NeedleDraft(const DraftSeed& seed)
       : task_(*seed.task),
         wording_(ruler_wording()),
+        type_(wording_[type_of(task_.value)]),
         essays_(seed.task->haystack == Haystack::prose ? seed.texts->essays.get() : nullptr),
         hay_(seed.stream(1)) {
     Random random = seed.stream(0);
@@ -65,8 +75,6 @@ class NeedleDraft : public Draft {
 
   std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
     while (units_.size() < n) units_.push_back(next_unit());
-    const std::string_view type = type_word(wording_, task_.value);
-    std::string text = fill(wording_.needles.intro, {{"type", type}}) + '\n';
     std::vector<std::string> lines;
     std::vector<std::uint32_t> places;
     for (const std::size_t i : order_) {
@@ -79,7 +87,7 @@ class NeedleDraft : public Draft {
     const auto at = static_cast<std::size_t>(std::find(order_.begin(), order_.end(), asked_.front()) - order_.begin());
     const std::size_t room = hay.size() - lines[at].size();
     if (depth != nullptr) *depth = room == 0 ? 0.0 : static_cast<double>(starts[at]) / static_cast<double>(room);
-    return text + hay + '\n' + question(type);
+    return fill(wording_["niah/intro"], {{"type", type_}}) + '\n' + hay + '\n' + question();
   }
 
   std::vector<std::string> answers() const override {
@@ -114,19 +122,19 @@ class NeedleDraft : public Draft {
     }
   }
 
-  std::string question(std::string_view type) const {
+  std::string question() const {
     const std::string& key = needles_[asked_.front()].key;
     if (task_.queries > 1) {
       std::string keys;
-      for (const std::size_t i : asked_) keys += (keys.empty() ? "" : wording_.needles.keys_join) + needles_[i].key;
-      return fill(wording_.needles.question_keys, {{"type", type}, {"keys", keys}});
+      for (const std::size_t i : asked_) keys += (keys.empty() ? "" : wording_["niah/keys_join"]) + needles_[i].key;
+      return fill(wording_["niah/question_keys"], {{"type", type_}, {"keys", keys}});
     }
-    return fill(task_.values > 1 ? wording_.needles.question_values : wording_.needles.question_one,
-                {{"type", type}, {"key", key}});
+    return fill(wording_[task_.values > 1 ? "niah/question_values" : "niah/question_one"],
+                {{"type", type_}, {"key", key}});
   }
 
   std::string line(std::string_view key, std::string_view value) const {
-    return fill(wording_.needles.needle, {{"type", type_word(wording_, task_.value)}, {"key", key}, {"value", value}});
+    return fill(wording_["niah/needle"], {{"type", type_}, {"key", key}, {"value", value}});
   }
 
   /// Units before the needle: upstream takes int(sentences * depth / 100) sentences for essays and a random line
@@ -157,7 +165,8 @@ class NeedleDraft : public Draft {
 
   const RulerTask& task_;
   const RulerWording& wording_;
-  const Essays* essays_;  // null: invented prose
+  const std::string& type_;  // of value: "number"
+  const Essays* essays_;     // null: invented prose
   Random hay_;
   std::vector<Needle> needles_;
   std::vector<std::size_t> order_;  // needles by depth
@@ -167,10 +176,57 @@ class NeedleDraft : public Draft {
   std::vector<std::string> units_;
 };
 
+/// Variable tracking: one chain of five variables in noise, each but the first set from the one before it.
+class ChainDraft : public Draft {
+ public:
+  explicit ChainDraft(const DraftSeed& seed) : wording_(ruler_wording()) {
+    Random random = seed.stream(0);
+    value_ = std::to_string(10000 + random.below(90000));  // as upstream
+    std::unordered_set<std::string> used;
+    while (names_.size() < kHops + 1) {
+      std::string name;
+      for (int i = 0; i < 5; ++i) name += static_cast<char>('A' + random.below(26));
+      if (used.insert(name).second) names_.push_back(name);
+    }
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      lines_.push_back(i == 0 ? fill(wording_["vt/first"], {{"name", names_[0]}, {"value", value_}})
+                              : fill(wording_["vt/next"], {{"name", names_[i]}, {"previous", names_[i - 1]}}));
+      positions_.push_back(random.next());
+    }
+    std::sort(positions_.begin(), positions_.end());
+  }
+
+  std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
+    while (noise_.size() < n) noise_.push_back(wording_.noise[noise_.size() % wording_.noise.size()]);
+    std::vector<std::uint32_t> places;
+    places.reserve(positions_.size());
+    for (const std::uint64_t position : positions_) places.push_back(scaled_place(position, n));
+    std::vector<std::size_t> starts;
+    const std::string hay = scatter(noise_, n, lines_, places, &starts);
+    const std::size_t room = hay.size() - lines_[0].size();
+    if (depth != nullptr) *depth = static_cast<double>(starts[0]) / static_cast<double>(room);
+    return wording_["vt/intro"] + '\n' + hay + '\n' + fill(wording_["vt/question"], {{"value", value_}});
+  }
+
+  std::vector<std::string> answers() const override { return names_; }
+
+ private:
+  static constexpr std::size_t kHops = 4;
+
+  const RulerWording& wording_;
+  std::string value_;
+  std::vector<std::string> names_, lines_, noise_;
+  std::vector<std::uint64_t> positions_;  // ascending
+};
+
 }  // namespace
 
 std::unique_ptr<Draft> draft_needles(const DraftSeed& seed) {
   return std::make_unique<NeedleDraft>(seed);
+}
+
+std::unique_ptr<Draft> draft_chains(const DraftSeed& seed) {
+  return std::make_unique<ChainDraft>(seed);
 }
 
 }  // namespace tandem::eval

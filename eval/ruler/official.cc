@@ -14,15 +14,15 @@
 #include "engine/common/json_lines.h"
 #include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
 
 namespace fs = std::filesystem;
 
-OfficialSample sample_of(const JsonLine& line) {
-  OfficialSample sample;
+RulerSample sample_of(const JsonLine& line) {
+  RulerSample sample;
   sample.prompt = line.text("input");
   if (line.has("answer_prefix")) sample.prompt += line.text("answer_prefix");
   if (sample.prompt.empty()) line.refuse("'input' is empty");
@@ -170,19 +170,17 @@ Listing list_files(const fs::path& path, std::vector<fs::path>& unread) {
 }
 
 /// Tasks and lengths of the files, as far as they meet `tasks` and `lengths` (empty: any).
-std::set<std::string> tasks_in(const Listing& listing, const std::vector<std::uint32_t>& lengths) {
-  std::set<std::string> found;
+std::pair<std::set<std::string>, std::set<std::uint32_t>> found_in(const Listing& listing,
+                                                                   const std::vector<std::string>& tasks,
+                                                                   const std::vector<std::uint32_t>& lengths) {
+  const auto meets = [](const auto& asked, const auto& one) {
+    return asked.empty() || std::ranges::find(asked, one) != asked.end();
+  };
+  std::pair<std::set<std::string>, std::set<std::uint32_t>> found;
   for (const auto& [key, files] : listing) {
-    if (lengths.empty() || std::find(lengths.begin(), lengths.end(), key.second) != lengths.end())
-      found.insert(key.first);
-  }
-  return found;
-}
-
-std::set<std::uint32_t> lengths_in(const Listing& listing, const std::vector<std::string>& tasks) {
-  std::set<std::uint32_t> found;
-  for (const auto& [key, files] : listing) {
-    if (tasks.empty() || std::find(tasks.begin(), tasks.end(), key.first) != tasks.end()) found.insert(key.second);
+    if (!meets(tasks, key.first) || !meets(lengths, key.second)) continue;
+    found.first.insert(key.first);
+    found.second.insert(key.second);
   }
   return found;
 }
@@ -197,8 +195,9 @@ void check_asked(const Listing& listing, const std::vector<std::string>& tasks,
                           fmt::join(there, ", "));
     }
   };
-  check(tasks, tasks_in(listing, {}), "--tasks");
-  check(lengths, lengths_in(listing, {}), "--lengths");
+  const auto there = found_in(listing, {}, {});
+  check(tasks, there.first, "--tasks");
+  check(lengths, there.second, "--lengths");
 }
 
 /// Whether `user` begins the prompt or comes after a sentence of introduction, and `assistant` before what answers
@@ -226,13 +225,13 @@ std::string_view leading_mark(std::string_view prompt) {
 [[noreturn]] void refuse_gap(const Listing& listing, const std::string& task, std::uint32_t length) {
   throw_input_error(
       "--ruler-data: there is no file of {} at length {}, only at {}: give it, or choose other --tasks or --lengths.",
-      task, length, fmt::join(lengths_in(listing, {task}), ", "));
+      task, length, fmt::join(found_in(listing, {task}, {}).second, ", "));
 }
 
 }  // namespace
 
-std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file) {
-  std::vector<OfficialSample> samples;
+std::vector<RulerSample> parse_official(std::string_view text, const std::string& file) {
+  std::vector<RulerSample> samples;
   std::set<std::uint64_t> prompts;  // their hashes
   for_each_json_line(text, file, [&](const JsonLine& line) {
     samples.push_back(sample_of(line));
@@ -270,13 +269,13 @@ OfficialRuler::OfficialRuler(const fs::path& path, std::vector<std::string> task
   const Listing listing = list_files(path, unread_);
   check_asked(listing, tasks_, lengths_);
   if (tasks_.empty()) {
-    const std::set<std::string> there = tasks_in(listing, lengths_);
+    const std::set<std::string> there = found_in(listing, {}, lengths_).first;
     for (const RulerTask& task : ruler_tasks()) {
       if (there.count(task.name) != 0) tasks_.push_back(task.name);
     }
   }
   if (lengths_.empty()) {
-    const std::set<std::uint32_t> there = lengths_in(listing, tasks_);
+    const std::set<std::uint32_t> there = found_in(listing, tasks_, {}).second;
     lengths_.assign(there.begin(), there.end());
   }
   for (const std::string& task : tasks_) {
@@ -311,7 +310,7 @@ std::string OfficialRuler::fewest() const {
 ChatTemplate OfficialRuler::chat_template() const {
   ChatTemplate found;
   for (const auto& [key, file] : files_) {
-    for (const OfficialSample& sample : file.samples) {
+    for (const RulerSample& sample : file.samples) {
       ChatTemplate one = chat_template_of(sample.prompt);
       if (one.known) return one;
       if (found.mark.empty()) found = std::move(one);
@@ -322,13 +321,8 @@ ChatTemplate OfficialRuler::chat_template() const {
 
 RulerSample OfficialRuler::sample(std::string_view task, std::uint32_t length, std::uint32_t n,
                                   const TokenCounter& count_tokens) const {
-  const OfficialSample& found = files_.at({std::string(task), length}).samples.at(n);
-  RulerSample sample;
-  sample.task = task;
-  sample.length = length;
+  RulerSample sample = files_.at({std::string(task), length}).samples.at(n);
   sample.index = n;
-  sample.prompt = found.prompt;
-  sample.answers = found.answers;
   sample.prompt_tokens = count_tokens(sample.prompt);
   sample.max_new_tokens = upstream_max_new_tokens(find_ruler_task(task));
   return sample;

@@ -22,14 +22,9 @@
 
 namespace tandem::eval {
 
-struct OfficialSample {
-  std::string prompt;
-  std::vector<std::string> answers;
-};
-
-/// The lines of one file; `file` is for error sentences, which name the line and the field. Empty lines are skipped,
-/// and a prompt that is there twice is refused.
-std::vector<OfficialSample> parse_official(std::string_view text, const std::string& file);
+/// The prompts and answers of one file; `file` is for error sentences, which name the line and the field. Empty lines
+/// are skipped, and a prompt that is there twice is refused.
+std::vector<RulerSample> parse_official(std::string_view text, const std::string& file);
 
 /// Upstream writes the template of the model that its samples are made for into the samples.
 struct ChatTemplate {
@@ -75,7 +70,7 @@ class OfficialRuler {
 
  private:
   struct File {
-    std::vector<OfficialSample> samples;
+    std::vector<RulerSample> samples;
     std::uint64_t hash = 0;
   };
   using Key = std::pair<std::string, std::uint32_t>;  // task and length

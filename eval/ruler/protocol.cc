@@ -4,8 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
 
 namespace tandem::eval {
@@ -56,9 +55,9 @@ std::string ruler_protocol_id(const RulerProtocol& protocol) {
                                {"length", official ? "as-is" : "fitted"},
                                {"score", answers_from_files ? "upstream-v2" : "upstream"},
                                {"budget", protocol.budget},
-                               {"query", protocol.query_aware ? "aware" : "unaware"},
-                               {"question", protocol.question_in_prefill ? "in-prefill" : "after-prefill"},
-                               {"eos", protocol.ignore_eos ? "ignored" : "stops"}});
+                               {"query", "aware"},
+                               {"question", "in-prefill"},
+                               {"eos", "stops"}});
   std::string id = std::string(kPrefix) + (official ? "official-v2" : "embedded-v4");
   for (const auto& [name, value] : fields) {
     TANDEM_CHECK(value.find('+') == std::string::npos, "'{}' in the field '{}' of the protocol id", value, name);

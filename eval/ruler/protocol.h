@@ -44,9 +44,6 @@ struct RulerProtocol {
   RulerTexts texts = {};       // of the embedded source
   std::string chat_template = "none";
   std::string budget = "none";  // budget_meanings() (eval/run/decoded.h)
-  bool query_aware = true;
-  bool question_in_prefill = true;
-  bool ignore_eos = false;
 };
 
 std::string ruler_protocol_id(const RulerProtocol& protocol);

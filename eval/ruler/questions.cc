@@ -1,5 +1,3 @@
-#include "eval/ruler/questions.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -8,7 +6,8 @@
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
 #include "eval/ruler/random.h"
-#include "eval/scoring/white_space.h"
+#include "eval/ruler/texts.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -81,18 +80,17 @@ class Documents {
   std::unordered_map<std::string, std::uint32_t> numbers_;
 };
 
-void add_once(std::vector<std::uint32_t>& list, std::uint32_t item) {
-  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+template <class Item>
+void add_once(std::vector<Item>& list, Item item) {
+  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(std::move(item));
 }
 
 std::vector<std::string> squad_answers(const Node& asked) {
   std::vector<std::string> answers;
   const auto impossible = asked.find("is_impossible");
   if (impossible && impossible->truth()) return answers;
-  for (const Node& one : asked.at("answers").items()) {
-    std::string answer = one.at("text").text();  // annotators often agree
-    if (std::find(answers.begin(), answers.end(), answer) == answers.end()) answers.push_back(std::move(answer));
-  }
+  for (const Node& one : asked.at("answers").items())
+    add_once(answers, one.at("text").text());  // annotators often agree
   return answers;
 }
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "engine/common/drawing.h"
 
@@ -65,5 +67,10 @@ class Random {
  private:
   std::uint64_t state_[4] = {};
 };
+
+template <class Item>
+void shuffle(std::vector<Item>& items, Random& random) {
+  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
+}
 
 }  // namespace tandem::eval

@@ -1,6 +1,7 @@
 #include "eval/ruler/ruler.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/common/error.h"
 #include "engine/common/trimmed.h"
@@ -14,66 +15,32 @@ using Family = RulerTask::Family;
 using Haystack = RulerTask::Haystack;
 using Kind = RulerTask::Kind;
 
-std::unique_ptr<Draft> make_draft(const DraftSeed& seed) {
-  switch (seed.task->family) {
-    case Family::needles:
-      return draft_needles(seed);
-    case Family::chains:
-      return draft_chains(seed);
-    case Family::common_words:
-      return draft_common(seed);
-    case Family::frequent_words:
-      return draft_frequent(seed);
-    case Family::facts: {
-      const QuestionSet* set = (seed.task->hops == 1 ? seed.texts->squad : seed.texts->hotpot).get();
-      return set == nullptr ? draft_facts(seed) : draft_documents(seed, *set);
-    }
-  }
-  return nullptr;
-}
-
 std::uint32_t count_prompt(Draft& draft, std::uint32_t units, const TokenCounter& count_tokens) {
   return count_tokens(draft.prompt(units, nullptr));
 }
 
-RulerSample finish(const RulerTask& task, std::uint32_t length, std::uint32_t index, Draft& draft, std::uint32_t units,
-                   std::uint32_t tokens) {
-  RulerSample sample;
-  sample.task = task.name;
-  sample.length = length;
-  sample.index = index;
-  sample.prompt = draft.prompt(units, &sample.depth);
-  sample.answers = draft.answers();
-  sample.prompt_tokens = tokens;
-  sample.max_new_tokens = ruler_max_new_tokens(task, length);
-  sample.haystack_units = units;
-  return sample;
+/// Tokens that a sample needs without any haystack.
+std::uint64_t least(const DraftSeed& seed, const TokenCounter& count_tokens) {
+  return std::uint64_t{count_prompt(*make_draft(seed), 0, count_tokens)} +
+         ruler_max_new_tokens(*seed.task, seed.length);
 }
 
-/// Tokens that sample `index` needs at `length` without any haystack.
-std::uint64_t least(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                    const TokenCounter& count_tokens, const RulerTexts& texts) {
-  const auto draft = make_draft({&task, length, index, seed, &texts});
-  return std::uint64_t{count_prompt(*draft, 0, count_tokens)} + ruler_max_new_tokens(task, length);
-}
-
-/// A length at which samples 0 .. last fit. Keys differ from length to length, so the length is raised until it is
-/// enough.
-[[noreturn]] void too_short(const RulerTask& task, std::uint32_t length, std::uint32_t last, std::uint64_t seed,
-                            const TokenCounter& count_tokens, const RulerTexts& texts) {
+/// Names a length at which samples 0 .. last fit. Keys differ from length to length, so the length is raised until it
+/// is enough.
+[[noreturn]] void too_short(DraftSeed seed, std::uint32_t last, const TokenCounter& count_tokens) {
+  const std::uint32_t length = seed.length;
   std::uint64_t enough = length;
   for (int round = 0; round < 100; ++round) {
     std::uint64_t needed = 0;
-    for (std::uint32_t i = 0; i <= last; ++i)
-      needed = std::max(needed, least(task, static_cast<std::uint32_t>(enough), i, seed, count_tokens, texts));
+    seed.length = static_cast<std::uint32_t>(enough);
+    for (seed.index = 0; seed.index <= last; ++seed.index) needed = std::max(needed, least(seed, count_tokens));
     if (needed <= enough || needed > kMaxRulerLength) break;
     enough = needed;
   }
   throw_input_error(
       "The length {} is too short for {}: what is asked for, the question and {} generated tokens do not fit. With "
-      "this "
-      "tokenizer {} tokens are enough.",
-      length, task.name, ruler_max_new_tokens(task, length), enough);
+      "this tokenizer {} tokens are enough.",
+      length, seed.task->name, ruler_max_new_tokens(*seed.task, length), enough);
 }
 
 void check_length(std::uint32_t length) {
@@ -82,15 +49,22 @@ void check_length(std::uint32_t length) {
                       kMaxRulerLength);
 }
 
-RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                const TokenCounter& count_tokens, const RulerTexts& texts, std::uint32_t last) {
-  check_length(length);
-  const std::uint32_t reserved = ruler_max_new_tokens(task, length);
-  const auto made = make_draft({&task, length, index, seed, &texts});
+RulerTask task_of(std::string_view name, const std::optional<std::uint32_t>& percent) {
+  RulerTask task = find_ruler_task(name);
+  task.percent = percent;
+  return task;
+}
+
+/// `last`: of the samples that a length must be enough for.
+RulerSample fit(const DraftSeed& seed, std::uint32_t last, const TokenCounter& count_tokens) {
+  check_length(seed.length);
+  const RulerTask& task = *seed.task;
+  const std::uint32_t reserved = ruler_max_new_tokens(task, seed.length);
+  const auto made = make_draft(seed);
   Draft& draft = *made;
   const std::uint32_t base = count_prompt(draft, 0, count_tokens);
-  if (std::uint64_t{base} + reserved > length) too_short(task, length, last, seed, count_tokens, texts);
-  const std::uint32_t budget = length - reserved;
+  if (std::uint64_t{base} + reserved > seed.length) too_short(seed, last, count_tokens);
+  const std::uint32_t budget = seed.length - reserved;
   // Invariant: `low` sentences fit, `high` do not, so the result is a boundary even where tokens do not grow with every
   // sentence. A probe tokenizes the whole prompt: three guesses from the mean tokens per sentence, then doubling steps,
   // take 6 to 12 probes at 128K, where bisection alone takes 18.
@@ -99,7 +73,7 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
   const auto probe = [&](std::uint64_t wanted) {
     const std::uint32_t units = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, low + 1, high - 1));
     const std::uint32_t tokens = count_prompt(draft, units, count_tokens);
-    if (tokens <= budget && units >= budget && texts.essays != nullptr && task.haystack == Haystack::prose) {
+    if (tokens <= budget && units >= budget && seed.texts->essays != nullptr && task.haystack == Haystack::prose) {
       throw_input_error(
           "The words of the essays have less than one token each with this tokenizer, so they fill no length: give "
           "natural text.");
@@ -121,44 +95,30 @@ RulerSample fit(const RulerTask& task, std::uint32_t length, std::uint32_t index
     if (probe(next) != fits) break;
   }
   while (low + 1 < high) probe(low + (high - low) / 2);
-  return finish(task, length, index, draft, low, low_tokens);
-}
-
-/// Throws what fit() would throw for samples 0 .. count - 1.
-void check_samples(const RulerTask& task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
-                   const TokenCounter& count_tokens, const RulerTexts& texts) {
-  check_length(length);
-  if (count == 0) return;
-  make_draft({&task, length, count - 1, seed, &texts});  // there are so many questions
-  // Made-up samples of a task differ by few tokens; questions of files, by whole paragraphs.
-  const bool alike = task.family != Family::facts || (texts.squad == nullptr && texts.hotpot == nullptr);
-  if (alike && 2 * least(task, length, 0, seed, count_tokens, texts) <= length) return;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (least(task, length, i, seed, count_tokens, texts) > length)
-      too_short(task, length, count - 1, seed, count_tokens, texts);
-  }
-}
-
-/// Samples of a depth have their own seed. It is hashed first: otherwise neighbouring seeds would share samples, one's
-/// at a depth being the other's at another.
-std::uint64_t seed_of_depth(std::uint64_t seed, std::uint32_t percent) {
-  return mix64(mix64(seed) + percent);
+  RulerSample sample;
+  sample.index = seed.index;
+  sample.prompt = draft.prompt(low, &sample.depth);
+  sample.answers = draft.answers();
+  sample.prompt_tokens = low_tokens;
+  sample.max_new_tokens = reserved;
+  sample.haystack_units = low;
+  return sample;
 }
 
 }  // namespace
 
-Random DraftSeed::stream(std::uint64_t which) const {
-  std::uint64_t state = mix64(seed ^ fnv1a64(task->name));
-  state = mix64(state ^ (std::uint64_t{length} << 32 | index));
-  return Random(mix64(state + which));
+std::unique_ptr<Draft> make_draft(const DraftSeed& seed) {
+  constexpr std::array kOfFamily = {draft_needles, draft_chains, draft_common, draft_frequent, draft_questions};
+  return kOfFamily[static_cast<std::size_t>(seed.task->family)](seed);
 }
 
-void put_among(std::vector<const std::string*>& documents, const std::vector<const std::string*>& asked,
-               const std::vector<std::uint64_t>& positions) {
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    const auto at = scaled_place(positions[i], static_cast<std::uint32_t>(documents.size()));
-    documents.insert(documents.begin() + at, asked[i]);
-  }
+Random DraftSeed::stream(std::uint64_t which) const {
+  // Hashed before the depth is added: otherwise neighbouring seeds would share samples, one's at a depth being the
+  // other's at another.
+  const std::uint64_t own = task->percent ? mix64(mix64(seed) + *task->percent) : seed;
+  std::uint64_t state = mix64(own ^ fnv1a64(task->name));
+  state = mix64(state ^ (std::uint64_t{length} << 32 | index));
+  return Random(mix64(state + which));
 }
 
 std::string scatter(const std::vector<std::string>& sentences, std::size_t count, const std::vector<std::string>& lines,
@@ -182,38 +142,28 @@ std::string scatter(const std::vector<std::string>& sentences, std::size_t count
 }
 
 const std::vector<RulerTask>& ruler_tasks() {
-  const auto needle = [](const char* name, const char* summary, Haystack haystack, Kind key, Kind value,
-                         std::uint32_t keys, std::uint32_t values = 1, std::uint32_t queries = 1) {
-    RulerTask task{name, summary};
-    task.haystack = haystack;
-    task.key = key;
-    task.value = value;
-    task.keys = keys;
-    task.values = values;
-    task.queries = queries;
-    return task;
+  using enum RulerTask::Haystack;
+  const auto needle = [](const char* name, Haystack haystack, Kind key, Kind value, std::uint32_t keys,
+                         std::uint32_t values = 1, std::uint32_t queries = 1) {
+    return RulerTask{name, Family::needles, haystack, key, value, keys, values, queries};
   };
-  const auto other = [](const char* name, const char* summary, Family family, std::uint32_t hops = 1) {
-    RulerTask task{name, summary, family};
-    task.hops = hops;
-    return task;
+  const auto other = [](const char* name, Family family, std::uint32_t hops = 1) {
+    return RulerTask{.name = name, .family = family, .hops = hops};
   };
   static const std::vector<RulerTask> tasks = {
-      needle("niah_single_1", "one number in repeated noise", Haystack::noise, Kind::words, Kind::numbers, 1),
-      needle("niah_single_2", "one number in prose", Haystack::prose, Kind::words, Kind::numbers, 1),
-      needle("niah_single_3", "one UUID in prose", Haystack::prose, Kind::words, Kind::uuids, 1),
-      needle("niah_multikey_1", "one of four numbers in prose", Haystack::prose, Kind::words, Kind::numbers, 4),
-      needle("niah_multikey_2", "one number among needles only", Haystack::needles, Kind::words, Kind::numbers, 1),
-      needle("niah_multikey_3", "one UUID among needles with UUID keys", Haystack::needles, Kind::uuids, Kind::uuids,
-             1),
-      needle("niah_multivalue", "four numbers of one key in prose", Haystack::prose, Kind::words, Kind::numbers, 1, 4),
-      needle("niah_multiquery", "four numbers of four keys in prose", Haystack::prose, Kind::words, Kind::numbers, 4, 1,
-             4),
-      other("vt", "five variables that were set from one another, in noise", Family::chains),
-      other("cwe", "the ten words that a list repeats most", Family::common_words),
-      other("fwe", "the three most frequent made-up words", Family::frequent_words),
-      other("qa_1", "one made-up fact in documents of prose", Family::facts),
-      other("qa_2", "what follows from two made-up facts in two documents", Family::facts, 2),
+      needle("niah_single_1", noise, Kind::words, Kind::numbers, 1),
+      needle("niah_single_2", prose, Kind::words, Kind::numbers, 1),
+      needle("niah_single_3", prose, Kind::words, Kind::uuids, 1),
+      needle("niah_multikey_1", prose, Kind::words, Kind::numbers, 4),
+      needle("niah_multikey_2", needles, Kind::words, Kind::numbers, 1),
+      needle("niah_multikey_3", needles, Kind::uuids, Kind::uuids, 1),
+      needle("niah_multivalue", prose, Kind::words, Kind::numbers, 1, 4),
+      needle("niah_multiquery", prose, Kind::words, Kind::numbers, 4, 1, 4),
+      other("vt", Family::chains),
+      other("cwe", Family::common_words),
+      other("fwe", Family::frequent_words),
+      other("qa_1", Family::facts),
+      other("qa_2", Family::facts, 2),
   };
   return tasks;
 }
@@ -253,28 +203,12 @@ std::uint32_t ruler_max_new_tokens(const RulerTask& task, std::uint32_t length) 
 }
 
 std::uint32_t upstream_max_new_tokens(const RulerTask& task) {
-  switch (task.family) {
-    case Family::needles:
-      return 128;
-    case Family::chains:
-      return 30;
-    case Family::common_words:
-      return 120;
-    case Family::frequent_words:
-      return 50;
-    case Family::facts:
-      return 32;
-  }
-  return 0;
+  constexpr std::array<std::uint32_t, 5> kOfFamily = {128, 30, 120, 50, 32};
+  return kOfFamily[static_cast<std::size_t>(task.family)];
 }
 
 double ruler_score(const RulerTask& task, std::string_view prediction, std::span<const std::string> answers) {
   return task.family == Family::facts ? string_match_part(prediction, answers) : string_match_all(prediction, answers);
-}
-
-RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                              const TokenCounter& count_tokens, const RulerTexts& texts) {
-  return fit(find_ruler_task(task), length, index, seed, count_tokens, texts, index);
 }
 
 const RulerTask& find_one_needle_task(std::string_view name) {
@@ -288,20 +222,11 @@ const RulerTask& find_one_needle_task(std::string_view name) {
                     join_names(names));
 }
 
-RulerSample make_needle_sample(std::string_view name, std::uint32_t percent, std::uint32_t length, std::uint32_t index,
-                               std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts) {
-  TANDEM_CHECK(percent <= 100, "a depth of {} %", percent);
-  RulerTask task = find_one_needle_task(name);
-  task.percent = percent;
-  return fit(task, length, index, seed_of_depth(seed, percent), count_tokens, texts, index);
-}
-
-void check_needle_samples(std::string_view name, std::uint32_t percent, std::uint32_t length, std::uint32_t count,
-                          std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts) {
-  TANDEM_CHECK(percent <= 100, "a depth of {} %", percent);
-  RulerTask task = find_one_needle_task(name);
-  task.percent = percent;
-  check_samples(task, length, count, seed_of_depth(seed, percent), count_tokens, texts);
+RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
+                              const TokenCounter& count_tokens, const RulerTexts& texts,
+                              std::optional<std::uint32_t> percent) {
+  const RulerTask made = task_of(task, percent);
+  return fit({&made, length, index, seed, &texts}, index, count_tokens);
 }
 
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
@@ -312,21 +237,24 @@ std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t
   std::vector<RulerSample> samples;
   samples.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i)
-    samples.push_back(fit(found, length, i, seed, count_tokens, texts, count - 1));
+    samples.push_back(fit({&found, length, i, seed, &texts}, count - 1, count_tokens));
   return samples;
 }
 
-void check_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
-                         const TokenCounter& count_tokens, const RulerTexts& texts) {
-  check_samples(find_ruler_task(task), length, count, seed, count_tokens, texts);
-}
-
-RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                                   const TokenCounter& count_tokens, std::uint32_t units, const RulerTexts& texts) {
-  const RulerTask& found = find_ruler_task(task);
-  const auto draft = make_draft({&found, length, index, seed, &texts});
-  const std::uint32_t tokens = count_prompt(*draft, units, count_tokens);
-  return finish(found, length, index, *draft, units, tokens);
+void check_ruler_samples(std::string_view name, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
+                         const TokenCounter& count_tokens, const RulerTexts& texts,
+                         std::optional<std::uint32_t> percent) {
+  check_length(length);
+  if (count == 0) return;
+  const RulerTask task = task_of(name, percent);
+  DraftSeed one{&task, length, count - 1, seed, &texts};
+  make_draft(one);  // there are so many questions
+  one.index = 0;
+  // Made-up samples of a task differ by few tokens; questions of files, by whole paragraphs.
+  const bool alike = task.family != Family::facts || (texts.squad == nullptr && texts.hotpot == nullptr);
+  if (alike && 2 * least(one, count_tokens) <= length) return;
+  for (; one.index < count; ++one.index)
+    if (least(one, count_tokens) > length) too_short(one, count - 1, count_tokens);
 }
 
 }  // namespace tandem::eval

@@ -15,24 +15,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "eval/ruler/texts.h"
+
 namespace tandem::eval {
-
-struct Essays;       // essays.h
-struct QuestionSet;  // questions.h
-
-/// Texts from files in place of embedded ones; null: embedded.
-struct RulerTexts {
-  std::shared_ptr<const Essays> essays;       // around the needles of tasks with prose
-  std::shared_ptr<const QuestionSet> squad;   // qa_1
-  std::shared_ptr<const QuestionSet> hotpot;  // qa_2
-};
 
 /// Tokens that the model sees for this prompt: the count includes the begin-of-sequence token and, where a chat
 /// template is used, the template.
@@ -43,7 +34,6 @@ struct RulerTask {
   enum class Haystack { noise, prose, needles };
   enum class Kind { words, numbers, uuids };
   std::string name;
-  std::string summary;  // one line for help texts
   Family family = Family::needles;
   // needles
   Haystack haystack = Haystack::noise;
@@ -80,11 +70,9 @@ double ruler_score(const RulerTask& task, std::string_view prediction, std::span
 
 inline constexpr std::uint32_t kMaxRulerLength = 4u << 20;  // tokens; larger is a typing error rather than a wish
 
-struct RulerSample {
-  std::string task;
-  std::uint32_t length = 0;  // asked for: prompt_tokens + max_new_tokens <= length
-  std::uint32_t index = 0;   // in [0, count)
-  std::string prompt;        // no begin-of-sequence token
+struct RulerSample {        // prompt_tokens + max_new_tokens <= the length asked for
+  std::uint32_t index = 0;  // in [0, count)
+  std::string prompt;       // no begin-of-sequence token
   std::vector<std::string> answers;
   std::uint32_t prompt_tokens = 0;  // as the counter counts
   std::uint32_t max_new_tokens = 0;
@@ -94,23 +82,17 @@ struct RulerSample {
   std::uint32_t haystack_units = 0;  // sentences, words of essays, needles, rare words, 16 words or documents around it
 };
 
-/// One sample. Throws InputError for an unknown task, for a length in which not even the needles and the question fit
-/// (the sentence names a length that is enough), and for more samples than a file has questions.
+/// One sample. `percent`: of the haystack's sentences (of essays: of its sentences, of noise and needles: of its lines)
+/// that the asked needle stands behind, where the task has one needle as its answer; none: as upstream. Samples of
+/// other depths have other needles and another text, so that those of several depths are independent. Throws InputError
+/// for an unknown task, for a length in which not even the needles and the question fit (the sentence names a length
+/// that is enough), and for more samples than a file has questions.
 RulerSample make_ruler_sample(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                              const TokenCounter& count_tokens, const RulerTexts& texts = {});
+                              const TokenCounter& count_tokens, const RulerTexts& texts = {},
+                              std::optional<std::uint32_t> percent = {});
 
 /// A task whose answer is one needle's value: niah_single_* and niah_multikey_*. InputError for another, with these.
 const RulerTask& find_one_needle_task(std::string_view name);
-
-/// A sample of such a task whose asked needle stands behind `percent` of the haystack's sentences (of essays: of its
-/// sentences, of noise and needles: of its lines). Samples of other depths have other needles and another text, so that
-/// those of several depths are independent. Throws what make_ruler_sample() throws.
-RulerSample make_needle_sample(std::string_view task, std::uint32_t percent, std::uint32_t length, std::uint32_t index,
-                               std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts = {});
-
-/// Throws what making samples 0 .. count - 1 of this depth would throw, in much less time: no haystack is made.
-void check_needle_samples(std::string_view task, std::uint32_t percent, std::uint32_t length, std::uint32_t count,
-                          std::uint64_t seed, const TokenCounter& count_tokens, const RulerTexts& texts = {});
 
 /// Samples 0 .. count - 1.
 std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count,
@@ -119,10 +101,7 @@ std::vector<RulerSample> make_ruler_samples(std::string_view task, std::uint32_t
 
 /// Throws what making samples 0 .. count - 1 would throw, in much less time: no haystack is made.
 void check_ruler_samples(std::string_view task, std::uint32_t length, std::uint32_t count, std::uint64_t seed,
-                         const TokenCounter& count_tokens, const RulerTexts& texts = {});
-
-/// Sample with exactly `units` units of haystack, whatever its length in tokens (tests; the fit is built on it).
-RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index, std::uint64_t seed,
-                                   const TokenCounter& count_tokens, std::uint32_t units, const RulerTexts& texts = {});
+                         const TokenCounter& count_tokens, const RulerTexts& texts = {},
+                         std::optional<std::uint32_t> percent = {});
 
 }  // namespace tandem::eval

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "engine/common/error.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/ruler.h"
 
 namespace tandem::eval {
 namespace {

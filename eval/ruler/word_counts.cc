@@ -8,10 +8,20 @@
 namespace tandem::eval {
 namespace {
 
-/// A copy of `random`: the same order for each list of one length.
-template <class Item>
-void shuffle_alike(std::vector<Item>& items, Random random) {
-  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
+/// Six small letters.
+std::string random_word(Random& random) {
+  std::string word;
+  for (int i = 0; i < 6; ++i) word += static_cast<char>('a' + random.below(26));
+  return word;
+}
+
+/// Words at their indices in a list that is shuffled alike each time.
+std::string shuffled_text(std::vector<std::size_t> list, const std::vector<std::string>& words, Random random,
+                          const std::string& join) {
+  shuffle(list, random);
+  std::string text;
+  for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : join) + words[list[i]];
+  return text + '\n';
 }
 
 /// Common words: ten words that occur often in a list of words that do not. The unit is a rare word.
@@ -28,20 +38,21 @@ class CommonDraft : public Draft {
         if (seen_.insert(word).second) pool_.push_back(word);
       }
     }
-    shuffle_alike(pool_, seed.stream(0));
+    Random random = seed.stream(0);
+    shuffle(pool_, random);
     TANDEM_CHECK(pool_.size() > kCommon, "{} words", pool_.size());
   }
 
   std::string prompt(std::uint32_t n, std::optional<double>* depth) override {
-    while (pool_.size() < kCommon + n) invent();
+    // Beyond some 20,000 words of text the dictionary is used up, and a rare word that came back would not be rare.
+    while (pool_.size() < kCommon + n)
+      if (std::string word = random_word(inventing_); seen_.insert(word).second) pool_.push_back(std::move(word));
     std::vector<std::size_t> list;  // indices into pool_
     for (std::size_t i = 0; i < kCommon; ++i) list.insert(list.end(), often_, i);
     for (std::size_t i = 0; i < n; ++i) list.insert(list.end(), seldom_, kCommon + i);
-    shuffle_alike(list, shuffling_);
-    std::string text = wording_.counts.common_intro + '\n';
-    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : wording_.counts.common_join) + pool_[list[i]];
     if (depth != nullptr) depth->reset();
-    return text + '\n' + fill(wording_.counts.common_question, {{"k", std::to_string(kCommon)}});
+    return wording_["cwe/intro"] + '\n' + shuffled_text(list, pool_, shuffling_, wording_["cwe/item_join"]) +
+           fill(wording_["cwe/question"], {{"k", std::to_string(kCommon)}});
   }
 
   std::vector<std::string> answers() const override { return {pool_.begin(), pool_.begin() + kCommon}; }
@@ -49,13 +60,6 @@ class CommonDraft : public Draft {
  private:
   static constexpr std::size_t kCommon = 10;
   static constexpr std::uint32_t kShort = 4096;  // below, upstream's 10 * 30 common words would leave no room
-
-  /// Beyond some 20,000 words of text the dictionary is used up, and a rare word that came back would not be rare.
-  void invent() {
-    std::string word;
-    for (int i = 0; i < 6; ++i) word += static_cast<char>('a' + inventing_.below(26));
-    if (seen_.insert(word).second) pool_.push_back(std::move(word));
-  }
 
   const RulerWording& wording_;
   Random shuffling_, inventing_;
@@ -73,9 +77,8 @@ class FrequentDraft : public Draft {
     std::unordered_set<std::string> seen;
     words_.emplace_back("...");
     while (words_.size() < kVocabulary) {
-      std::string word;
-      for (int i = 0; i < 6; ++i) word += static_cast<char>('a' + random.below(26));
-      if (seen.insert(word).second) words_.push_back(word);
+      std::string word = random_word(random);
+      if (seen.insert(word).second) words_.push_back(std::move(word));
     }
   }
 
@@ -86,11 +89,8 @@ class FrequentDraft : public Draft {
       const double share = 1 / (static_cast<double>(rank) * static_cast<double>(rank) * kZeta2);
       list.insert(list.end(), static_cast<std::size_t>(total * share), rank - 1);
     }
-    shuffle_alike(list, shuffling_);
-    std::string text = wording_.counts.frequent_intro + '\n';
-    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : " ") + words_[list[i]];
     if (depth != nullptr) depth->reset();
-    return text + '\n' + wording_.counts.frequent_question;
+    return wording_["fwe/intro"] + '\n' + shuffled_text(list, words_, shuffling_, " ") + wording_["fwe/question"];
   }
 
   std::vector<std::string> answers() const override { return {words_.begin() + 1, words_.begin() + 4}; }

@@ -26,11 +26,11 @@ const json& member(const json& object, const std::string& file, const char* name
 
 /// A sentence that must contain each of `places`, because without them no question could be answered.
 std::string sentence(const json& object, const std::string& file, const char* name,
-                     std::initializer_list<std::string_view> places) {
+                     const std::vector<const char*>& places) {
   const json& value = member(object, file, name);
   if (!value.is_string()) throw_input_error("The field '{}' of '{}' must be a string.", name, file);
   std::string text = value.get<std::string>();
-  for (const std::string_view place : places)
+  for (const char* place : places)
     if (text.find(place) == std::string::npos)
       throw_input_error("The field '{}' of '{}' must contain {}, but is \"{}\".", name, file, place, text);
   return text;
@@ -47,72 +47,65 @@ std::vector<std::string> list(const json& object, const std::string& file, const
   return result;
 }
 
-/// The objects of a list, each with sentences of these names.
-const json& objects(const json& object, const std::string& file, const char* name) {
-  const json& value = member(object, file, name);
+using Facts = std::vector<std::pair<const char*, std::vector<const char*>>>;  // names, and what each must contain
+
+std::vector<RulerWording::Relation> relations_of(const json& qa, const std::string& file, const char* name,
+                                                 const Facts& facts) {
+  const json& value = member(qa, file, name);
   if (!value.is_array() || value.empty())
     throw_input_error("The field '{}' of '{}' must be a list of one or more objects.", name, file);
-  return value;
-}
-
-NeedleWording needle_wording(const json& niah, const std::string& file) {
-  NeedleWording w;
-  w.intro = sentence(niah, file, "intro", {"{type}"});
-  w.needle = sentence(niah, file, "needle", {"{type}", "{key}", "{value}"});
-  w.question_one = sentence(niah, file, "question_one", {"{type}", "{key}"});
-  w.question_values = sentence(niah, file, "question_values", {"{type}", "{key}"});
-  w.question_keys = sentence(niah, file, "question_keys", {"{type}", "{keys}"});
-  w.keys_join = sentence(niah, file, "keys_join", {});
-  const json& types = member(niah, file, "types");
-  for (const char* name : {"numbers", "words", "uuids"}) w.types.emplace_back(name, sentence(types, file, name, {}));
-  return w;
-}
-
-ChainWording chain_wording(const json& vt, const std::string& file) {
-  ChainWording w;
-  w.intro = sentence(vt, file, "intro", {});
-  w.first = sentence(vt, file, "first", {"{name}", "{value}"});
-  w.next = sentence(vt, file, "next", {"{name}", "{previous}"});
-  w.question = sentence(vt, file, "question", {"{value}"});
-  return w;
-}
-
-WordCountWording count_wording(const json& document, const std::string& file) {
-  const json& cwe = member(document, file, "cwe");
-  const json& fwe = member(document, file, "fwe");
-  WordCountWording w;
-  w.common_intro = sentence(cwe, file, "intro", {});
-  w.common_join = sentence(cwe, file, "item_join", {});
-  w.common_question = sentence(cwe, file, "question", {"{k}"});
-  w.frequent_intro = sentence(fwe, file, "intro", {});
-  w.frequent_question = sentence(fwe, file, "question", {});
-  return w;
-}
-
-FactWording fact_wording(const json& qa, const std::string& file) {
-  FactWording w;
-  w.intro = sentence(qa, file, "intro", {});
-  w.document = sentence(qa, file, "document", {"{i}", "{text}"});
-  w.question = sentence(qa, file, "question", {"{question}"});
-  for (const json& r : objects(qa, file, "relations"))
-    w.relations.push_back({sentence(r, file, "fact", {"{a}", "{b}"}), sentence(r, file, "question", {"{a}"})});
-  for (const json& r : objects(qa, file, "two_hops")) {
-    w.two_hops.push_back({sentence(r, file, "first", {"{a}", "{b}"}), sentence(r, file, "second", {"{b}", "{c}"}),
-                          sentence(r, file, "question", {"{a}"})});
+  std::vector<RulerWording::Relation> relations;
+  for (const json& one : value) {
+    RulerWording::Relation& relation = relations.emplace_back();
+    for (const auto& [fact, places] : facts) relation.facts.push_back(sentence(one, file, fact, places));
+    relation.question = sentence(one, file, "question", {"{a}"});
   }
-  return w;
+  return relations;
+}
+
+/// Sections of wording.json, their sentences, and what each of these must contain.
+const std::vector<std::pair<const char*, Facts>>& sections() {
+  static const std::vector<std::pair<const char*, Facts>> all = {
+      {"niah",
+       {{"intro", {"{type}"}},
+        {"needle", {"{type}", "{key}", "{value}"}},
+        {"question_one", {"{type}", "{key}"}},
+        {"question_values", {"{type}", "{key}"}},
+        {"question_keys", {"{type}", "{keys}"}},
+        {"keys_join", {}}}},
+      {"vt",
+       {{"intro", {}},
+        {"first", {"{name}", "{value}"}},
+        {"next", {"{name}", "{previous}"}},
+        {"question", {"{value}"}}}},
+      {"cwe", {{"intro", {}}, {"item_join", {}}, {"question", {"{k}"}}}},
+      {"fwe", {{"intro", {}}, {"question", {}}}},
+      {"qa", {{"intro", {}}, {"document", {"{i}", "{text}"}}, {"question", {"{question}"}}}}};
+  return all;
 }
 
 }  // namespace
+
+const std::string& RulerWording::operator[](std::string_view place) const {
+  const auto found = sentences.find(place);
+  TANDEM_CHECK(found != sentences.end(), "wording.json has no sentence '{}'", place);
+  return found->second;
+}
 
 RulerWording load_ruler_wording(const std::string& wording_file, const std::string& words_file) {
   const std::string wording_bytes = read_file(wording_file), words_bytes = read_file(words_file);
   const json document = parse(wording_file, wording_bytes), words = parse(words_file, words_bytes);
   RulerWording result;
-  result.needles = needle_wording(member(document, wording_file, "niah"), wording_file);
-  result.chains = chain_wording(member(document, wording_file, "vt"), wording_file);
-  result.counts = count_wording(document, wording_file);
-  result.facts = fact_wording(member(document, wording_file, "qa"), wording_file);
+  for (const auto& [section, sentences] : sections())
+    for (const auto& [name, places] : sentences)
+      result.sentences[fmt::format("{}/{}", section, name)] =
+          sentence(member(document, wording_file, section), wording_file, name, places);
+  for (const char* type : {"numbers", "words", "uuids"})
+    result.sentences[fmt::format("niah/types/{}", type)] =
+        sentence(member(document.at("niah"), wording_file, "types"), wording_file, type, {});
+  const json& qa = document.at("qa");
+  result.relations = relations_of(qa, wording_file, "relations", {{"fact", {"{a}", "{b}"}}});
+  result.two_hops = relations_of(qa, wording_file, "two_hops", {{"first", {"{a}", "{b}"}}, {"second", {"{b}", "{c}"}}});
   result.noise = list(document, wording_file, "noise");
   result.prose = list(document, wording_file, "prose");
   result.nouns = list(words, words_file, "noun");
@@ -147,22 +140,6 @@ std::string fill(std::string_view text, const std::vector<std::pair<std::string_
     if (!replaced) result += text[at++];
   }
   return result;
-}
-
-std::string random_key(const RulerWording& wording, Random& random) {
-  std::string key = wording.adjectives[random.below(wording.adjectives.size())];
-  return key + "-" + wording.nouns[random.below(wording.nouns.size())];
-}
-
-std::string random_number(Random& random) {
-  return std::to_string(1000000 + random.below(9000000));
-}
-
-std::string random_uuid(Random& random) {
-  const std::uint64_t high = (random.next() & ~0xf000ull) | 0x4000ull;                        // version 4
-  const std::uint64_t low = (random.next() & 0x3fffffffffffffffull) | 0x8000000000000000ull;  // variant 10
-  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xffff, low >> 48,
-                     low & 0xffffffffffffull);
 }
 
 std::string random_prose(const RulerWording& wording, Random& random) {

@@ -87,7 +87,4 @@ struct DatasetEntry {
   std::unique_ptr<DatasetCommand> (*make)();
 };
 
-/// The tasks that are asked for, each being checked by `check`; none: all that are there.
-std::vector<std::string> chosen_tasks(const std::string& option, const std::function<void(const std::string&)>& check);
-
 }  // namespace tandem::eval

@@ -85,11 +85,6 @@ void check_range(const char* option, std::uint64_t value, std::uint64_t least, s
   if (value < least || value > most) throw_input_error("{} is {}: give {} to {}{}.", option, value, least, most, unit);
 }
 
-void check_first_samples(std::optional<std::uint32_t> samples) {
-  if (samples && (*samples < 1 || *samples > 100000))
-    throw_input_error("--samples is {}: give 1 to 100000, or leave it out for all.", *samples);
-}
-
 std::uint64_t parse_count(std::string_view text, std::string_view option, std::uint64_t low, std::uint64_t high) {
   const std::string_view item = trimmed(text);
   const auto number = leading_number<std::uint64_t>(item);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +24,6 @@ double parse_real(std::string_view text, std::string_view option);
 /// For options that hold numbers already: from `least` to `most`; `unit`: " tokens" behind these in the sentence.
 void check_range(const char* option, std::uint64_t value, std::uint64_t least, std::uint64_t most,
                  const char* unit = "");
-
-/// --samples of an evaluation that has all of a file's samples where none are asked for.
-void check_first_samples(std::optional<std::uint32_t> samples);
 
 /// What stands between commas, without spaces around it: "a, b" -> {"a", "b"}; nothing empty, nothing twice.
 std::vector<std::string> split_list(const std::string& text, std::string_view option);

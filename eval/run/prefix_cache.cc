@@ -26,34 +26,34 @@ void remove_left_over(const fs::path& folder) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(const PrefixFiles& files, const EngineOptions& engine)
-    : folder_(files.folder), check_(files.check), warn_(files.warn) {
-  if (folder_.empty()) return;
+PrefixCache::PrefixCache(const PrefixFiles& files, const EngineOptions& engine) : files_(files) {
+  if (files.folder.empty()) return;
   std::error_code refused;
-  fs::create_directories(folder_, refused);
-  if (refused) throw_input_error("--prefix-cache: '{}' cannot be made ({}).", folder_.string(), refused.message());
-  remove_left_over(folder_);
+  fs::create_directories(files_.folder, refused);
+  if (refused)
+    throw_input_error("--prefix-cache: '{}' cannot be made ({}).", files_.folder.string(), refused.message());
+  remove_left_over(files_.folder);
   // Without column sums: the engine leaves them out where they are not needed.
-  identity_ = fmt::format("{}, KV {}, chunks {}, queries {}", files.identity, to_string(engine.precision),
-                          engine.prefill_chunk, engine.keep_queries);
+  files_.identity = fmt::format("{}, KV {}, chunks {}, queries {}", files.identity, to_string(engine.precision),
+                                engine.prefill_chunk, engine.keep_queries);
 }
 
 std::unique_ptr<Prefix> PrefixCache::prefill(Engine& engine, std::span<const std::int32_t> prompt) const {
-  if (folder_.empty()) return engine.prefill(prompt);
-  const std::uint64_t whose = content_hash(std::as_bytes(std::span(identity_.data(), identity_.size())), 0);
-  const auto file = folder_ / fmt::format("{:016x}.prefix", content_hash(std::as_bytes(prompt), whose));
-  if (auto prefix = engine.load(prompt, file, identity_)) return prefix;
+  if (files_.folder.empty()) return engine.prefill(prompt);
+  const std::uint64_t whose = content_hash(std::as_bytes(std::span(files_.identity)), 0);
+  const auto file = files_.folder / fmt::format("{:016x}.prefix", content_hash(std::as_bytes(prompt), whose));
+  if (auto prefix = engine.load(prompt, file, files_.identity)) return prefix;
   auto prefix = engine.prefill(prompt);
   if (!saves_) return prefix;
   try {
-    if (check_) check_();
-    engine.save(*prefix, file, identity_);
+    if (files_.check) files_.check();
+    engine.save(*prefix, file, files_.identity);
   } catch (const WeightsChanged&) {
     engine.release(*prefix);
     throw;
   } catch (const RunError& error) {  // a full disk, for example, which is no reason to end a run
     saves_ = false;
-    if (warn_) warn_(fmt::format("{} The run goes on without keeping prompts.", error.what()));
+    if (files_.warn) files_.warn(fmt::format("{} The run goes on without keeping prompts.", error.what()));
   } catch (...) {
     engine.release(*prefix);
     throw;

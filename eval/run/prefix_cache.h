@@ -31,10 +31,7 @@ class PrefixCache {
   std::unique_ptr<Prefix> prefill(Engine& engine, std::span<const std::int32_t> prompt) const;
 
  private:
-  std::filesystem::path folder_;
-  std::string identity_;
-  std::function<void()> check_;
-  std::function<void(const std::string&)> warn_;
+  PrefixFiles files_;
   mutable bool saves_ = true;  // no file could not be written yet
 };
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "eval/run/dataset_command.h"
+#include "eval/run/file_dataset.h"
 
 namespace tandem::eval {
 
@@ -23,6 +23,7 @@ struct PromptFile {
   std::vector<PromptSample> samples;
   std::uint32_t max_new_tokens = 0;
   std::uint64_t hash = 0;  // of prompts and references
+  std::size_t size() const { return samples.size(); }
 };
 
 /// Metrics by name, the sample's score first.
@@ -31,7 +32,7 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 struct PromptRules {
   const char* name;      // of the dataset
   const char* title;     // of its section in reports
-  const char* protocol;  // "longproc/v1": what the reader and the rules are; another one where either changes
+  const char* protocol;  // "+score:upstream": what the reader and the rules are; another one where either changes
   const char* note;      // below its table: what the metrics are
   /// InputError for a name that no task has.
   void (*check_task)(const std::string& task);

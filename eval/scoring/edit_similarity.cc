@@ -22,8 +22,7 @@ struct Parts {
 
 class Matcher {
  public:
-  Matcher(std::u32string_view first, std::u32string_view second)
-      : first_(first), second_(second), run_(second.size() + 1, 0), next_run_(second.size() + 1, 0) {
+  Matcher(std::u32string_view first, std::u32string_view second) : first_(first), second_(second) {
     for (std::size_t j = 0; j < second.size(); ++j) places_[second[j]].push_back(j);
     constexpr std::size_t kLong = 200;
     if (second.size() >= kLong)
@@ -53,24 +52,19 @@ class Matcher {
   /// decided before a block grows over popular characters.
   Block longest(const Parts& parts) {
     Block best{parts.first_begin, parts.second_begin, 0};
-    std::vector<std::size_t> set, next_set;  // where run_ and next_run_ are not 0
+    std::unordered_map<std::size_t, std::size_t> runs;  // lengths of matches, by their end in the second text
     for (std::size_t i = parts.first_begin; i < parts.first_end; ++i) {
-      if (const auto found = places_.find(first_[i]); found != places_.end()) {
-        const auto& places = found->second;
-        for (auto at = std::lower_bound(places.begin(), places.end(), parts.second_begin);
-             at != places.end() && *at < parts.second_end; ++at) {
-          const std::size_t size = run_[*at] + 1;  // run_[j]: length of the match that ends before j
-          next_run_[*at + 1] = size;
-          next_set.push_back(*at + 1);
-          if (size > best.size) best = {i + 1 - size, *at + 1 - size, size};
-        }
+      std::unordered_map<std::size_t, std::size_t> longer;
+      const auto& places = places_[first_[i]];
+      for (auto at = std::lower_bound(places.begin(), places.end(), parts.second_begin);
+           at != places.end() && *at < parts.second_end; ++at) {
+        const auto before = runs.find(*at);
+        const std::size_t size = before == runs.end() ? 1 : before->second + 1;
+        longer[*at + 1] = size;
+        if (size > best.size) best = {i + 1 - size, *at + 1 - size, size};
       }
-      for (const std::size_t j : set) run_[j] = 0;
-      std::swap(run_, next_run_);
-      set.swap(next_set);
-      next_set.clear();
+      runs.swap(longer);
     }
-    for (const std::size_t j : set) run_[j] = 0;
     while (best.first > parts.first_begin && best.second > parts.second_begin &&
            first_[best.first - 1] == second_[best.second - 1])
       best = {best.first - 1, best.second - 1, best.size + 1};
@@ -82,7 +76,6 @@ class Matcher {
 
   std::u32string_view first_, second_;
   std::unordered_map<char32_t, std::vector<std::size_t>> places_;  // in the second text, popular characters left out
-  std::vector<std::size_t> run_, next_run_;
 };
 
 std::string_view first_useful_line(std::string_view text) {

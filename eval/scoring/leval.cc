@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <optional>
 #include <set>
 #include <vector>
@@ -11,30 +12,29 @@
 #include "engine/common/error.h"
 #include "eval/scoring/normalise.h"
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
 
-constexpr std::array<LEvalDataset, 19> kLEvalDatasets = {{{"coursera", true},
-                                                          {"quality", true},
-                                                          {"topic_retrieval_longchat", true},
-                                                          {"tpo", true},
-                                                          {"gsm100", true},
-                                                          {"codeU", true},
-                                                          {"financial_qa", false},
-                                                          {"gov_report_summ", false},
-                                                          {"legal_contract_qa", false},
-                                                          {"meeting_summ", false},
-                                                          {"multidoc_qa", false},
-                                                          {"narrative_qa", false},
-                                                          {"natural_question", false},
-                                                          {"news_summ", false},
-                                                          {"paper_assistant", false},
-                                                          {"patent_summ", false},
-                                                          {"review_summ", false},
-                                                          {"scientific_qa", false},
-                                                          {"tv_show_summ", false}}};
+constexpr auto kLEvalDatasets = std::to_array<LEvalDataset>({{"coursera", true},
+                                                             {"quality", true},
+                                                             {"topic_retrieval_longchat", true},
+                                                             {"tpo", true},
+                                                             {"gsm100", true},
+                                                             {"codeU", true},
+                                                             {"financial_qa", false},
+                                                             {"gov_report_summ", false},
+                                                             {"legal_contract_qa", false},
+                                                             {"meeting_summ", false},
+                                                             {"multidoc_qa", false},
+                                                             {"narrative_qa", false},
+                                                             {"natural_question", false},
+                                                             {"news_summ", false},
+                                                             {"paper_assistant", false},
+                                                             {"patent_summ", false},
+                                                             {"review_summ", false},
+                                                             {"scientific_qa", false},
+                                                             {"tv_show_summ", false}});
 
 bool is_choice(char c) {
   return c >= 'A' && c <= 'D';
@@ -50,10 +50,6 @@ std::string choices_in(std::string_view text) {
 std::string sorted_once(const std::string& letters) {
   const std::set<char> once(letters.begin(), letters.end());
   return {once.begin(), once.end()};
-}
-
-bool begins_with_space(std::string_view text) {
-  return leading_space(text) > 0;
 }
 
 /// The first run of A to D.
@@ -77,7 +73,7 @@ std::string chosen(std::string_view response, bool several) {
   response = response.substr(0, response.find("Question"));
   for (std::size_t i = 0; i + 1 < response.size(); ++i) {
     const std::string_view behind = response.substr(i + 1);
-    if (is_choice(response[i]) && (behind[0] == '.' || behind[0] == ')' || begins_with_space(behind)))
+    if (is_choice(response[i]) && (behind[0] == '.' || behind[0] == ')' || leading_space(behind) > 0))
       letters += response[i];
   }
   letters = sorted_once(letters);
@@ -91,40 +87,20 @@ std::string right_choice(std::string_view answer) {
   return letters.empty() ? "A" : letters;
 }
 
-/// What stands between single spaces, as str.split(" ").
-std::vector<std::u32string_view> between_spaces(std::u32string_view text) {
-  std::vector<std::u32string_view> parts;
-  for (std::size_t at = 0;;) {
-    const std::size_t end = text.find(U' ', at);
-    parts.push_back(text.substr(at, end - at));
-    if (end == std::u32string_view::npos) return parts;
-    at = end + 1;
-  }
-}
-
-bool has_digit(std::u32string_view word) {
-  return std::any_of(word.begin(), word.end(), is_digit);
-}
-
 std::string number_in(std::string_view response) {
   const std::u32string all = code_points(response);
   std::u32string_view text = all, found;
   constexpr std::u32string_view kMark = U"The answer is ";
-  bool marked = false;
-  for (std::size_t at = 0; (at = text.find(kMark, at)) != std::u32string_view::npos; ++at) {
-    const auto space = [](char32_t c) { return begins_with_space(to_utf8(std::u32string_view(&c, 1))); };
+  for (std::size_t at = 0; found.empty() && (at = text.find(kMark, at)) != text.npos; ++at) {  // a word follows at once
     const std::u32string_view behind = text.substr(at + kMark.size());
-    const auto end = std::find_if(behind.begin(), behind.end(), space);
-    if (end == behind.begin()) continue;  // a word has to follow at once
-    found = behind.substr(0, static_cast<std::size_t>(end - behind.begin()));
-    marked = true;
-    break;
+    found = behind.substr(0, static_cast<std::size_t>(std::ranges::find_if(behind, is_space) - behind.begin()));
   }
-  if (!marked) {
+  if (found.empty()) {
     text = text.substr(0, text.find(U"\n\n"));
-    const std::vector<std::u32string_view> words = between_spaces(text);
-    const auto last = std::find_if(words.rbegin(), words.rend(), has_digit);
-    if (last != words.rend()) found = *last;
+    const auto digit = std::find_if(text.rbegin(), text.rend(), is_digit).base();
+    const std::u32string_view before(text.begin(), digit);
+    if (!before.empty())
+      found = text.substr(before.rfind(U' ') + 1, text.find(U' ', before.size()) - before.rfind(U' ') - 1);
   }
   std::u32string digits;
   for (const char32_t c : found) {
@@ -138,17 +114,9 @@ std::string number_in(std::string_view response) {
 std::string single_spaces(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    std::size_t bytes = leading_space(text);
-    if (bytes > 0) {
-      out += ' ';
-      while (bytes > 0) {
-        text.remove_prefix(bytes);
-        bytes = leading_space(text);
-      }
-    } else {
-      out += text[0];
-      text.remove_prefix(1);
-    }
+    const std::size_t space = leading_space(text);
+    if (space == 0 || !out.ends_with(' ')) out += space > 0 ? ' ' : text[0];
+    text.remove_prefix(std::max<std::size_t>(1, space));
   }
   return out;
 }
@@ -171,17 +139,15 @@ std::string printed_code(std::string_view response, std::string_view answer) {
   if (mark != std::string::npos) code = code.substr(mark + kMark.size());
   // Between runs of spaces, as re.split: nothing stands before one at the beginning, or behind one at the end.
   const std::string spaced = single_spaces(code);
-  std::vector<std::string> parts;
+  std::vector<std::string_view> parts;
   for (std::size_t at = 0; at <= spaced.size();) {
     const std::size_t end = std::min(spaced.find(' ', at), spaced.size());
-    parts.push_back(spaced.substr(at, end - at));
+    parts.push_back(std::string_view(spaced).substr(at, end - at));
     at = end + 1;
   }
   const std::size_t kept = std::min(words, parts.size());
   const std::size_t first = mark != std::string::npos ? 0 : parts.size() - kept;
-  std::string out;
-  for (std::size_t i = first; i < first + kept; ++i) out += (i == first ? "" : " ") + parts[i];
-  return out;
+  return fmt::format("{}", fmt::join(std::span(parts).subspan(first, kept), " "));
 }
 
 /// Where decimal digits begin, ten in a row, in Unicode 14.
@@ -219,7 +185,7 @@ std::optional<double> python_float(std::string_view text) {
     if (c == 'x' || c == 'X' || c == 'p' || c == 'P' || c == '(') return std::nullopt;  // strtod's own
     plain += c;
   }
-  if (plain.empty() || begins_with_space(plain)) return std::nullopt;
+  if (plain.empty() || leading_space(plain) > 0) return std::nullopt;
   char* end = nullptr;
   const double value = std::strtod(plain.c_str(), &end);
   if (end != plain.c_str() + plain.size()) return std::nullopt;
@@ -227,7 +193,7 @@ std::optional<double> python_float(std::string_view text) {
 }
 
 std::string without_spaces(std::string_view text) {
-  return replaced(to_utf8(lower(code_points(text))), " ", "");
+  return replaced(lower(text), " ", "");
 }
 
 double exact_match(const std::string& prediction, const std::string& answer) {

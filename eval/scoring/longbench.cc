@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 
 #include "engine/common/error.h"
 #include "engine/model/utf8.h"
 #include "eval/scoring/choice.h"
 #include "eval/scoring/edit_similarity.h"
-#include "eval/scoring/rouge_l.h"
+#include "eval/scoring/rouge.h"
 #include "eval/scoring/rounding.h"
 #include "eval/scoring/segment_chinese.h"
 #include "eval/scoring/token_f1.h"
@@ -41,6 +42,26 @@ constexpr std::array<LongBenchDataset, 21> kDatasets = {{
     {"repobench-p", LongBenchMetric::code_similarity, LongBenchLanguage::code, false, true},
 }};
 
+struct Metric {
+  std::string_view name;
+  double (*of_texts)(std::string_view prediction, std::string_view answer);  // null: needs words or classes
+};
+
+/// As LongBenchMetric has them.
+constexpr auto kMetrics = std::to_array<Metric>({{"qa_f1_score", qa_f1},
+                                                 {"qa_f1_zh_score", nullptr},
+                                                 {"rouge_score", rouge_l},
+                                                 {"rouge_zh_score", nullptr},
+                                                 {"classification_score", nullptr},
+                                                 {"retrieval_score", retrieval},
+                                                 {"retrieval_zh_score", retrieval_zh},
+                                                 {"count_score", count_score},
+                                                 {"code_sim_score", code_similarity}});
+
+const Metric& metric_of(LongBenchMetric metric) {
+  return kMetrics.at(static_cast<std::size_t>(metric));
+}
+
 std::string_view first_line(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
   return text.substr(0, text.find('\n'));
@@ -50,35 +71,8 @@ std::string what_counts(const LongBenchDataset& dataset, const LongBenchSample& 
   return repair_utf8(dataset.first_line_only ? first_line(sample.prediction) : sample.prediction);
 }
 
-double score_of_texts(LongBenchMetric metric, std::string_view prediction, std::string_view answer,
-                      std::span<const std::string> all_classes) {
-  switch (metric) {
-    case LongBenchMetric::qa_f1:
-      return qa_f1(prediction, answer);
-    case LongBenchMetric::rouge:
-      return rouge_l(prediction, answer);
-    case LongBenchMetric::classification:
-      return classification(prediction, answer, all_classes);
-    case LongBenchMetric::retrieval:
-      return retrieval(prediction, answer);
-    case LongBenchMetric::retrieval_zh:
-      return retrieval_zh(prediction, answer);
-    case LongBenchMetric::count:
-      return count_score(prediction, answer);
-    case LongBenchMetric::code_similarity:
-      return code_similarity(prediction, answer);
-    case LongBenchMetric::qa_f1_zh:
-    case LongBenchMetric::rouge_zh:
-      break;
-  }
-  TANDEM_CHECK(false, "{} is a score of words", to_string(metric));
-}
-
-std::string with_spaces(const Words& words) {
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 double score_of_words(LongBenchMetric metric, const Words& prediction, const Words& answer) {
+  const auto with_spaces = [](const Words& words) { return fmt::format("{}", fmt::join(words, " ")); };
   return metric == LongBenchMetric::qa_f1_zh ? qa_f1_zh(prediction, answer)
                                              : rouge_l(with_spaces(prediction), with_spaces(answer));
 }
@@ -106,27 +100,7 @@ std::vector<double> scores_of_words(const LongBenchDataset& dataset, std::span<c
 }  // namespace
 
 std::string_view to_string(LongBenchMetric metric) {
-  switch (metric) {
-    case LongBenchMetric::qa_f1:
-      return "qa_f1_score";
-    case LongBenchMetric::qa_f1_zh:
-      return "qa_f1_zh_score";
-    case LongBenchMetric::rouge:
-      return "rouge_score";
-    case LongBenchMetric::rouge_zh:
-      return "rouge_zh_score";
-    case LongBenchMetric::classification:
-      return "classification_score";
-    case LongBenchMetric::retrieval:
-      return "retrieval_score";
-    case LongBenchMetric::retrieval_zh:
-      return "retrieval_zh_score";
-    case LongBenchMetric::count:
-      return "count_score";
-    case LongBenchMetric::code_similarity:
-      break;
-  }
-  return "code_sim_score";
+  return metric_of(metric).name;
 }
 
 std::span<const LongBenchDataset> longbench_datasets() {
@@ -138,7 +112,6 @@ const LongBenchDataset& longbench_dataset(std::string_view name) {
                                          [name](const LongBenchDataset& dataset) { return dataset.name == name; });
   if (found != kDatasets.end()) return *found;
   std::vector<std::string> names;
-  names.reserve(kDatasets.size());
   for (const LongBenchDataset& dataset : kDatasets) names.emplace_back(dataset.name);
   throw_input_error("LongBench has no data set '{}'.{} It has {}.", name, did_you_mean(name, names), join_names(names));
 }
@@ -154,8 +127,12 @@ std::vector<double> longbench_scores(const LongBenchDataset& dataset, std::span<
   for (const LongBenchSample& sample : samples) {
     const std::string prediction = what_counts(dataset, sample);
     double best = 0;
-    for (const std::string& answer : sample.answers)
-      best = std::max(best, score_of_texts(dataset.metric, prediction, repair_utf8(answer), all_classes));
+    for (const std::string& given : sample.answers) {
+      const std::string answer = repair_utf8(given);
+      best = std::max(best, dataset.metric == LongBenchMetric::classification
+                                ? classification(prediction, answer, all_classes)
+                                : metric_of(dataset.metric).of_texts(prediction, answer));
+    }
     scores.push_back(best);
   }
   return scores;
@@ -169,8 +146,7 @@ double longbench_score(const LongBenchDataset& dataset, std::string_view predict
 
 double longbench_dataset_score(std::span<const double> scores) {
   if (scores.empty()) return 0;
-  double sum = 0;
-  for (const double score : scores) sum += score;
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
   return python_round(100 * sum / static_cast<double>(scores.size()), 2);
 }
 

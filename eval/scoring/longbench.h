@@ -1,6 +1,6 @@
 // LongBench (version 1): the metric of each data set, and scores equal to what upstream's eval.py prints
 // (THUDM/LongBench at 2e00731, with rouge 1.0.1, fuzzywuzzy 0.18.0 without python-Levenshtein, jieba 0.42.1;
-// Python 3.11), quirks included. The metrics are in token_f1.h, rouge_l.h, choice.h and edit_similarity.h; each says
+// Python 3.11), quirks included. The metrics are in token_f1.h, rouge.h, choice.h and edit_similarity.h; each says
 // what is odd about it.
 //
 // One sample's score is that of its best answer, and at least 0: a sample without answers scores 0. All texts are

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <fmt/format.h>
 
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
@@ -14,21 +13,21 @@ bool is_chinese_punctuation(char32_t c) {
   struct Range {
     char32_t first, last;
   };
-  constexpr std::array<Range, 15> kRanges = {{{0x2013, 0x2014},
-                                              {0x2018, 0x2019},
-                                              {0x201B, 0x201F},
-                                              {0x2026, 0x2027},
-                                              {0x3001, 0x3003},
-                                              {0x300B, 0x3011},
-                                              {0x3014, 0x301F},
-                                              {0x3030, 0x3030},
-                                              {0x303E, 0x303F},
-                                              {0xFE4F, 0xFE4F},
-                                              {0xFF01, 0xFF0D},
-                                              {0xFF0F, 0xFF0F},
-                                              {0xFF1A, 0xFF20},
-                                              {0xFF3B, 0xFF40},
-                                              {0xFF5B, 0xFF64}}};
+  constexpr auto kRanges = std::to_array<Range>({{0x2013, 0x2014},
+                                                 {0x2018, 0x2019},
+                                                 {0x201B, 0x201F},
+                                                 {0x2026, 0x2027},
+                                                 {0x3001, 0x3003},
+                                                 {0x300B, 0x3011},
+                                                 {0x3014, 0x301F},
+                                                 {0x3030, 0x3030},
+                                                 {0x303E, 0x303F},
+                                                 {0xFE4F, 0xFE4F},
+                                                 {0xFF01, 0xFF0D},
+                                                 {0xFF0F, 0xFF0F},
+                                                 {0xFF1A, 0xFF20},
+                                                 {0xFF3B, 0xFF40},
+                                                 {0xFF5B, 0xFF64}});
   return std::any_of(kRanges.begin(), kRanges.end(), [c](Range range) { return c >= range.first && c <= range.last; });
 }
 
@@ -38,25 +37,11 @@ std::u32string without_articles(std::u32string_view text) {
   std::u32string result;
   while (!text.empty()) {
     const auto end = std::find_if_not(text.begin(), text.end(), is_word);
-    const auto word = text.substr(0, static_cast<std::size_t>(end - text.begin()));
-    if (word == U"a" || word == U"an" || word == U"the") {
-      result.push_back(U' ');
-    } else {
-      result += word;
-    }
-    text.remove_prefix(word.size());
-    const auto next = std::find_if(text.begin(), text.end(), is_word);
-    result.append(text.begin(), next);
-    text.remove_prefix(static_cast<std::size_t>(next - text.begin()));
-  }
-  return result;
-}
-
-std::string joined_words(std::string_view text, std::string_view separator) {
-  std::string result;
-  for (const std::string_view word : split_words(text)) {
-    if (!result.empty()) result += separator;
-    result += word;
+    const auto next = std::find_if(end, text.end(), is_word);
+    const std::u32string_view word(text.begin(), end);
+    result += word == U"a" || word == U"an" || word == U"the" ? U" " : word;
+    result.append(end, next);
+    text = std::u32string_view(next, text.end());
   }
   return result;
 }
@@ -64,19 +49,19 @@ std::string joined_words(std::string_view text, std::string_view separator) {
 }  // namespace
 
 std::string normalise_answer(std::string_view text) {
-  return normalise_cased_answer(to_utf8(lower(code_points(text))));
+  return normalise_cased_answer(lower(text));
 }
 
 std::string normalise_cased_answer(std::string_view text) {
   std::u32string kept = code_points(text);
   std::erase_if(kept, is_ascii_punctuation);
-  return joined_words(to_utf8(without_articles(kept)), " ");
+  return fmt::format("{}", fmt::join(split_words(to_utf8(without_articles(kept))), " "));
 }
 
 std::string normalise_chinese_answer(std::string_view text) {
   std::u32string kept = lower(code_points(text));
-  std::erase_if(kept, [](char32_t c) { return is_ascii_punctuation(c) || is_chinese_punctuation(c); });
-  return joined_words(to_utf8(kept), "");
+  std::erase_if(kept, [](char32_t c) { return is_ascii_punctuation(c) || is_chinese_punctuation(c) || is_space(c); });
+  return to_utf8(kept);
 }
 
 }  // namespace tandem::eval

@@ -8,7 +8,7 @@
 namespace tandem::eval {
 
 /// In this order: lower case, ASCII punctuation dropped, the words "a", "an" and "the" dropped, one space between what
-/// is left and none at the ends. By Unicode (python_text.h, white_space.h), so that letters outside ASCII are letters:
+/// is left and none at the ends. By Unicode (python_text.h), so that letters outside ASCII are letters:
 /// nothing is dropped from "thé". Dropped punctuation leaves no space: "well-known" is one word.
 std::string normalise_answer(std::string_view text);
 

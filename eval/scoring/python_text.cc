@@ -2,25 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <utf8proc.h>
 
 #include "engine/model/utf8.h"
 
 namespace tandem::eval {
 namespace {
-
-template <typename Char>
-std::basic_string<Char> replaced_in(std::basic_string_view<Char> text, std::basic_string_view<Char> from,
-                                    std::basic_string_view<Char> to) {
-  std::basic_string<Char> out;
-  std::size_t at = 0;
-  for (std::size_t found = text.find(from); found != text.npos; found = text.find(from, at)) {
-    out.append(text, at, found - at).append(to);
-    at = found + from.size();
-  }
-  return out.append(text, at);
-}
 
 constexpr char32_t kCapitalSigma = 0x3A3, kSigma = 0x3C3, kFinalSigma = 0x3C2, kCapitalDottedI = 0x130;
 
@@ -129,12 +116,53 @@ bool is_ascii_punctuation(char32_t c) {
   return (c >= U'!' && c <= U'/') || (c >= U':' && c <= U'@') || (c >= U'[' && c <= U'`') || (c >= U'{' && c <= U'~');
 }
 
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
-  return replaced_in(text, from, to);
+bool is_space(char32_t c) {
+  if (c <= 0x85) return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85;
+  const auto kind = category(c);
+  return kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
 }
 
-std::u32string replaced(std::u32string_view text, std::u32string_view from, std::u32string_view to) {
-  return replaced_in(text, from, to);
+std::string lower(std::string_view text) {
+  return to_utf8(lower(code_points(text)));
+}
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  std::size_t at = 0;
+  for (std::size_t found = text.find(from); found != text.npos; found = text.find(from, at)) {
+    out.append(text, at, found - at).append(to);
+    at = found + from.size();
+  }
+  return out.append(text, at);
+}
+
+std::size_t leading_space(std::string_view text) {
+  utf8proc_int32_t c = 0;
+  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                      static_cast<utf8proc_ssize_t>(text.size()), &c);
+  return bytes > 0 && is_space(static_cast<char32_t>(c)) ? static_cast<std::size_t>(bytes) : 0;
+}
+
+std::string_view strip(std::string_view text) {
+  while (const std::size_t n = leading_space(text)) text.remove_prefix(n);
+  for (std::size_t n = 1; n <= 3 && n <= text.size();) {
+    const bool is_last = leading_space(text.substr(text.size() - n)) == n;
+    if (is_last) text.remove_suffix(n);
+    n = is_last ? 1 : n + 1;
+  }
+  return text;
+}
+
+std::vector<std::string_view> split_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0, at = 0; at <= text.size();) {
+    const std::size_t space = leading_space(text.substr(at));
+    const bool ends = space > 0 || at == text.size();
+    if (ends && at > begin) words.push_back(text.substr(begin, at - begin));
+    at += std::max<std::size_t>(1, space);
+    if (ends) begin = at;
+  }
+  return words;
 }
 
 }  // namespace tandem::eval

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem::eval {
 
@@ -15,13 +16,25 @@ std::string to_utf8(std::u32string_view text);
 
 /// str.lower(): one letter may become two (U+0130), and a capital sigma at the end of a word becomes the final one.
 std::u32string lower(std::u32string_view text);
+std::string lower(std::string_view text);
 
 /// str.replace(), of a `from` that is not empty.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
-std::u32string replaced(std::u32string_view text, std::u32string_view from, std::u32string_view to);
+
+/// Bytes of the one white-space character that `text` begins with; 0 if there is none.
+std::size_t leading_space(std::string_view text);
+
+/// str.strip(). Bytes that are no valid UTF-8 are no white space.
+std::string_view strip(std::string_view text);
+
+/// str.split(): what stands between white space; parts of `text`.
+std::vector<std::string_view> split_words(std::string_view text);
 
 /// re's \w: letters, numbers of all kinds, underscore; no combining marks.
 bool is_word(char32_t c);
+
+/// str.isspace(): Unicode's spaces count.
+bool is_space(char32_t c);
 
 /// re's \d: decimal digits of all scripts, full-width ones too; no superscripts, no fractions.
 bool is_digit(char32_t c);

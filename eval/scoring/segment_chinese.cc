@@ -1,5 +1,6 @@
 #include "eval/scoring/segment_chinese.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -20,13 +21,11 @@ std::string run_script(const std::string& lines) {
     case PythonEnd::failed:
       throw_run_error("{} failed: Chinese texts were not cut into words.", kScript);
     case PythonEnd::no_package:
-      throw_input_error(
-          "The scores of Chinese texts need Python's jieba, which finds their words: install the Debian package "
-          "python3-jieba (scripts/install_packages.sh --chinese).");
     case PythonEnd::not_installed:
       throw_input_error(
-          "The scores of Chinese texts need python3 and its jieba, which finds their words: install the Debian package "
-          "python3-jieba (scripts/install_packages.sh --chinese).");
+          "The scores of Chinese texts need {}, which finds their words: install the Debian package python3-jieba "
+          "(scripts/install_packages.sh --chinese).",
+          answer.end == PythonEnd::no_package ? "Python's jieba" : "python3 and its jieba");
     case PythonEnd::not_started:
       break;
   }
@@ -35,15 +34,9 @@ std::string run_script(const std::string& lines) {
 
 std::vector<std::string> words_of(const std::string& line) {
   const nlohmann::json words = json_or_discarded(line);
-  std::vector<std::string> result;
-  bool good = words.is_array();
-  if (good)
-    for (const auto& word : words) {
-      good = good && word.is_string();
-      if (good) result.push_back(word.get<std::string>());
-    }
+  const bool good = words.is_array() && std::ranges::all_of(words, [](const auto& word) { return word.is_string(); });
   if (!good) throw_run_error("{} wrote a line that is no list of words.", kScript);
-  return result;
+  return words.get<std::vector<std::string>>();
 }
 
 }  // namespace

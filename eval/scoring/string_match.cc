@@ -3,26 +3,15 @@
 #include <algorithm>
 
 #include "eval/scoring/python_text.h"
-#include "eval/scoring/white_space.h"
 
 namespace tandem::eval {
 namespace {
 
-/// UTF-8, in which a text is part of another where its code points are.
-std::string lowered(std::string_view text) {
-  if (std::any_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }))
-    return to_utf8(lower(code_points(text)));
-  std::string result(text);
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return result;
-}
-
 std::size_t found(std::string_view prediction, std::span<const std::string> references) {
-  const std::string text = lowered(prediction);
+  const std::string text = lower(prediction);
   return static_cast<std::size_t>(
       std::count_if(references.begin(), references.end(),
-                    [&](const std::string& reference) { return text.find(lowered(reference)) != std::string::npos; }));
+                    [&](const std::string& reference) { return text.find(lower(reference)) != std::string::npos; }));
 }
 
 }  // namespace

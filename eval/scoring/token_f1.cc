@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "eval/scoring/normalise.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 
 namespace tandem::eval {
 namespace {
@@ -26,21 +26,24 @@ std::vector<std::string> normal_words(std::span<const std::string> words) {
 
 }  // namespace
 
+double f1_of_counts(std::size_t same, std::size_t prediction, std::size_t answer) {
+  if (same == 0) return 0;
+  // In upstream's order, as far as rounding goes.
+  const double precision = static_cast<double>(same) / static_cast<double>(prediction);
+  const double recall = static_cast<double>(same) / static_cast<double>(answer);
+  return 2 * precision * recall / (precision + recall);
+}
+
 double f1_of_words(std::span<const std::string> prediction, std::span<const std::string> answer) {
   std::unordered_map<std::string_view, std::size_t> left;
   for (const std::string& word : answer) ++left[word];
   std::size_t same = 0;
   for (const std::string& word : prediction) {
-    const auto found = left.find(word);
-    if (found == left.end() || found->second == 0) continue;
-    --found->second;
-    ++same;
+    std::size_t& count = left[word];
+    same += count > 0 ? 1 : 0;
+    count -= count > 0 ? 1 : 0;
   }
-  if (same == 0) return 0;
-  // In upstream's order, as far as rounding goes.
-  const double precision = static_cast<double>(same) / static_cast<double>(prediction.size());
-  const double recall = static_cast<double>(same) / static_cast<double>(answer.size());
-  return 2 * precision * recall / (precision + recall);
+  return f1_of_counts(same, prediction.size(), answer.size());
 }
 
 double qa_f1(std::string_view prediction, std::string_view answer) {

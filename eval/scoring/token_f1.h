@@ -1,11 +1,15 @@
 // F1 of the words that a prediction and an answer share: qa_f1_score and qa_f1_zh_score of LongBench's metrics.py.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace tandem::eval {
+
+/// Of `same` words that both have; 0 where there is none.
+double f1_of_counts(std::size_t same, std::size_t prediction, std::size_t answer);
 
 /// Of two lists of words, each word counted as often as both have it, in [0, 1]; 0 where they share none.
 double f1_of_words(std::span<const std::string> prediction, std::span<const std::string> answer);

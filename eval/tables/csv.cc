@@ -1,11 +1,10 @@
 // Figures of runs as lines of comma-separated values (RFC 4180).
-#include "eval/report/csv.h"
-
 #include <algorithm>
 #include <fmt/core.h>
 #include <set>
 
 #include "eval/report/manifest_difference.h"
+#include "eval/report/markdown.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
@@ -13,17 +12,17 @@ namespace {
 
 constexpr std::size_t kTimes = 24;
 
-const LatencySummary* latency_of(const ReportedMethod& m, const ReportedCell& cell) {
+const LatencySummary* latency_of(const MethodSummary& m, const AccuracyCell& cell) {
   if (!cell.task.empty()) return nullptr;  // times are of all tasks together
   if (cell.length == 0) return m.latency ? &*m.latency : nullptr;
   const auto found = std::ranges::find(m.by_length, cell.length, &LengthLatency::length);
   return found == m.by_length.end() ? nullptr : &found->latency;
 }
 
-std::string estimate(const std::optional<Estimate>& e) {
-  if (!e || e->n == 0) return ",,";
-  if (e->kind == IntervalKind::none) return fmt::format("{},,", e->value);
-  return fmt::format("{},{},{}", e->value, e->interval.low, e->interval.high);
+std::string estimate(const Estimate& e) {
+  if (e.n == 0) return ",,";
+  if (e.kind == IntervalKind::none) return fmt::format("{},,", e.value);
+  return fmt::format("{},{},{}", e.value, e.interval.low, e.interval.high);
 }
 
 std::string times(const LatencySummary* l, const std::set<std::string>& causes) {
@@ -47,7 +46,7 @@ std::string times(const LatencySummary* l, const std::set<std::string>& causes) 
 std::string tables_csv(std::span<const ReportedRun> runs) {
   std::set<std::string> causes;
   for (const ReportedRun& run : runs)
-    for (const ReportedMethod& m : run.methods)
+    for (const MethodSummary& m : run.methods)
       if (m.latency)
         for (const auto& [cause, ms] : m.latency->idle_ms_by_cause) causes.insert(cause);
   std::string text =
@@ -66,18 +65,37 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
     const std::string origin =
         fmt::format("{},{},{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model), csv_cell(m.benchmark),
                     csv_cell(m.protocol_id), csv_cell(m.clock), batch_of(m), csv_cell(m.precision));
-    for (const ReportedMethod& method : run.methods) {
-      for (const ReportedCell& cell : method.cells) {
+    for (const MethodSummary& method : run.methods) {
+      const auto add = [&](const AccuracyCell& cell) {
+        const PairedEstimate& paired = cell.difference;
         text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", origin, csv_cell(method.label),
                             cell.task.empty() ? "all" : csv_cell(cell.task),
                             cell.length == 0 ? "all" : std::to_string(cell.length),
-                            run.perplexity ? "nats_per_token" : "accuracy", cell.value.n, cell.units,
-                            estimate(cell.value), estimate(cell.difference), cell.p ? fmt::format("{}", *cell.p) : "",
-                            times(latency_of(method, cell), causes));
-      }
+                            run.perplexity ? "nats_per_token" : "accuracy", cell.accuracy.n, cell.units,
+                            estimate(cell.accuracy), estimate(paired.difference),
+                            paired.has_p ? fmt::format("{}", paired.p) : "", times(latency_of(method, cell), causes));
+      };
+      add(method.overall);
+      if (m.lengths.size() > 1) std::ranges::for_each(method.lengths, add);
+      std::ranges::for_each(method.cells, add);
     }
   }
   return text;
+}
+
+std::string sweeps_csv(std::span<const ReportedSweep> sweeps) {
+  std::string out;
+  for (const ReportedSweep& s : sweeps) {
+    const std::string lines = sweep_csv(s.file.sweep);
+    bool head = true;
+    for (std::size_t at = 0; at < lines.size();) {
+      const std::size_t end = lines.find('\n', at) + 1;  // cells have no line ends
+      if (!head || out.empty()) out += (head ? "run" : csv_cell(s.name)) + "," + lines.substr(at, end - at);
+      head = false;
+      at = end;
+    }
+  }
+  return out;
 }
 
 }  // namespace tandem::eval

@@ -1,80 +1,38 @@
-#include <algorithm>
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
-#include "eval/perplexity/summary.h"
+#include "engine/common/read_file.h"
+#include "eval/perplexity/perplexity.h"
 #include "eval/report/line_file.h"
 #include "eval/report/manifest_difference.h"
+#include "eval/report/run_folder.h"
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
 namespace {
 
-ReportedCell cell_of(const AccuracyCell& a) {
-  ReportedCell cell{a.task, a.length, a.accuracy, a.units, {}, {}};
-  if (a.has_difference) cell.difference = a.difference.difference;
-  if (a.has_difference && a.difference.has_p) cell.p = a.difference.p;
-  return cell;
-}
-
-void read_scores(const RunFolder& folder, ReportedRun& run) {
-  Summary summary = summarise(folder);
-  run.complete = summary.complete;
-  for (MethodSummary& m : summary.methods) {
-    ReportedMethod& method = run.methods.emplace_back();
-    method.label = m.label;
-    method.cells.push_back(cell_of(m.overall));
-    if (summary.manifest.lengths.size() > 1)
-      for (const AccuracyCell& cell : m.lengths) method.cells.push_back(cell_of(cell));
-    for (const AccuracyCell& cell : m.cells) method.cells.push_back(cell_of(cell));
-    method.latency = mean_of_lengths(m);
-    method.by_length = std::move(m.by_length);
-    method.attends_everything_at = std::move(m.attends_everything_at);
-  }
-}
-
-void read_losses(const RunFolder& folder, ReportedRun& run) {
+Summary losses_of(const RunFolder& folder) {
   PerplexitySummary summary = summarise_perplexity(folder);
-  run.perplexity = true;
-  run.complete = summary.run.complete;
   for (std::size_t i = 0; i < summary.methods.size(); ++i) {
-    const MethodLoss& m = summary.methods[i];
-    ReportedMethod& method = run.methods.emplace_back();
-    method.label = m.label;
-    ReportedCell& cell = method.cells.emplace_back();
-    cell.value = m.loss;
-    cell.units = m.loss.n;
-    if (m.difference.n > 0) cell.difference = m.difference;
-    method.latency = mean_of_lengths(summary.run.methods[i]);
-    method.by_length = std::move(summary.run.methods[i].by_length);
-    method.attends_everything_at = std::move(summary.run.methods[i].attends_everything_at);
+    const auto& [label, nll, loss, difference, nll_by_position] = summary.methods[i];
+    AccuracyCell& cell = summary.run.methods[i].overall;
+    cell.accuracy = loss;
+    cell.units = loss.n;
+    cell.has_difference = difference.n > 0;
+    cell.difference.difference = difference;
   }
-}
-
-/// Whether two protocols' budgets differ where both have the method.
-bool contradict(const std::string& there, const std::string& here) {
-  const auto others = budgets_of(here);
-  return std::ranges::any_of(budgets_of(there), [&](const auto& budget) {
-    const auto found = others.find(budget.first);
-    return found != others.end() && found->second != budget.second;
-  });
+  return std::move(summary.run);
 }
 
 }  // namespace
 
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
   const RunFolder folder = RunFolder::open(path);
-  ReportedRun run;
-  run.name = name;
-  run.manifest = folder.manifest();
-  if (run.manifest.benchmark == kPerplexity) {
-    read_losses(folder, run);
-  } else {
-    read_scores(folder, run);
-  }
+  const bool perplexity = folder.manifest().benchmark == kPerplexity;
+  ReportedRun run{perplexity ? losses_of(folder) : summarise(folder), name, perplexity, {}, {}};
+  for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
   const std::filesystem::path target = path / "target.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(target, ignored)) return run;
+  if (!path_exists(target)) return run;
   try {
     run.target = parse_prediction(read_if_there(target), target.string());
   } catch (const InputError& error) {  // another version's, for example: the run's own figures are there all the same
@@ -99,11 +57,25 @@ std::vector<std::string> unlike(std::span<const ReportedRun> runs) {
     differ("samples", std::to_string(first.samples), std::to_string(other.samples));
     differ("the seed", std::to_string(first.seed), std::to_string(other.seed));
     for (const FieldDifference& d : protocol_differences(first.protocol_id, other.protocol_id))
-      if (d.field != "budget" || contradict(d.there, d.here)) differ("the protocol's " + d.field, d.there, d.here);
+      if (d.field != "budget" || !budget_differences(d).empty()) differ("the protocol's " + d.field, d.there, d.here);
     if (!differences.empty())
       sentences.push_back(fmt::format("{} has {}.", runs[i].name, fmt::join(differences, ", ")));
   }
   return sentences;
+}
+
+bool holds_sweep(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / kSweepFile, ignored) &&
+         !std::filesystem::exists(folder / "manifest.json", ignored);
+}
+
+ReportedSweep read_sweep(const std::filesystem::path& folder, const std::string& name) {
+  const std::filesystem::path file = folder / kSweepFile;
+  refuse_links(folder);
+  const std::string text = read_if_there(file);
+  if (text.empty()) throw_input_error("The file '{}' is empty or cannot be read.", file.string());
+  return {name, parse_sweep(text, file.string())};
 }
 
 }  // namespace tandem::eval

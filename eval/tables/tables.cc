@@ -1,12 +1,18 @@
 #include "eval/tables/tables.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <ranges>
 
+#include "engine/common/error.h"
+#include "engine/common/json.h"
+#include "engine/common/printable.h"
+#include "engine/common/python.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
-#include "eval/tables/latex.h"
 
 namespace tandem::eval {
 namespace {
@@ -15,31 +21,19 @@ namespace {
 std::vector<std::string> all_labels(std::span<const ReportedRun> runs) {
   std::vector<std::string> labels;
   for (const ReportedRun& run : runs)
-    for (const ReportedMethod& m : run.methods)
+    for (const MethodSummary& m : run.methods)
       if (std::ranges::find(labels, m.label) == labels.end()) labels.push_back(m.label);
   return labels;
 }
 
-const ReportedMethod* find(const ReportedRun& run, const std::string& label) {
-  const auto found = std::ranges::find(run.methods, label, &ReportedMethod::label);
+const MethodSummary* find(const ReportedRun& run, const std::string& label) {
+  const auto found = std::ranges::find(run.methods, label, &MethodSummary::label);
   return found == run.methods.end() ? nullptr : &*found;
 }
 
 std::string with_interval(const Estimate& e, const auto& text) {
-  if (e.kind == IntervalKind::none) return text(e.value);
-  return interval_text(e, text);
-}
-
-std::string quality(const ReportedRun& run, const ReportedCell& cell) {
-  if (cell.value.n == 0) return "-";
-  return with_interval(cell.value,
-                       [&](double v) { return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : percent_text(v); });
-}
-
-std::string difference(const ReportedRun& run, const ReportedCell& cell) {
-  if (!cell.difference) return "-";
-  return with_interval(*cell.difference,
-                       [&](double v) { return run.perplexity ? fmt::format("{:+.4f}", v) : signed_percent_text(v); });
+  if (e.n == 0) return "-";
+  return e.kind == IntervalKind::none ? text(e.value) : interval_text(e, text);
 }
 
 std::string head(std::span<const ReportedRun> runs, const ReportedRun& run, const std::string& what) {
@@ -70,11 +64,17 @@ Table quality_table(std::span<const ReportedRun> runs) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun& run : runs) {
-      const ReportedMethod* m = find(run, label);
-      row.push_back(m == nullptr ? "-" : quality(run, m->cells.front()));
-      if (has_baseline(run)) row.push_back(m == nullptr ? "-" : difference(run, m->cells.front()));
-      if (any_attends_everything(run.methods))
-        row.push_back(m == nullptr ? "-" : budget_text(m->attends_everything_at));
+      static const MethodSummary kNone = {};
+      const MethodSummary* found = find(run, label);
+      const MethodSummary& m = found == nullptr ? kNone : *found;
+      row.push_back(with_interval(m.overall.accuracy, [&](double v) {
+        return run.perplexity ? fmt::format("{:.4f}", std::exp(v)) : percent_text(v);
+      }));
+      if (has_baseline(run))
+        row.push_back(with_interval(m.overall.difference.difference, [&](double v) {
+          return run.perplexity ? fmt::format("{:+.4f}", v) : signed_percent_text(v);
+        }));
+      if (any_attends_everything(run.methods)) row.push_back(budget_text(m.attends_everything_at));
     }
   }
   return t;
@@ -82,19 +82,11 @@ Table quality_table(std::span<const ReportedRun> runs) {
 
 bool has_peer(const ReportedRun& run) {
   return std::ranges::any_of(run.methods,
-                             [](const ReportedMethod& m) { return m.latency && m.latency->peak_peer_kv > 0; });
-}
-
-bool is_timed(const ReportedRun& run) {
-  return !run.manifest.clock.empty();
-}
-
-bool of_several_lengths(const ReportedRun& run) {
-  return run.manifest.lengths.size() > 1;
+                             [](const MethodSummary& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
 /// Of each length the same weight, as the times beside it have.
-std::optional<double> idle_share(const ReportedMethod& m) {
+std::optional<double> idle_share(const MethodSummary& m) {
   std::vector<double> shares;
   for (const LengthLatency& at : m.by_length)
     if (const std::optional<double> share = at.latency.idle_share()) shares.push_back(*share);
@@ -102,11 +94,11 @@ std::optional<double> idle_share(const ReportedMethod& m) {
 }
 
 /// Cells of a method in a run that has times, as many as time_heads().
-std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod& m, const LatencySummary& l) {
+std::vector<std::string> time_cells(const ReportedRun& run, const MethodSummary& m, const LatencySummary& l) {
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
   std::vector<std::string> cells = {ms(l.ttft_ms), figure_text(l.tpot_ms, ms)};
-  if (!of_several_lengths(run)) cells.push_back(figure_text(l.tpot_p99_ms, ms));
+  if (run.manifest.lengths.size() == 1) cells.push_back(figure_text(l.tpot_p99_ms, ms));
   cells.insert(cells.end(), {ms(l.idle_ms), figure_text(idle_share(m), percent_text), megabytes(l.peak_device_kv),
                              megabytes(l.peak_host_kv)});
   if (has_peer(run)) cells.push_back(megabytes(l.peak_peer_kv));
@@ -116,7 +108,7 @@ std::vector<std::string> time_cells(const ReportedRun& run, const ReportedMethod
 /// `clock`: behind the columns that are times.
 std::vector<std::string> time_heads(const ReportedRun& run, const std::string& clock) {
   std::vector<std::string> heads = {"TTFT ms" + clock, "TPOT ms" + clock};
-  if (!of_several_lengths(run)) heads.push_back("p99 ms" + clock);
+  if (run.manifest.lengths.size() == 1) heads.push_back("p99 ms" + clock);
   heads.insert(heads.end(), {"idle ms a step" + clock, "idle %", "KV MB, device", "host"});
   if (has_peer(run)) heads.emplace_back("peer");
   return heads;
@@ -126,7 +118,7 @@ std::vector<std::string> time_heads(const ReportedRun& run, const std::string& c
 Table time_table(std::span<const ReportedRun> runs) {
   std::vector<const ReportedRun*> timed;
   for (const ReportedRun& run : runs)
-    if (is_timed(run)) timed.push_back(&run);
+    if (!run.manifest.clock.empty()) timed.push_back(&run);
   Table t;
   t.head = {"method"};
   const bool one_clock = std::ranges::all_of(
@@ -143,7 +135,7 @@ Table time_table(std::span<const ReportedRun> runs) {
     std::vector<std::string>& row = t.rows.emplace_back();
     row.push_back(label);
     for (const ReportedRun* run : timed) {
-      const ReportedMethod* m = find(*run, label);
+      const MethodSummary* m = find(*run, label);
       std::vector<std::string> cells(time_heads(*run, "").size(), "-");
       if (m != nullptr && m->latency) cells = time_cells(*run, *m, *m->latency);
       row.insert(row.end(), cells.begin(), cells.end());
@@ -154,16 +146,15 @@ Table time_table(std::span<const ReportedRun> runs) {
 
 std::string describe(const ReportedRun& run) {
   const Manifest& m = run.manifest;
-  std::string lengths;
-  for (const std::uint32_t length : m.lengths) lengths += (lengths.empty() ? "" : ", ") + length_text(length);
-  std::string text = fmt::format(
-      "{}: {} of {}, {} at {}, {} per method; batch {}{}, {}, commit {}{}.", run.name, m.benchmark, m.model,
-      fmt::join(m.tasks, ", "), lengths, counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"),
-      batch_of(m), m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
-      m.git_commit, run.complete ? "" : ", NOT COMPLETE");
+  std::string text =
+      fmt::format("{}: {} of {}, {} at {}, {} per method; batch {}{}, {}, commit {}{}.", run.name, m.benchmark, m.model,
+                  fmt::join(m.tasks, ", "), fmt::join(m.lengths | std::views::transform(length_text), ", "),
+                  counted(m.all_samples(), m.benchmark == kPerplexity ? "window" : "sample"), batch_of(m),
+                  m.precision.empty() ? "" : ", precision " + m.precision, m.clock.empty() ? "no times" : m.clock,
+                  m.programs.front().git_commit, run.complete ? "" : ", NOT COMPLETE");
   if (const auto& times = run.methods.front().latency; times && times->left_out > 0)
     text += fmt::format(" Times of {} in smaller batches are left out.", counted(times->left_out, "sample"));
-  if (const ReportedCell& all = run.methods.front().cells.front(); all.units > 0 && all.units < all.value.n)
+  if (const AccuracyCell& all = run.methods.front().overall; all.units > 0 && all.units < all.accuracy.n)
     text += fmt::format(" Of these {} are independent: intervals are of them.", all.units);
   if (!has_baseline(run))
     text += fmt::format(" {}, its first method, has no {} yet: there are no differences to it.", baseline_of(run),
@@ -190,26 +181,48 @@ std::vector<std::string> other_models_of_a_name(std::span<const ReportedRun> run
   return sentences;
 }
 
+std::string describe(const ReportedSweep& s) {
+  return fmt::format("{}: sweep of {}, made by {}: {}{}", s.name, s.file.sweep.model, s.file.program, s.file.command,
+                     s.file.complete ? "" : " (NOT COMPLETE)");
+}
+
 std::string show(const Table& table, TableFormat format, const std::string& title) {
   if (format == TableFormat::latex) return latex_comment(title) + latex_table(table) + "\n";
   return section(title, format == TableFormat::markdown) + text_of(table, format == TableFormat::markdown);
 }
 
+std::string say(const std::string& sentence, TableFormat format) {
+  return format == TableFormat::latex ? latex_comment(sentence) : note(sentence, format == TableFormat::markdown);
+}
+
+bool is_sign(const std::string& text, std::size_t at) {
+  if (text[at] != '-' || at + 1 == text.size() || std::isdigit(static_cast<unsigned char>(text[at + 1])) == 0)
+    return false;
+  return at == 0 || text[at - 1] == ' ' || text[at - 1] == '[';
+}
+
+std::string latex_line(const std::vector<std::string>& cells) {
+  std::string out;
+  for (std::size_t c = 0; c < cells.size(); ++c) out += (c == 0 ? "" : " & ") + latex_text(cells[c]);
+  return out + " \\\\\n";
+}
+
+constexpr const char* kScript = "eval/tables/page.py";
+
 }  // namespace
 
 std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   std::string text;
-  const auto say = [&](const std::string& sentence) {
-    text += format == TableFormat::latex ? latex_comment(sentence) : note(sentence, format == TableFormat::markdown);
-  };
-  for (const ReportedRun& run : runs) say(describe(run));
-  for (const std::string& sentence : other_models_of_a_name(runs)) say(sentence);
+  const auto add = [&](const std::string& sentence) { text += say(sentence, format); };
+  for (const ReportedRun& run : runs) add(describe(run));
+  for (const std::string& sentence : other_models_of_a_name(runs)) add(sentence);
   const bool losses = std::ranges::any_of(runs, [](const ReportedRun& r) { return r.perplexity; });
   text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
-  if (std::ranges::any_of(runs, [](const ReportedRun& r) { return is_timed(r) && of_several_lengths(r); })) {
-    say("Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
+  if (std::ranges::any_of(
+          runs, [](const ReportedRun& r) { return !r.manifest.clock.empty() && r.manifest.lengths.size() > 1; })) {
+    add("Of runs at several lengths, times and idle % are means of the lengths' means: each length has the same "
         "weight, whatever a method generated there. Times by length, with percentiles, are in report.md and in "
         "--format csv.");
   }
@@ -217,13 +230,108 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
     if (!run.target) continue;
     text += show(prediction_table(*run.target), format,
                  runs.size() > 1 ? "At a target shape: " + run.name : "At a target shape");
-    for (const std::string& sentence : prediction_notes(*run.target)) say(sentence);
+    for (const std::string& sentence : prediction_notes(*run.target)) add(sentence);
   }
   for (const ReportedRun& run : runs)
     if (!run.target_problem.empty())
-      say(fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem));
-  for (const std::string& sentence : unlike(runs)) say("Not comparable: " + sentence);
+      add(fmt::format("{}: the prediction at a target shape cannot be shown. {}", run.name, run.target_problem));
+  for (const std::string& sentence : unlike(runs)) add("Not comparable: " + sentence);
   return text;
+}
+
+std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat format) {
+  std::string text;
+  for (const ReportedSweep& s : sweeps) {
+    const Sweep& sweep = s.file.sweep;
+    text += (text.empty() ? "" : "\n") + say(describe(s), format);
+    if (format == TableFormat::latex) {
+      for (const SweepTable& part : sweep_tables(sweep))
+        for (const Table& table : part.tables) text += show(table, format, part.title);
+      for (const std::string& sentence : sweep_notes(sweep)) text += say(sentence, format);
+      continue;
+    }
+    const bool markdown = format == TableFormat::markdown;
+    if (!s.file.complete && sweep.complete())  // of what it has places of; whole ones may be missing
+      text += note(fmt::format("Not finished: {} points are here.", sweep.points.size()), markdown);
+    text += sweep_text(sweep, markdown);
+  }
+  return text;
+}
+
+std::string latex_text(const std::string& anybodys) {
+  constexpr std::string_view kNoBreak = "\u00a0";
+  const std::string text = printable(anybodys);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (std::string_view(text).substr(i).starts_with(kNoBreak)) {
+      out += '~';
+      i += kNoBreak.size() - 1;
+    } else if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) {
+      out += std::string("\\") + c;
+    } else if (c == '\\') {
+      out += "\\textbackslash{}";
+    } else if (c == '~') {
+      out += "\\textasciitilde{}";
+    } else if (c == '^') {
+      out += "\\textasciicircum{}";
+    } else if (c == '<' || c == '>' || c == '|') {  // other characters in TeX's old fonts
+      out += std::string("$") + c + "$";
+    } else if (i == 0 && (c == '[' || c == '*')) {  // behind \\ or \midrule an argument of these
+      out += std::string("{") + c + "}";
+    } else if (is_sign(text, i)) {
+      out += "$-$";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string latex_comment(const std::string& text) {
+  return "% " + printable(text) + "\n";
+}
+
+std::string latex_table(const Table& table) {
+  const std::size_t columns = table.head.size();
+  std::string out = fmt::format("\\begin{{tabular}}{{{}{}}}\n\\toprule\n", std::string(table.leading, 'l'),
+                                std::string(columns - table.leading, 'r'));
+  if (!table.clock.empty()) {
+    for (std::size_t c = 0; c < table.leading; ++c) out += "& ";
+    out += fmt::format("\\multicolumn{{{}}}{{c}}{{{}}} \\\\\n\\cmidrule(lr){{{}-{}}}\n", columns - table.leading,
+                       latex_text(table.clock), table.leading + 1, columns);
+  }
+  out += latex_line(table.head) + "\\midrule\n";
+  for (const auto& row : table.rows) out += latex_line(row);
+  return out + "\\bottomrule\n\\end{tabular}\n";
+}
+
+std::string title_of(std::span<const ReportedRun> runs) {
+  const Manifest& first = runs.front().manifest;
+  std::string title = fmt::format("{} on {}", first.benchmark, first.model);
+  if (runs.size() == 1) return title;
+  for (const ReportedRun& run : runs)
+    if (run.manifest.model != first.model || run.manifest.benchmark != first.benchmark) title = "Tandem";
+  return fmt::format("{}: {} runs", title, runs.size());
+}
+
+std::string tables_page(const std::string& title, const std::string& tables, std::span<const PageFolder> folders,
+                        const std::string& made_by) {
+  nlohmann::ordered_json page = {
+      {"title", title}, {"tables", tables}, {"runs", nlohmann::ordered_json::array()}, {"made_by", made_by}};
+  for (const PageFolder& folder : folders) {
+    std::string hex;  // as text of JSON it would have to be UTF-8, which a folder's name need not be
+    for (const char byte : folder.path) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    page["runs"].push_back({{"name", folder.name}, {"folder", hex}, {"complete", folder.complete}});
+  }
+  PythonAnswer answer = ask_python(kScript, json_text(page));
+  if (answer.end == PythonEnd::done) return std::move(answer.text);
+  if (answer.end == PythonEnd::no_package || answer.end == PythonEnd::not_installed)
+    throw_input_error(
+        "--format html needs python3 and its markdown: install the Debian package python3-markdown "
+        "(scripts/install_packages.sh does).");
+  throw_run_error("{}: there is no page.", answer.end == PythonEnd::failed ? fmt::format("{} failed", kScript)
+                                                                           : "No new process could be started");
 }
 
 }  // namespace tandem::eval

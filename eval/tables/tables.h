@@ -1,4 +1,5 @@
-// Finished runs as tables for a paper or a spreadsheet: one run, or several side by side.
+// Finished runs as tables for a paper or a spreadsheet: one run, or several side by side; sweeps of `tandem simulate`
+// one after another, since other shapes, machines and methods have nothing to stand side by side.
 #pragma once
 
 #include <filesystem>
@@ -8,35 +9,18 @@
 #include <vector>
 
 #include "eval/predict/prediction.h"
+#include "eval/predict/sweep.h"
 #include "eval/report/summary.h"
 
 namespace tandem::eval {
 
-/// A figure of one task and length of a method; empty and 0: of all.
-struct ReportedCell {
-  std::string task;
-  std::uint32_t length = 0;
-  Estimate value;                      // accuracy in [0, 1], or mean nats of a token where the run is a perplexity
-  std::uint64_t units = 0;             // independent ones of its samples (AccuracyCell)
-  std::optional<Estimate> difference;  // to the manifest's first method, on the same samples
-  std::optional<double> p;             // McNemar's
-};
-
-struct ReportedMethod {
-  std::string label;
-  std::vector<ReportedCell> cells;        // the first is of all
-  std::optional<LatencySummary> latency;  // mean_of_lengths(); none: the run has no times
-  std::vector<LengthLatency> by_length;
-  std::vector<std::uint32_t> attends_everything_at;  // MethodSummary's
-};
-
-struct ReportedRun {
+/// A run's figures. MethodSummary::latency is mean_of_lengths(). Where the run is a perplexity, `overall` has mean nats
+/// of a token in place of an accuracy, and there are no other cells.
+struct ReportedRun : Summary {
   std::string name;  // for heads
-  Manifest manifest;
-  bool perplexity = false, complete = false;
-  std::vector<ReportedMethod> methods;  // in the manifest's order, without those that have no sample yet
-  std::optional<Prediction> target;     // what --as predicted
-  std::string target_problem;           // why its file cannot be shown: a sentence; else empty
+  bool perplexity = false;
+  std::optional<Prediction> target;  // what --as predicted
+  std::string target_problem;        // why its file cannot be shown: a sentence; else empty
 };
 
 /// A run's folder under a name. InputError where it is none, or a damaged one.
@@ -65,8 +49,33 @@ std::string tables_page(const std::string& title, const std::string& tables, std
 /// Of a page of these: what they measure, and of which model where that is one.
 std::string title_of(std::span<const ReportedRun> runs);
 
-/// A line for each run, method, task and length, and for all of them together, where the times of several lengths are
-/// mean_of_lengths(). Shares and milliseconds as they are.
+/// A line for each run, method, task and length, and for all together. Shares and milliseconds as they are.
 std::string tables_csv(std::span<const ReportedRun> runs);
+
+/// Whether a folder holds a sweep, and no run.
+bool holds_sweep(const std::filesystem::path& folder);
+
+struct ReportedSweep {
+  std::string name;  // for heads
+  SweepFile file;
+};
+
+/// A sweep's folder under a name. InputError where its file is damaged or has no point.
+ReportedSweep read_sweep(const std::filesystem::path& folder, const std::string& name);
+
+/// The tables of each sweep.
+std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat format);
+
+/// A line for each point of each.
+std::string sweeps_csv(std::span<const ReportedSweep> sweeps);
+
+/// In LaTeX with the rules of the package booktabs: a tabular environment. The clock spans the columns that it is of.
+std::string latex_table(const Table& table);
+
+/// printable() text as LaTeX prints it: its special characters escaped, minus signs as such.
+std::string latex_text(const std::string& text);
+
+/// A line that LaTeX does not see.
+std::string latex_comment(const std::string& text);
 
 }  // namespace tandem::eval

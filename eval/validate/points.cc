@@ -1,64 +1,19 @@
-#include "eval/validate/points.h"
-
-#include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
-#include <vector>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/presets.h"
+#include "eval/predict/text.h"
+#include "eval/validate/validation.h"
 
 namespace tandem::eval {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-class PointReader {
- public:
-  PointReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) throw_input_error("{} is {}; a point is an object.", where_, json_excerpt(json));
-  }
-
-  std::string required(const char* field) const {
-    std::string text = optional_text(field);
-    if (text.empty()) throw_input_error("{}: the field '{}' is missing or empty.", where_, field);
-    return text;
-  }
-
-  /// Empty where the field is absent or holds no text.
-  std::string optional_text(const char* field) const {
-    const auto found = json_.find(field);
-    return found != json_.end() && found->is_string() ? found->get<std::string>() : "";
-  }
-
-  /// nullopt where the field is absent, null or a text: some sources give a batch or a context in words.
-  std::optional<double> number(const char* field, double least, double most) const {
-    const auto found = json_.find(field);
-    if (found == json_.end() || found->is_null() || found->is_string()) return std::nullopt;
-    const double value = found->is_number() ? found->get<double>() : std::nan("");
-    if (!(value >= least && value <= most))
-      throw_input_error("{}: the field '{}' is {}; it must be a number from {} to {}.", where_, field,
-                        json_excerpt(*found), least, most);
-    return value;
-  }
-
-  double positive(const char* field) const {
-    const auto found = json_.find(field);
-    const double value = found != json_.end() && found->is_number() ? found->get<double>() : 0;
-    if (!(value > 0 && std::isfinite(value)))
-      throw_input_error("{}: the field '{}' is {}; it must be a number above 0.", where_, field,
-                        json_.contains(field) ? json_excerpt(json_.at(field)) : "missing");
-    return value;
-  }
-
- private:
-  const Json& json_;
-  std::string where_;
-};
 
 /// Matches the beginning of `text` with `form`, where each '#' is a number of at most 8 digits; returns the numbers.
 std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std::string_view form) {
@@ -69,13 +24,10 @@ std::optional<std::vector<std::uint32_t>> numbers_at(std::string_view text, std:
       text.remove_prefix(1);
       continue;
     }
-    std::uint32_t& number = numbers.emplace_back();
-    std::size_t digits = 0;
-    for (; !text.empty() && text.front() >= '0' && text.front() <= '9'; text.remove_prefix(1)) {
-      if (++digits > 8) return std::nullopt;
-      number = 10 * number + static_cast<std::uint32_t>(text.front() - '0');
-    }
-    if (digits == 0) return std::nullopt;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), numbers.emplace_back());
+    const auto digits = static_cast<std::size_t>(end - text.data());
+    if (error != std::errc() || digits > 8) return std::nullopt;
+    text.remove_prefix(digits);
   }
   return numbers;
 }
@@ -101,49 +53,63 @@ std::optional<double> mean_context(std::string_view text) {
                                     {"prompt #, output #", 1, 0.5},
                                     {"# tokens at offset #", 0.5, 1},
                                     {"first # tokens", 0.5, 0}};
-  for (const Form& form : kForms) {
+  for (const Form& form : kForms)
     if (const auto numbers = numbers_at(text, form.text))
       return form.first * numbers->front() + form.second * numbers->back();
-  }
   return std::nullopt;
 }
 
 MeasuredPoint read_point(const Json& json, const std::string& file, std::size_t index) {
-  const PointReader numbered(json, fmt::format("{}: points[{}]", file, index));
+  std::string where = fmt::format("{}: points[{}]", file, index);
+  if (!json.is_object()) throw_input_error("{} is {}; a point is an object.", where, json_excerpt(json));
+  const Json absent;
+  const auto value_of = [&](const char* field) -> const Json& { return json.contains(field) ? json[field] : absent; };
+  const auto text = [&](const char* field) {  // empty where the field holds none
+    return value_of(field).is_string() ? value_of(field).get<std::string>() : "";
+  };
+  const auto required = [&](const char* field) {
+    if (text(field).empty()) throw_input_error("{}: the field '{}' is missing or empty.", where, field);
+    return text(field);
+  };
+  // Nothing where the field is null or a text: some sources give a batch or a context in words.
+  const auto number = [&](const char* field, double least, double most) -> std::optional<double> {
+    const Json& given = value_of(field);
+    if (given.is_null() || given.is_string()) return std::nullopt;
+    const double value = given.is_number() ? given.get<double>() : std::nan("");
+    if (!(value >= least && value <= most))
+      throw_input_error("{}: the field '{}' is {}; it must be a number from {} to {}.", where, field,
+                        json_excerpt(given), least, most);
+    return value;
+  };
   MeasuredPoint p;
-  p.id = numbered.required("id");
-  const PointReader reader(json, fmt::format("{}: the point '{}'", file, p.id));
-  p.kind = reader.required("kind");
-  p.hardware = reader.required("hardware");
-  p.unit = reader.required("unit");
-  p.source = reader.required("source");
-  p.value = reader.positive("value");
-  p.metric = reader.optional_text("metric");
-  p.engine = reader.optional_text("engine");
-  p.model = reader.optional_text("model");
-  p.model_shape = reader.optional_text("model_shape");
-  p.precision = reader.optional_text("precision");
-  p.submission = reader.optional_text("submission");
-  p.note = reader.optional_text("note");
+  p.id = required("id");
+  where = fmt::format("{}: the point '{}'", file, p.id);
+  p.kind = required("kind");
+  p.hardware = required("hardware");
+  p.unit = required("unit");
+  p.source = required("source");
+  p.value = value_of("value").is_number() ? value_of("value").get<double>() : 0;
+  if (!(p.value > 0 && std::isfinite(p.value)))
+    throw_input_error("{}: the field 'value' is {}; it must be a number above 0.", where,
+                      json.contains("value") ? json_excerpt(json["value"]) : "missing");
+  p.metric = text("metric");
+  p.engine = text("engine");
+  p.model = text("model");
+  p.model_shape = text("model_shape");
+  p.precision = text("precision");
+  p.submission = text("submission");
   constexpr double kMostTokens = 1e8;
-  p.batch = reader.number("batch", 1, 1e6);
-  p.tokens = reader.number("tokens", 1, kMostTokens);
-  p.prefix_tokens = reader.number("prefix_tokens", 0, kMostTokens);
-  p.prompt_tokens = reader.number("prompt_tokens", 0, kMostTokens);
-  p.generated_tokens = reader.number("generated_tokens", 0, kMostTokens);
-  p.transfer_bytes = reader.number("transfer_bytes", 1, 1e12);
-  p.descriptors = reader.number("descriptors", 1, 1e9);
-  p.context = reader.number("context", 0, kMostTokens);
-  p.context_text = reader.optional_text("context");
-  if (!p.context) p.context = mean_context(p.context_text);
-  p.gpus = static_cast<std::uint32_t>(reader.number("gpus", 0, 1e6).value_or(1));
+  p.batch = number("batch", 1, 1e6);
+  p.tokens = number("tokens", 1, kMostTokens);
+  p.prefix_tokens = number("prefix_tokens", 0, kMostTokens);
+  p.prompt_tokens = number("prompt_tokens", 0, kMostTokens);
+  p.generated_tokens = number("generated_tokens", 0, kMostTokens);
+  p.transfer_bytes = number("transfer_bytes", 1, 1e12);
+  p.descriptors = number("descriptors", 1, 1e9);
+  p.context = number("context", 0, kMostTokens);
+  if (!p.context) p.context = mean_context(text("context"));
+  p.gpus = static_cast<std::uint32_t>(number("gpus", 0, 1e6).value_or(1));
   return p;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
 }
 
 }  // namespace
@@ -198,34 +164,28 @@ std::optional<MatrixShape> matrix_shape(const MeasuredPoint& point) {
   if (preset.empty()) return std::nullopt;
   const ModelConfig c = preset_config(preset);
   const std::uint64_t q = std::uint64_t{c.q_heads} * c.head_dim, kv = std::uint64_t{c.kv_heads} * c.head_dim;
-  struct Layer {
-    const char* name;
-    MatrixShape shape;
-  };
-  const Layer layers[] = {{"qkv_proj", {q + 2 * kv, c.hidden}},
-                          {"attn_pre_proj", {q + 2 * kv, c.hidden}},
-                          {"q_proj", {q, c.hidden}},
-                          {"attn_post_proj", {c.hidden, q}},
-                          {"o_proj", {c.hidden, q}},
-                          {"gate_up_proj", {2 * std::uint64_t{c.intermediate}, c.hidden}},
-                          {"mlp_up_proj", {2 * std::uint64_t{c.intermediate}, c.hidden}},
-                          {"gate_proj", {c.intermediate, c.hidden}},
-                          {"mlp_down_proj", {c.hidden, c.intermediate}},
-                          {"down_proj", {c.hidden, c.intermediate}},
-                          {"lm_head", {c.vocab, c.hidden}}};
-  for (const Layer& layer : layers)
-    if (point.metric.find(layer.name) != std::string::npos) return layer.shape;
+  const std::pair<const char*, MatrixShape> layers[] = {{"qkv_proj", {q + 2 * kv, c.hidden}},
+                                                        {"attn_pre_proj", {q + 2 * kv, c.hidden}},
+                                                        {"q_proj", {q, c.hidden}},
+                                                        {"attn_post_proj", {c.hidden, q}},
+                                                        {"o_proj", {c.hidden, q}},
+                                                        {"gate_up_proj", {2 * std::uint64_t{c.intermediate}, c.hidden}},
+                                                        {"mlp_up_proj", {2 * std::uint64_t{c.intermediate}, c.hidden}},
+                                                        {"gate_proj", {c.intermediate, c.hidden}},
+                                                        {"mlp_down_proj", {c.hidden, c.intermediate}},
+                                                        {"down_proj", {c.hidden, c.intermediate}},
+                                                        {"lm_head", {c.vocab, c.hidden}}};
+  for (const auto& [name, shape] : layers)
+    if (point.metric.find(name) != std::string::npos) return shape;
   return std::nullopt;
 }
 
 std::string preset_of(std::string_view model) {
-  const std::string name = lower(model);
-  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const std::string name = lower(std::string(model));
+  const auto has = [&](const std::string& part) { return name.find(part) != std::string::npos; };
   for (const char* quantised : {"fp8", "awq", "gptq", "int4"})
     if (has(quantised)) return "";
-  for (const char* preset : {"llama-2-7b", "llama-2-70b", "mistral-7b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b",
-                             "llama-3.1-70b", "llama-3.1-8b", "qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen3-1.7b",
-                             "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"})
+  for (const std::string& preset : preset_names())
     if (has(preset)) return preset;
   // Models of one shape have one preset.
   static constexpr std::pair<const char*, const char*> kOtherNames[] = {{"llama-7b", "llama-2-7b"},

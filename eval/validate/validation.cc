@@ -1,6 +1,7 @@
 #include "eval/validate/validation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/core.h>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "eval/predict/text.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -17,19 +19,8 @@ namespace {
 constexpr const char* kValidation = "validation";
 
 const char* use_text(const Comparison& c) {
-  switch (c.use) {
-    case Use::compared:
-      return c.calibrated ? "calibration" : kValidation;
-    case Use::in_cache:
-      return "in L2 cache";
-    case Use::upper_bound:
-      return "upper bound";
-    case Use::apart:
-      return "apart";
-    case Use::skipped:
-      return "skipped";
-  }
-  return "";
+  constexpr std::array<const char*, 5> kNames = {kValidation, "in L2 cache", "upper bound", "apart", "skipped"};
+  return c.use == Use::compared && c.calibrated ? "calibration" : kNames.at(static_cast<std::size_t>(c.use));
 }
 
 double median(std::vector<double> values) {
@@ -40,36 +31,6 @@ double median(std::vector<double> values) {
 
 Estimate mean_of(const std::vector<double>& values) {
   return {values.size(), mean(values), bootstrap_mean_interval(values), IntervalKind::bootstrap};
-}
-
-/// Groups of compared points, in the order in which kinds first occur.
-std::vector<ErrorGroup> groups_of(const std::vector<Comparison>& comparisons, bool by_device) {
-  std::vector<std::string> kinds;
-  std::map<std::tuple<std::size_t, std::string, std::string>, std::vector<const Comparison*>> members;
-  std::map<std::size_t, const char*> levels;
-  for (const Comparison& c : comparisons) {
-    if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
-    const auto found = std::ranges::find(kinds, c.what);
-    const auto kind = static_cast<std::size_t>(found - kinds.begin());
-    if (found == kinds.end()) kinds.push_back(c.what);
-    levels[kind] = c.level();
-    members[{kind, use_text(c), by_device ? c.device : ""}].push_back(&c);
-  }
-  std::vector<ErrorGroup> groups;
-  for (const auto& [key, all] : members) {
-    const auto& [kind, points, device] = key;
-    std::vector<double> own, absolute, half_widths, in_range;
-    for (const Comparison* c : all) {
-      own.push_back(c->error());
-      absolute.push_back(std::abs(c->error()));
-      half_widths.push_back(c->half_width());
-      in_range.push_back(c->in_range() ? 1 : 0);
-    }
-    const double worst = *std::ranges::max_element(own, [](double a, double b) { return std::abs(a) < std::abs(b); });
-    groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst, mean(in_range),
-                      median(half_widths)});
-  }
-  return groups;
 }
 
 /// Errors of validation points, or with `all` those of every group, and a column that names the group's points.
@@ -110,41 +71,34 @@ Table points_table(const std::vector<Comparison>& comparisons) {
 }
 
 std::string range_note(const std::vector<Comparison>& comparisons) {
-  struct Held {
-    std::size_t all = 0, right = 0;
-    std::string text() const { return fmt::format("{:.0f} % of {}", 100.0 * double(right) / double(all), all); }
-  };
-  std::map<std::string, Held> validation;  // by level
-  Held every;
   std::vector<double> widths;
+  std::vector<bool> every;                              // whether each is in range
+  std::map<std::string, std::vector<bool>> validation;  // the same by level
   for (const Comparison& c : comparisons) {
     if (c.use != Use::compared) continue;
     widths.push_back(c.half_width());
-    for (Held* held : {&every, c.calibrated ? nullptr : &validation[c.level()]}) {
-      if (held == nullptr) continue;
-      ++held->all;
-      held->right += c.in_range() ? 1 : 0;
-    }
+    every.push_back(c.in_range());
+    if (!c.calibrated) validation[c.level].push_back(c.in_range());
   }
   if (widths.empty()) return "";
-  std::string levels;
-  for (const auto& [level, held] : validation)
-    levels += fmt::format("{}{} at the level of {}", levels.empty() ? "" : ", ", held.text(),
-                          level == "machine" ? "the machine" : level);
+  const auto held = [](const std::vector<bool>& in) {
+    return fmt::format("{:.0f} % of {}", 100.0 * double(std::ranges::count(in, true)) / double(in.size()), in.size());
+  };
+  const std::string levels = listed(validation, [&](const auto& l) {
+    return fmt::format("{} at the level of {}", held(l.second), l.first == "machine" ? "the machine" : l.first);
+  });
   return fmt::format(
       "In the range of their prediction lie {} points{}. The median half-width is {:.0f} %. Calibration points set "
       "these ranges: the others say how well they hold. A range moves one number of the hardware profile at a time "
       "between its low and its high and adds the changes in quadrature.",
-      every.text(), levels.empty() ? "" : "; of validation points " + levels, 100 * median(widths));
+      held(every), levels.empty() ? "" : "; of validation points " + levels, 100 * median(widths));
 }
 
 std::string serving_note(const std::vector<Comparison>& comparisons) {
-  std::size_t all = 0, above = 0;
-  for (const Comparison& c : comparisons) {
-    if (c.use != Use::upper_bound || c.layers == 0) continue;
-    ++all;
-    above += c.error() > kAboveServing - 1 ? 1 : 0;
-  }
+  const auto serves = [](const Comparison& c) { return c.use == Use::upper_bound && c.layers > 0; };
+  const auto all = std::ranges::count_if(comparisons, serves),
+             above = std::ranges::count_if(
+                 comparisons, [&](const Comparison&c) { return serves(c) && c.error() > kAboveServing - 1; });
   if (all == 0) return "";
   return fmt::format(
       "Serving times share their steps with prefill, so that a predicted step must not exceed them: of {} points {} do "
@@ -174,12 +128,33 @@ std::string skipped_note(const std::vector<Comparison>& comparisons) {
 
 }  // namespace
 
-std::vector<ErrorGroup> Validation::by_kind() const {
-  return groups_of(comparisons, /*by_device=*/false);
-}
-
-std::vector<ErrorGroup> Validation::by_device() const {
-  return groups_of(comparisons, /*by_device=*/true);
+std::vector<ErrorGroup> Validation::groups(bool by_device) const {
+  std::vector<std::string> kinds;
+  std::map<std::tuple<std::size_t, std::string, std::string>, std::vector<const Comparison*>> members;
+  std::map<std::size_t, const char*> levels;
+  for (const Comparison& c : comparisons) {
+    if (c.use != Use::compared && c.use != Use::in_cache && c.use != Use::apart) continue;
+    const auto found = std::ranges::find(kinds, c.what);
+    const auto kind = static_cast<std::size_t>(found - kinds.begin());
+    if (found == kinds.end()) kinds.push_back(c.what);
+    levels[kind] = c.level;
+    members[{kind, use_text(c), by_device ? c.device : ""}].push_back(&c);
+  }
+  std::vector<ErrorGroup> groups;
+  for (const auto& [key, all] : members) {
+    const auto& [kind, points, device] = key;
+    std::vector<double> own, absolute, half_widths, in_range;
+    for (const Comparison* c : all) {
+      own.push_back(c->error());
+      absolute.push_back(std::abs(c->error()));
+      half_widths.push_back(c->half_width());
+      in_range.push_back(c->in_range() ? 1 : 0);
+    }
+    const double worst = *std::ranges::max_element(own, [](double a, double b) { return std::abs(a) < std::abs(b); });
+    groups.push_back({kinds[kind], device, levels[kind], points, mean_of(absolute), mean_of(own), worst, mean(in_range),
+                      median(half_widths)});
+  }
+  return groups;
 }
 
 Validation validate(const std::vector<MeasuredPoint>& points, std::string file,
@@ -197,7 +172,7 @@ Validation validate(const std::vector<MeasuredPoint>& points, std::string file,
 }
 
 std::string validation_text(const Validation& validation, bool markdown, bool every_point) {
-  const std::vector<ErrorGroup> groups = validation.by_kind();
+  const std::vector<ErrorGroup> groups = validation.groups(/*by_device=*/false);
   const bool all =
       every_point || std::ranges::none_of(groups, [](const ErrorGroup& g) { return g.points == kValidation; });
   std::string text =
@@ -213,8 +188,9 @@ std::string validation_text(const Validation& validation, bool markdown, bool ev
     if (!sentence.empty()) text += "\n" + note(sentence, markdown);
   if (!all) text += "\n" + note("--every shows the other points' errors, too.", markdown);
   if (!every_point) return text;
-  text += "\n" + section("Errors by device", markdown) + text_of(devices_table(validation.by_device()), markdown) +
-          "\n" + section("Points", markdown) + text_of(points_table(validation.comparisons), markdown);
+  text += "\n" + section("Errors by device", markdown) +
+          text_of(devices_table(validation.groups(/*by_device=*/true)), markdown) + "\n" + section("Points", markdown) +
+          text_of(points_table(validation.comparisons), markdown);
   return text;
 }
 
@@ -230,33 +206,31 @@ static void to_json(nlohmann::ordered_json& json, const ErrorGroup& g) {
 }
 
 std::string validation_json(const Validation& validation, const std::string& command, const std::string& program) {
-  nlohmann::ordered_json json;
-  json["tool"] = "tandem validate";
-  json["program"] = program;
-  json["command"] = command;
-  json["file"] = validation.file;
-  json["errors"] = validation.by_device();
-  json["points"] = nlohmann::ordered_json::array();
+  nlohmann::ordered_json json = {{"tool", "tandem validate"},
+                                 {"program", program},
+                                 {"command", command},
+                                 {"file", validation.file},
+                                 {"errors", validation.groups(/*by_device=*/true)},
+                                 {"points", nlohmann::ordered_json::array()}};
   for (const Comparison& c : validation.comparisons) {
     nlohmann::ordered_json& point = json["points"].emplace_back();
-    point["id"] = c.point.id;
-    point["use"] = use_text(c);
+    point = {{"id", c.point.id}, {"use", use_text(c)}};
     if (c.use == Use::skipped) {
       point["why"] = c.why;
       continue;
     }
-    point["kind"] = c.what;
-    point["level"] = c.level();
-    point["device"] = c.device;
-    point["hardware"] = c.point.hardware;
-    point["engine"] = c.point.engine;
-    point["model"] = c.point.model;
-    point["measured"] = c.point.value;
-    point["predicted"] = c.predicted;
-    point["low"] = c.low;
-    point["high"] = c.high;
-    point["unit"] = c.point.unit;
-    point["error"] = c.error();
+    point.update({{"kind", c.what},
+                  {"level", c.level},
+                  {"device", c.device},
+                  {"hardware", c.point.hardware},
+                  {"engine", c.point.engine},
+                  {"model", c.point.model},
+                  {"measured", c.point.value},
+                  {"predicted", c.predicted},
+                  {"low", c.low},
+                  {"high", c.high},
+                  {"unit", c.point.unit},
+                  {"error", c.error()}});
     if (c.layers > 0) point["layers"] = c.layers;
     if (c.layers > 0 && c.point.batch) point["batch"] = *c.point.batch;
     point["source"] = c.point.source;

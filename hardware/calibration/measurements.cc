@@ -5,7 +5,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/read_file.h"
-#include "eval/report/json_reader.h"
+#include "eval/report/json_fields.h"
 
 namespace tandem::hardware {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/interrupt.h"
+#include "engine/common/interrupt.h"
 
 #include <cerrno>
 #include <chrono>
@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+
+#include "cli/input.h"
 
 namespace tandem::cli {
 namespace {

@@ -28,8 +28,10 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
   const auto& machine = json.at("machines")[0];
   EXPECT_EQ(machine.at("batches").size(), 2u);
   EXPECT_EQ(machine.at("contexts")[0].at("requests_on_device"), 0);  // 41 GB beside 141 GB of weights
+  EXPECT_EQ(cli::run("plan --contexts 8K").text, cli::run("plan --context 8K").text);
   for (const auto& [arguments, says] :
-       {std::pair{"--kv-type fp8", "--kv-type is 'fp8'"}, std::pair{"--block 0", "--block is 0"},
+       {std::pair{"--hw a100", "Did you mean 'asyncspade-a100' or 'fluxion-a100' or 'scoutattention-a100'?"},
+        std::pair{"--kv-type fp8", "--kv-type is 'fp8'"}, std::pair{"--block 0", "--block is 0"},
         std::pair{"--step-ms 0", "--step-ms is 0"}, std::pair{"--link-gbps -1", "--link-gbps is -1"},
         std::pair{"--memory much", "'much' is not a size"}, std::pair{"--batch 1,1", "'1' is given twice"},
         std::pair{"--batch 01,1", "'1' is given twice"}, std::pair{"--link-gbps 1e-300", "from 0.001 to 10^6"},

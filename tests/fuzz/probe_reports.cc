@@ -1,6 +1,6 @@
 // Measurements that commands read: the two reports of `tandem calibrate` and the points of `tandem validate`.
 #include "eval/kernels/bench.h"
-#include "eval/validate/predict.h"
+#include "eval/validate/validation.h"
 #include "hardware/calibration/measurements.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/hardware/calibration/machine.h"

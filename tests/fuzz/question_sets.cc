@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "eval/leval/leval.h"
-#include "eval/longbench/files.h"
-#include "eval/reasoning/files.h"
+#include "eval/longbench/longbench.h"
+#include "eval/reasoning/reasoning.h"
 #include "tests/eval/leval/leval_folder.h"
 #include "tests/eval/longbench/longbench_folder.h"
 #include "tests/fuzz/fuzz.h"

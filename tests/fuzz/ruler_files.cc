@@ -3,9 +3,8 @@
 #include <filesystem>
 
 #include "engine/model/tokenizer.h"
-#include "eval/ruler/essays.h"
 #include "eval/ruler/official.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "tests/eval/ruler/question_files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"

@@ -18,6 +18,13 @@ TEST(DidYouMean, GivesTheNearestName) {
   EXPECT_EQ(did_you_mean("ful", names), " Did you mean 'full'?");
 }
 
+TEST(DidYouMean, NamesThatContainItComeFirst) {
+  const Names names = {"fluxion-a100", "h100", "scout-a100"};
+  EXPECT_EQ(did_you_mean("a100", names), " Did you mean 'fluxion-a100' or 'scout-a100'?");
+  EXPECT_EQ(did_you_mean("h100", Names{"fast-h100", "h100"}), " Did you mean 'h100'?");
+  EXPECT_EQ(did_you_mean("100", names), " Did you mean 'h100'?");
+}
+
 TEST(DidYouMean, IsSilentWhereNothingIsNear) {
   const Names names = {"quest", "infinigen"};
   EXPECT_EQ(did_you_mean("zzzzzzzz", names), "");

@@ -1,4 +1,4 @@
-#include "eval/gate/comparable.h"
+#include "eval/gate/runs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(GateComparable, RunsOfOneCommandAre) {
   EXPECT_EQ(refusal(kOnGpu, kOnGpu), "");
   EXPECT_EQ(refusal(kAsItIs,
                     [](Manifest& m) {
-                      m.git_commit = "def";
+                      m.programs[0].git_commit = "def";
                       m.isa = "avx512";
                       m.machine.cpu_model = "another CPU";
                       m.samples = 1;

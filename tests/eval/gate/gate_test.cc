@@ -307,7 +307,7 @@ TEST_F(GateOfRuns, OnlyAnotherRunOfTheBaselinesProgramIsNoise) {
   EXPECT_THAT(refused("run"), HasSubstr("is the run that is judged"));
   measured.manifest = [](Manifest& m) {
     kOnACpu(m);
-    m.git_commit = "def";
+    m.programs[0].git_commit = "def";
   };
   write_gate_run(root_ / "other", measured);
   EXPECT_THAT(refused("other"), HasSubstr("is of another program than the baseline"));

@@ -1,10 +1,9 @@
 // Predicted steps of two runs: stored by compare, or by this program.
-#include "eval/gate/prediction.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/gate/gate.h"
 #include "tests/eval/gate/fixtures.h"
 
 namespace tandem::eval {

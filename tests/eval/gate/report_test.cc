@@ -18,7 +18,7 @@ using GateReport = TwoRuns;
 
 TEST_F(GateReport, AllProgramsThatMadeSamplesAreNamed) {
   Changes mixed;
-  mixed.manifest = [](Manifest& m) { m.later_programs = {{"0.1.0", "def"}, {"0.2.0", "ghi"}}; };
+  mixed.manifest = [](Manifest& m) { m.programs.insert(m.programs.end(), {{"0.1.0", "def"}, {"0.2.0", "ghi"}}); };
   GateOptions options;
   options.same_tokens = true;  // which is no difference between the runs
   const Gate result = gate(mixed, {}, options);

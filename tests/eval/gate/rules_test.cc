@@ -1,9 +1,8 @@
-#include "eval/gate/rules.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "eval/gate/gate.h"
 #include "eval/ruler/random.h"
 
 namespace tandem::eval {

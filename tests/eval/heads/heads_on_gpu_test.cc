@@ -5,7 +5,7 @@
 #include "eval/fluxion/samples.h"
 #include "eval/heads/heads.h"
 #include "eval/heads/query_shift.h"
-#include "eval/recall_profile/recall_profile.h"
+#include "eval/heads/recall_profile.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/methods/gpu.h"
 

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <set>
 
-#include "eval/heads/prompts.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/golden/golden.h"

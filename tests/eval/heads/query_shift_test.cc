@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include "eval/heads/query_shift_report.h"
+#include "eval/heads/report.h"
+#include "eval/report/statistics.h"
 #include "tests/engine/runtime/slow_model.h"
 #include "tests/engine/runtime/tiny.h"
 
@@ -94,7 +95,7 @@ TEST_F(QueryShift, OverlapsByDistanceAreThoseOfTheDoublePrecisionModel) {
 TEST_F(QueryShift, EachReadingIsThatOfItsWeights) {
   ASSERT_EQ(profile.variants.size(), 16u);
   for (const eval::ShiftProfile::Variant& v : profile.variants) {
-    const PredictionRule& rule = v.variant.rule;
+    const PredictionRule& rule = v.rule;
     for (const bool shift : {true, false}) {
       const double expected = mean(1, [&](std::size_t h, std::size_t t) {
         const std::size_t newest = shift ? t - 1 : t;  // what the weights are found for
@@ -109,7 +110,7 @@ TEST_F(QueryShift, EachReadingIsThatOfItsWeights) {
         const Vector guess(out.begin(), out.end());
         return rule.pre_rope ? rotated(guess, double(t), 10000) : guess;
       });
-      EXPECT_NEAR((shift ? v.with_shift : v.without)[1], expected, 4e-3) << v.variant.name() << " shift " << shift;
+      EXPECT_NEAR((shift ? v.with_shift : v.without)[1], expected, 4e-3) << v.name() << " shift " << shift;
     }
   }
 }
@@ -125,17 +126,16 @@ TEST_F(QueryShift, PromptsAreWeighedByTheirQueriesAndComparedOneByOne) {
   EXPECT_EQ(both.tokens, 130u);
   std::size_t wins = 0;
   for (std::size_t v = 0; v < both.variants.size(); ++v) {
-    const double a = eval::ShiftProfile::mean(profile.variants[v].with_shift),
-                 b = eval::ShiftProfile::mean(own.variants[v].with_shift);
+    const double a = eval::mean(profile.variants[v].with_shift), b = eval::mean(own.variants[v].with_shift);
     EXPECT_NEAR(both.each_prompt[0].with_shift[v], a, 1e-12);
     EXPECT_NEAR(both.each_prompt[1].with_shift[v], b, 1e-12);
-    EXPECT_NEAR(both.each_prompt[1].without[v], eval::ShiftProfile::mean(own.variants[v].without), 1e-12);
-    EXPECT_NEAR(eval::ShiftProfile::mean(both.variants[v].with_shift), (20 * a + 10 * b) / 30, 1e-12);
+    EXPECT_NEAR(both.each_prompt[1].without[v], eval::mean(own.variants[v].without), 1e-12);
+    EXPECT_NEAR(eval::mean(both.variants[v].with_shift), (20 * a + 10 * b) / 30, 1e-12);
     // Of two numbers the deviation is their distance over the root of 2.
     EXPECT_NEAR(both.spread([v](const auto& p) { return p.with_shift[v]; }), std::abs(a - b) / std::sqrt(2), 1e-12);
     wins += both.wins(v);
   }
-  EXPECT_NEAR(both.each_prompt[1].by_distance[2], own.mean_by_distance()[2], 1e-12);
+  EXPECT_NEAR(both.each_prompt[1].by_distance[2], eval::column_means(own.by_distance)[2], 1e-12);
   EXPECT_GE(wins, 2u);
   const auto best_of = [&](std::size_t p) {
     const std::vector<double>& x = both.each_prompt[p].with_shift;
@@ -148,7 +148,7 @@ TEST_F(QueryShift, PromptsAreWeighedByTheirQueriesAndComparedOneByOne) {
 TEST(QueryShiftWins, RoundingDecidesNothing) {
   eval::ShiftProfile profile;
   profile.variants.resize(3);
-  profile.each_prompt = {{"a", 0, 0, {}, {0.1 + 0.2, 0.3, 0.2}, {}}, {"b", 0, 0, {}, {0.5, 0.5001, 0.1}, {}}};
+  profile.each_prompt = {{{{}, {0.1 + 0.2, 0.3, 0.2}, {}}, "a"}, {{{}, {0.5, 0.5001, 0.1}, {}}, "b"}};
   EXPECT_EQ(profile.wins(0), 1u);
   EXPECT_EQ(profile.wins(1), 2u);
   EXPECT_EQ(profile.wins(2), 0u);
@@ -157,7 +157,7 @@ TEST(QueryShiftWins, RoundingDecidesNothing) {
 TEST_F(QueryShift, TheReportNamesEveryReading) {
   const std::string text = eval::query_shift_text(profile, {});
   for (const eval::ShiftProfile::Variant& v : profile.variants)
-    EXPECT_NE(text.find(v.variant.name()), std::string::npos) << v.variant.name();
+    EXPECT_NE(text.find(v.name()), std::string::npos) << v.name();
   EXPECT_EQ(eval::query_shift_json(profile, {})["variants"].size(), 16u);
 }
 

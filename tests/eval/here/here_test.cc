@@ -39,13 +39,13 @@ TEST(Here, ComparesStepsAndWhatIsBeyondStreaming) {
   const HereValidation v = example();
   ASSERT_EQ(v.rows.size(), 3u);
   EXPECT_TRUE(v.rows[0].is_base());
-  EXPECT_NEAR(v.rows[0].error(), 0.1, 1e-9);
-  EXPECT_NEAR(v.rows[2].measured_beyond_ms, 6, 1e-9);
-  EXPECT_NEAR(v.rows[2].predicted_beyond_ms, 6.6, 1e-9);
-  EXPECT_NEAR(v.rows[2].beyond_error(), 0.1, 1e-9);
-  EXPECT_NEAR(v.errors().median, 0.1, 1e-9);
-  EXPECT_NEAR(v.errors().worst, 0.16, 1e-9);
-  EXPECT_NEAR(v.beyond_errors().worst, 1.2, 1e-9);  // quest: 0.2 faster than streaming, 1 slower in truth
+  EXPECT_NEAR(v.rows[0].step.error(), 0.1, 1e-9);
+  EXPECT_NEAR(v.rows[2].beyond.measured, 6, 1e-9);
+  EXPECT_NEAR(v.rows[2].beyond.predicted, 6.6, 1e-9);
+  EXPECT_NEAR(v.rows[2].beyond.error(), 0.1, 1e-9);
+  EXPECT_NEAR(v.errors(&HereRow::step).median, 0.1, 1e-9);
+  EXPECT_NEAR(v.errors(&HereRow::step).worst, 0.16, 1e-9);
+  EXPECT_NEAR(v.errors(&HereRow::beyond).worst, 1.2, 1e-9);  // quest: 0.2 faster than streaming, 1 slower in truth
 }
 
 TEST(Here, FindsPairsInTheWrongOrder) {
@@ -54,7 +54,7 @@ TEST(Here, FindsPairsInTheWrongOrder) {
   ASSERT_EQ(wrong.size(), 1u);
   EXPECT_EQ(wrong[0].faster, "streaming");
   EXPECT_EQ(wrong[0].slower, "quest");
-  v.rows[1].measured_ms = 4.5;  // 12.5 % slower than streaming: no order is claimed
+  v.rows[1].step.measured = 4.5;  // 12.5 % slower than streaming: no order is claimed
   EXPECT_TRUE(v.wrong_orders().empty());
 }
 

@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "engine/common/error.h"
+#include "engine/common/interrupt.h"
 #include "eval/ruler/random.h"
 #include "tests/eval/leval/leval_folder.h"
 #include "tests/eval/report/fixtures.h"
@@ -42,7 +44,7 @@ class LEvalTest : public ::testing::Test {
 
   LEvalFolder folder;
   Model model;
-  LEvalOptions options;
+  FileChoice options;
 };
 
 TEST_F(LEvalTest, EveryQuestionIsASampleWithItsDocument) {
@@ -267,8 +269,16 @@ TEST_F(LEvalTest, ReadingTellsHowFarItIsAndCanBeInterrupted) {
   };
   read();
   EXPECT_THAT(seen, ElementsAre(0u, 1u, 2u, 3u));
-  options.interrupted = [] { return true; };
-  EXPECT_THROW(read(), Interrupted);
+  const auto stopped = [&] {
+    interrupt();
+    try {
+      read();
+    } catch (const Interrupted&) {
+      _exit(42);
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(42), "");
 }
 
 TEST_F(LEvalTest, TheManifestSaysWhatScoresDependOn) {

@@ -34,7 +34,7 @@ TEST_P(LEvalPrompts, AreUpstreamsToTheToken) {
   Model model = load_model("tiny");
   model.tokenizer = load_tokenizer(folder);
   model.config.max_positions = 32768;
-  LEvalOptions options{data, {}, 4, goldens.max_length, goldens.template_of};
+  FileChoice options{data, {}, 4, goldens.max_length, goldens.template_of};
   for (const GoldenTask& golden : goldens.files) options.tasks.emplace_back(golden.task);
   const LEval benchmark(options, model);
   for (const GoldenTask& golden : goldens.files) {

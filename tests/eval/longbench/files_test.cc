@@ -1,11 +1,10 @@
-#include "eval/longbench/files.h"
-
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
 #include "engine/common/json.h"
+#include "eval/longbench/longbench.h"
 #include "tests/eval/longbench/longbench_folder.h"
 #include "tests/test_data.h"
 

@@ -32,7 +32,7 @@ class LongBenchTest : public ::testing::Test {
 
   testing::LongBenchFolder folder;
   Model model;
-  LongBenchOptions options;
+  FileChoice options;
 };
 
 TEST_F(LongBenchTest, APromptIsUpstreamsWithTheRecordInIt) {

@@ -1,10 +1,9 @@
 // Bytes of prompts are those of a run on them.
-#include "eval/match_bytes/measure.h"
-
 #include <gtest/gtest.h>
 
 #include "engine/device/sim_device.h"
 #include "eval/compare/ruler_dataset.h"
+#include "eval/match_bytes/match_bytes.h"
 #include "eval/report/summary.h"
 #include "eval/run/run_dataset.h"
 #include "tests/eval/report/fixtures.h"

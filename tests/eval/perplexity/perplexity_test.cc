@@ -8,7 +8,6 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/model.h"
-#include "eval/perplexity/summary.h"
 #include "eval/run/run_dataset.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/eval/report/fixtures.h"
@@ -36,7 +35,7 @@ class DecodePerplexity : public ::testing::Test {
     Asked o;
     o.methods = std::move(methods);
     o.text = invented_prose(7, 6000);
-    o.text_name = o.text_source = "prose";
+    o.text_file = "prose";
     o.context = kTokens;
     o.scored = kScored;
     o.windows = kWindows;
@@ -247,17 +246,20 @@ TEST_F(DecodePerplexity, WindowsAreTheTextsFirstIdsAndNoMoreOfItIsEncoded) {
   o.windows = 600;
   o.text = invented_prose(7, 600'000);
   o.seed = 7;
-  const Perplexity text_windows(o, model_);
-  const Windows& of_text = text_windows.windows();
+  const Perplexity of_text(o, model_);
   o.text.reset();
-  const Perplexity prose_windows(o, model_);
-  const Windows& of_prose = prose_windows.windows();
+  const Perplexity of_prose(o, model_);
+  const auto window = [](const Perplexity& of, std::uint32_t index) {
+    DatasetSample sample = of.sample("prose", kTokens, index);
+    sample.prompt.insert(sample.prompt.end(), sample.forced.begin(), sample.forced.end());
+    return sample.prompt;
+  };
   for (const std::uint32_t index : {0u, 1u, 400u, 599u}) {
     const auto first = all.begin() + std::ptrdiff_t(index * length);
-    const std::vector<std::int32_t> tokens = of_text.tokens(index);
+    const std::vector<std::int32_t> tokens = window(of_text, index);
     EXPECT_EQ(tokens[0], model_.tokenizer->bos());
     EXPECT_TRUE(std::equal(tokens.begin() + 1, tokens.end(), first, first + std::ptrdiff_t(length))) << index;
-    EXPECT_EQ(of_prose.tokens(index), tokens) << index;
+    EXPECT_EQ(window(of_prose, index), tokens) << index;
   }
   // Whether it is to stop is asked between parts, also of the prose.
   int polls = 0;
@@ -309,13 +311,13 @@ TEST_F(DecodePerplexity, MistakesAreSentences) {
     edit(o);
     EXPECT_THAT([&] { Perplexity(o, model_); }, ThrowsMessage<InputError>(says));
   };
-  expect([](auto& o) { o.text = "short"; }, AllOf(HasSubstr("prose has"), HasSubstr("need")));
+  expect([](auto& o) { o.text = "short"; }, AllOf(HasSubstr("'prose' has"), HasSubstr("need")));
   expect([](auto& o) { o.context = 1u << 20; }, HasSubstr("max_position_embeddings"));
   expect([](auto& o) { o.windows = 0; }, HasSubstr("nothing to score"));
   expect([](auto& o) { o.context = 1; }, HasSubstr("--context is 1"));
-  expect([](auto& o) { o.text->at(1000) = '\xff'; }, HasSubstr("prose: byte 1000 (0xff) is no UTF-8"));
+  expect([](auto& o) { o.text->at(1000) = '\xff'; }, HasSubstr("'prose': byte 1000 (0xff) is no UTF-8"));
   expect([](auto& o) { *o.text += "\xe2\x82"; }, HasSubstr("(0xe2) is no UTF-8"));
-  expect([](auto& o) { o.text = ""; }, HasSubstr("prose has 0 tokens"));
+  expect([](auto& o) { o.text = ""; }, HasSubstr("'prose' has 0 tokens"));
   expect([](auto& o) { o.windows = 1u << 20; }, AllOf(HasSubstr("--windows 1048576 of"), HasSubstr("give fewer")));
   Asked twice = options({"full", "hgca", "full"});
   EXPECT_THAT([&] { manifest(twice); }, ThrowsMessage<InputError>(HasSubstr("'full' is listed twice")));

@@ -102,7 +102,11 @@ TEST(Answers, OfOtherLengthsSayNothingOfAContext) {
   EXPECT_EQ(free.standing("quest:budget=256", 512), Standing::within);
   EXPECT_EQ(free.standing("quest:budget=256", 499), Standing::elsewhere);
   EXPECT_EQ(free.standing("quest:budget=256", 1024), Standing::elsewhere);
-  EXPECT_EQ(parse_answers(answers_json(free), "x").longest, free.longest);
+  const auto json = written(free, [](ObjectWriter& out, const Answers& answers) { visit_answers(out, answers); });
+  ObjectReader reader(json, "x");
+  Answers again;
+  visit_answers(reader, again);
+  EXPECT_EQ(again.longest, free.longest);
 }
 
 TEST(Answers, FewSamplesCannotTell) {

@@ -1,6 +1,4 @@
 // Ranges of steps: a replay takes what a run on the other profile takes, and ranges hold joint draws.
-#include "eval/predict/ranges.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>

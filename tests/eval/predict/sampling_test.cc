@@ -121,8 +121,10 @@ TEST(Sampling, CountsAreThoseOfACheckedRun) {
   for (const char* shape : {kShape, "llama-2-7b"}) {
     const Model model = load_shape(shape);
     const HardwareProfile hardware = load_profile("fluxion-a100");
+    PredictionOptions checked = options;
+    checked.all_checked = true;
     EXPECT_EQ(prediction_json(predict(model, hardware, a_workload(), options)),
-              prediction_json(predict_checked(model, hardware, a_workload(), options)));
+              prediction_json(predict(model, hardware, a_workload(), checked)));
     options.methods.resize(kChoosing.size());
     options.steps = 4;
   }

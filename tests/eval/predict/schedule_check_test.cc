@@ -1,10 +1,9 @@
 // A sweep looks for races in every method's schedule, at a small shape.
-#include "eval/predict/schedule_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/device/hazard.h"
+#include "eval/predict/prediction.h"
 #include "eval/predict/sweep.h"
 #include "methods/registry.h"
 #include "tests/eval/predict/sweeps.h"

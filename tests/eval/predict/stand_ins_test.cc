@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/model/model.h"
-#include "eval/heads/prompts.h"
+#include "eval/heads/heads.h"
 #include "eval/predict/record.h"
 #include "methods/registry.h"
 #include "tests/engine/runtime/tiny.h"

@@ -1,11 +1,10 @@
-#include "eval/reasoning/files.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
 
 #include "engine/common/error.h"
 #include "eval/answers/math_answer.h"
+#include "eval/reasoning/reasoning.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
 #include "tests/test_data.h"
 

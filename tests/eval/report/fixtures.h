@@ -61,8 +61,7 @@ inline SampleTiming example_timing(std::uint32_t index = 0, const std::string& m
 inline Manifest example_manifest() {
   Manifest manifest;
   manifest.command = "tandem compare --samples 4";
-  manifest.tandem_version = "0.1.0";
-  manifest.git_commit = "abc";
+  manifest.programs = {{"0.1.0", "abc"}};
   manifest.model = "tiny";
   manifest.weights_hash = "w1";
   manifest.config_hash = "c1";

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "engine/common/error.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "tests/eval/report/fixtures.h"
 
 namespace tandem::eval {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
-#include "eval/report/run_files.h"
+#include "eval/report/run_folder.h"
 #include "tests/eval/report/example_run.h"
 
 namespace tandem::eval {

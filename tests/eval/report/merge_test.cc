@@ -1,11 +1,10 @@
 // Shards of a run become the run that one process would have made.
-#include "eval/report/merge.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
-#include "eval/run/shard.h"
+#include "eval/report/run_folder.h"
+#include "eval/run/run_dataset.h"
 #include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"
 
@@ -54,7 +53,7 @@ TEST(MergeRuns, GivesTheBytesOfOneRun) {
   const auto whole = write_part(root, "whole", manifest, {0, 1, 2, 3});
   Manifest later = manifest;
   later.started_utc = "2026-01-30T12:00:00Z";
-  later.git_commit = "def";
+  later.programs[0].git_commit = "def";
   const auto a = write_part(root, "a", manifest, {3, 1}), b = write_part(root, "b", later, {2, 0, 1});
   const Merged merged = merge_runs(std::vector{a, b}, root / "both", false);
   EXPECT_EQ(merged.there, 8u);
@@ -64,8 +63,8 @@ TEST(MergeRuns, GivesTheBytesOfOneRun) {
   const Manifest both = RunFolder::open(root / "both").manifest();
   EXPECT_EQ(both.started_utc, "2026-01-30T12:00:00Z");
   EXPECT_EQ(both.finished_utc, "");
-  ASSERT_EQ(both.later_programs.size(), 1u);
-  EXPECT_EQ(both.later_programs[0].git_commit, "def");
+  ASSERT_EQ(both.programs.size(), 2u);
+  EXPECT_EQ(both.programs[1].git_commit, "def");
 }
 
 TEST(MergeRuns, IsAsOldAsTheOldestRun) {
@@ -74,7 +73,7 @@ TEST(MergeRuns, IsAsOldAsTheOldestRun) {
   older.schema_version = kDocumentsSince - 1;
   Manifest between = newer;
   between.schema_version = kPartedSince - 1;
-  older.git_commit = "old";
+  older.programs[0].git_commit = "old";
   const auto with_documents = [&](const char* name, const Manifest& manifest,
                                   const std::vector<std::uint32_t>& indices) {
     RunFolder folder = RunFolder::create(root / name, manifest);
@@ -95,7 +94,7 @@ TEST(MergeRuns, IsAsOldAsTheOldestRun) {
     EXPECT_TRUE(merged.documents_dropped);
     const RunFolder both = RunFolder::open(root / "both");
     EXPECT_EQ(both.manifest().schema_version, older.schema_version);
-    EXPECT_EQ(both.manifest().programs().size(), 2u);
+    EXPECT_EQ(both.manifest().programs.size(), 2u);
     for (const SampleResult& sample : both.samples()) EXPECT_FALSE(sample.document || sample.parted) << sample.index;
   }
   EXPECT_FALSE(merge_runs(std::vector{a, d}, root / "between", false).documents_dropped);

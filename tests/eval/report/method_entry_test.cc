@@ -1,5 +1,5 @@
 // Methods of a run that is older than an option.
-#include "eval/report/method_entry.h"
+#include "eval/report/manifest_difference.h"
 
 #include <gtest/gtest.h>
 

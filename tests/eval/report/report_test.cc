@@ -27,7 +27,7 @@ std::size_t widest(const std::string& text) {
 TEST(Report, ProvenanceNamesEveryProgram) {
   Manifest manifest = example_manifest();
   EXPECT_THAT(provenance(manifest), HasSubstr("\n- tandem 0.1.0 (abc), weights w1, tokenizer t1\n"));
-  manifest.later_programs = {{"0.1.0", "def"}};
+  manifest.programs.push_back({"0.1.0", "def"});
   EXPECT_THAT(provenance(manifest),
               HasSubstr("\n- tandem 0.1.0 (abc) and, where it was resumed, 0.1.0 (def), weights w1, tokenizer t1\n"));
 }
@@ -160,8 +160,9 @@ TEST(Report, NamesOfAStrangersRunStayText) {
   };
   const std::size_t own = headings(report_text(s, /*markdown=*/true));
   Manifest& m = s.manifest;
-  for (std::string* name : {&m.model, &m.command, &m.protocol_id, &m.clock, &m.machine.cpu_model, &m.git_commit,
-                            &m.weights_hash, &m.tokenizer_hash, &m.tandem_version, &m.started_utc, &m.benchmark})
+  for (std::string* name :
+       {&m.model, &m.command, &m.protocol_id, &m.clock, &m.machine.cpu_model, &m.programs[0].git_commit,
+        &m.weights_hash, &m.tokenizer_hash, &m.programs[0].tandem_version, &m.started_utc, &m.benchmark})
     *name += kHostile;
   s.remarks = {std::string("# ") + kHostile};
   for (std::size_t i = 0; i < s.methods.size(); ++i) s.methods[i].label = m.methods[i].label += kHostile;

@@ -1,5 +1,5 @@
 // Which runs go on with which command, and what is named where they do not.
-#include "eval/report/resume_check.h"
+#include "eval/report/manifest_difference.h"
 
 #include <functional>
 #include <gmock/gmock.h>

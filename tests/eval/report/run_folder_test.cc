@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "engine/common/error.h"
-#include "eval/report/run_files.h"
 #include "tests/eval/report/file_size_limit.h"
 #include "tests/eval/report/fixtures.h"
 
@@ -282,7 +281,7 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
   const fs::path path = root / "run";
   Manifest mine = example_manifest();
   const auto resumed_by = [&](const char* commit, int samples) {
-    mine.git_commit = commit;
+    mine.programs[0].git_commit = commit;
     RunFolder folder = RunFolder::resume(path, mine);
     for (int i = 0; i < samples; ++i) {
       const auto index = static_cast<std::uint32_t>(folder.finished().size());
@@ -290,7 +289,7 @@ TEST(RunFolder, EveryProgramThatMadeSamplesIsNamed) {
       folder.append(example_timing(index % 4, index < 4 ? "full" : "hybrid:budget=0.2"));
     }
     std::string commits;
-    for (const Program& program : RunFolder::open(path).manifest().programs()) commits += program.git_commit + " ";
+    for (const Program& program : RunFolder::open(path).manifest().programs) commits += program.git_commit + " ";
     return commits;
   };
   { begun_run(path, mine); }

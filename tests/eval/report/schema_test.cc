@@ -39,9 +39,10 @@ TEST(Schema, ASampleHasItsDocumentWhereSeveralAreAboutOne) {
   sample.document = 0;
   const std::string line = to_line(sample);
   EXPECT_TRUE(line.ends_with(R"("depth":0.1,"document":0})")) << line;
-  EXPECT_EQ(parse_sample(line, "samples.jsonl:1"), sample);
+  EXPECT_EQ(parse_line<SampleResult>(line, "samples.jsonl:1"), sample);
   EXPECT_NE(sample, example_sample());
-  EXPECT_THROW(parse_sample(change(line, R"("document":0)", R"("document":-1)"), "samples.jsonl:1"), InputError);
+  EXPECT_THROW(parse_line<SampleResult>(change(line, R"("document":0)", R"("document":-1)"), "samples.jsonl:1"),
+               InputError);
 }
 
 TEST(Schema, ASampleHasTheRuleThatFoundItsAnswer) {
@@ -52,8 +53,8 @@ TEST(Schema, ASampleHasTheRuleThatFoundItsAnswer) {
     sample.rule = rule;
     const std::string graded = to_line(sample);
     EXPECT_TRUE(graded.ends_with(R"("by_rule":{"strict-match":1.0,"flexible-extract":0.5}})")) << graded;
-    EXPECT_EQ(parse_sample(graded, "samples.jsonl:1"), sample);
-    EXPECT_THROW(parse_sample(change(graded, "0.5}", "1.5}"), "samples.jsonl:1"), InputError);
+    EXPECT_EQ(parse_line<SampleResult>(graded, "samples.jsonl:1"), sample);
+    EXPECT_THROW(parse_line<SampleResult>(change(graded, "0.5}", "1.5}"), "samples.jsonl:1"), InputError);
   }
 }
 
@@ -64,14 +65,14 @@ TEST(Schema, ASampleSaysWhereALosslessMethodParted) {
   EXPECT_TRUE(line.ends_with(R"("parted":{"step":4,"gap":0.25,"full":{"tokens":[17,-1],"logits":[12.5,12.25]},)"
                              R"("own":{"tokens":[3,17],"logits":[12.75,12.0]}}})"))
       << line;
-  EXPECT_EQ(parse_sample(line, "samples.jsonl:1"), sample);
+  EXPECT_EQ(parse_line<SampleResult>(line, "samples.jsonl:1"), sample);
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{R"("step":4)", R"("step":-4)"},
                                                                                  {R"("gap":0.25)", R"("gap":0.5)"},
                                                                                  {"[17,-1]", "[17]"},
                                                                                  {"[12.75,12.0]", "[12.75,null]"},
                                                                                  {"[12.75,12.0]", "[12.75,1e99]"},
                                                                                  {R"("own":{)", R"("own":{"more":1,)"}})
-    EXPECT_THROW(parse_sample(change(line, from, to), "samples.jsonl:1"), InputError) << to;
+    EXPECT_THROW(parse_line<SampleResult>(change(line, from, to), "samples.jsonl:1"), InputError) << to;
 }
 
 TEST(Schema, WindowLineIsThisText) {
@@ -102,20 +103,20 @@ TEST(Schema, APeersBytesAreThereWhereThereIsOne) {
   EXPECT_EQ(to_line(timing).find("touched"), std::string::npos);
   EXPECT_NE(to_line(timing).find(R"("d2h":3000,"peer_link":5000,"peer_hbm":7000},"flops":1048576,"peer_flops":11,)"),
             std::string::npos);
-  EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
+  EXPECT_EQ(parse_line<SampleTiming>(to_line(timing), "x"), timing);
 }
 
 TEST(Schema, TouchedBytesAreWrittenWhereTheyAreCounted) {
   SampleTiming timing = example_timing();
   timing.bytes.touched = 77;
   EXPECT_NE(to_line(timing).find(R"("d2h":3000,"touched":77},)"), std::string::npos) << to_line(timing);
-  EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
+  EXPECT_EQ(parse_line<SampleTiming>(to_line(timing), "x"), timing);
 }
 
 TEST(Schema, LaterProgramsAreWrittenWhereThereAreAny) {
   Manifest manifest = example_manifest();
   EXPECT_EQ(to_json_text(manifest).find("later_programs"), std::string::npos);
-  manifest.later_programs = {{"0.1.0", "def"}, {"0.2.0", "ghi"}};
+  manifest.programs.insert(manifest.programs.end(), {{"0.1.0", "def"}, {"0.2.0", "ghi"}});
   EXPECT_EQ(parse_manifest(to_json_text(manifest), "x"), manifest);
 }
 
@@ -155,9 +156,9 @@ TEST(Schema, TasksMayHaveDifferentNumbersOfSamples) {
 }
 
 TEST(Schema, WhatIsWrittenIsReadBack) {
-  EXPECT_EQ(parse_sample(to_line(example_sample()), "x"), example_sample());
-  EXPECT_EQ(parse_window(to_line(example_window()), "x"), example_window());
-  EXPECT_EQ(parse_timing(to_line(example_timing()), "x"), example_timing());
+  EXPECT_EQ(parse_line<SampleResult>(to_line(example_sample()), "x"), example_sample());
+  EXPECT_EQ(parse_line<WindowLoss>(to_line(example_window()), "x"), example_window());
+  EXPECT_EQ(parse_line<SampleTiming>(to_line(example_timing()), "x"), example_timing());
   EXPECT_EQ(parse_manifest(to_json_text(example_manifest()), "x"), example_manifest());
   std::mt19937_64 random(3);
   for (int i = 0; i < 200; ++i) {
@@ -172,8 +173,8 @@ TEST(Schema, WhatIsWrittenIsReadBack) {
     timing.flops = random();
     const std::string line = to_line(sample);
     EXPECT_EQ(line.find('\n'), std::string::npos);
-    EXPECT_EQ(parse_sample(line, "x"), sample);
-    EXPECT_EQ(parse_timing(to_line(timing), "x"), timing);
+    EXPECT_EQ(parse_line<SampleResult>(line, "x"), sample);
+    EXPECT_EQ(parse_line<SampleTiming>(to_line(timing), "x"), timing);
   }
 }
 
@@ -181,7 +182,7 @@ TEST(Schema, AnUnknownDepthIsNull) {
   SampleResult sample = example_sample();
   sample.depth.reset();
   EXPECT_THAT(to_line(sample), HasSubstr("\"depth\":null"));
-  EXPECT_EQ(parse_sample(to_line(sample), "x"), sample);
+  EXPECT_EQ(parse_line<SampleResult>(to_line(sample), "x"), sample);
 }
 
 TEST(Schema, BytesThatAreNoUtf8BecomeReplacementCharacters) {
@@ -189,7 +190,7 @@ TEST(Schema, BytesThatAreNoUtf8BecomeReplacementCharacters) {
   sample.prediction =
       "a\xff"
       "b";
-  EXPECT_EQ(parse_sample(to_line(sample), "x").prediction,
+  EXPECT_EQ(parse_line<SampleResult>(to_line(sample), "x").prediction,
             "a\xef\xbf\xbd"
             "b");
 }
@@ -221,13 +222,13 @@ TEST(Schema, TimingsWithoutLayer0sIdleAreRead) {  // of version 3 and before
   line.erase(line.find(field), field.size());
   SampleTiming expected = example_timing();
   expected.layer0_idle_ns = 0;
-  EXPECT_EQ(parse_timing(line, "x"), expected);
+  EXPECT_EQ(parse_line<SampleTiming>(line, "x"), expected);
 }
 
 TEST(Schema, BrokenSampleLinesAreSentences) {
   const std::string good = to_line(example_sample());
   const auto expect = [](const std::string& line, const char* message) {
-    EXPECT_THAT([&] { parse_sample(line, "samples.jsonl:12"); },
+    EXPECT_THAT([&] { parse_line<SampleResult>(line, "samples.jsonl:12"); },
                 ThrowsMessage<InputError>(AllOf(StartsWith("samples.jsonl:12"), HasSubstr(message))))
         << line;
   };
@@ -260,7 +261,7 @@ TEST(Schema, BrokenSampleLinesAreSentences) {
 TEST(Schema, BrokenWindowLinesAreSentences) {
   const std::string good = to_line(example_window());
   const auto expect = [](const std::string& line, const char* message) {
-    EXPECT_THAT([&] { parse_window(line, "w:1"); }, ThrowsMessage<InputError>(HasSubstr(message))) << line;
+    EXPECT_THAT([&] { parse_line<WindowLoss>(line, "w:1"); }, ThrowsMessage<InputError>(HasSubstr(message))) << line;
   };
   expect(change(good, "\"nll\":0.6", "\"nll\":-0.6"), "'nll'");
   expect(change(good, "\"nll\":0.6", "\"nll\":\"0.6\",\"x\":0.6"), "'nll'");
@@ -274,7 +275,7 @@ TEST(Schema, BrokenWindowLinesAreSentences) {
 TEST(Schema, BrokenTimingLinesAreSentences) {
   const std::string good = to_line(example_timing());
   const auto expect = [](const std::string& line, const char* message) {
-    EXPECT_THAT([&] { parse_timing(line, "t:1"); }, ThrowsMessage<InputError>(HasSubstr(message))) << line;
+    EXPECT_THAT([&] { parse_line<SampleTiming>(line, "t:1"); }, ThrowsMessage<InputError>(HasSubstr(message))) << line;
   };
   expect(change(good, "simulated for h200", "h200"), "'clock'");
   expect(change(good, "simulated for h200", "simulated for "), "'clock'");
@@ -300,11 +301,11 @@ TEST(Schema, EveryFieldOfEveryFileIsNeeded) {
       const std::string line = json_text(without);
       const auto parse = [&] {
         if (json.contains("score"))
-          parse_sample(line, "x");
+          parse_line<SampleResult>(line, "x");
         else if (json.contains("scored"))
-          parse_window(line, "x");
+          parse_line<WindowLoss>(line, "x");
         else if (json.contains("steps"))
-          parse_timing(line, "x");
+          parse_line<SampleTiming>(line, "x");
         else
           parse_manifest(line, "x");
       };

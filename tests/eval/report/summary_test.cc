@@ -467,7 +467,7 @@ TEST(Summary, JsonSaysWhatItIsOf) {
   EXPECT_EQ(json["machine"]["cpu_model"], "A CPU");
   EXPECT_EQ(json["isa"], "avx2");
   EXPECT_FALSE(json.contains("threads")) << "virtual time is the same with any number of them";
-  s.manifest.later_programs = {{"0.1.0", "def"}};
+  s.manifest.programs.push_back({"0.1.0", "def"});
   s.manifest.clock = "measured on NVIDIA H200, host A CPU, 2 threads";
   s.manifest.machine.device = "NVIDIA H200";
   json = parse_json(to_json_text(s), "JSON");

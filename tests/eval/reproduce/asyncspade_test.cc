@@ -20,41 +20,40 @@ TEST(SpadeTable2, HasTheSixteenPublishedRows) {
 // A step waits for the cache rank's work of one step; the first steps have a head start.
 TEST(SpadeTable2, AStepTakesAtLeastTheCacheRanksTime) {
   const SpadePack& pack = spade_table2().front();
-  const SpadeRow row = simulate_spade_pack(pack, {});
-  ASSERT_GT(row.ours.times.management_ms, row.ours.times.inference_ms) << "here the rank is the slower one";
+  const SpadeRun run = simulate_spade_pack(pack, 0, {});
+  ASSERT_GT(run.times.management_ms, run.times.inference_ms) << "here the rank is the slower one";
   // Both are means, over other steps: two tenths of a percent apart at most.
-  EXPECT_GE(row.ours.step_ms, 0.998 * 36.0 / pack.layers * row.ours.times.management_ms);
-  EXPECT_LT(row.ours.step_ms, 1.2 * 36.0 / pack.layers * row.ours.times.management_ms);
+  EXPECT_GE(run.step_ms, 0.998 * 36.0 / pack.layers * run.times.management_ms);
+  EXPECT_LT(run.step_ms, 1.2 * 36.0 / pack.layers * run.times.management_ms);
 }
 
 // The framework's time is the inference rank's alone: its layers take that much longer, the cache rank's work does not.
 TEST(SpadeTable2, TheFrameworkSlowsTheInferenceRankOnly) {
   ASSERT_TRUE(sets_framework(spade_table2().front()));
-  SpadeRow row = simulate_spade_pack(spade_table2().front(), {});
-  row.framework_ms = 0.9;
-  add_framework(row, {});
+  const SpadeRun bare = simulate_spade_pack(spade_table2().front(), 0, {}),
+                 with_framework = simulate_spade_pack(spade_table2().front(), 0.9, {});
   // Copies between the ranks share the device's memory with other operations then, and less of it while layers wait.
-  EXPECT_NEAR(row.with_framework.times.inference_ms, row.ours.times.inference_ms + 6 * 0.9,
-              2e-2 * row.with_framework.times.inference_ms);
-  EXPECT_NEAR(row.with_framework.times.management_ms, row.ours.times.management_ms,
-              1e-3 * row.ours.times.management_ms);
-  EXPECT_LT(row.with_framework.idle_ms, 0.01 * row.with_framework.step_ms) << "now the rank keeps up";
+  EXPECT_NEAR(with_framework.times.inference_ms, bare.times.inference_ms + 6 * 0.9,
+              2e-2 * with_framework.times.inference_ms);
+  EXPECT_NEAR(with_framework.times.management_ms, bare.times.management_ms, 1e-3 * bare.times.management_ms);
+  EXPECT_LT(with_framework.idle_ms, 0.01 * with_framework.step_ms) << "now the rank keeps up";
 }
 
 // What a pack is said to read is what the simulation charges it.
 TEST(SpadeTable2, TheCacheRanksTimeIsItsBytesAtTheRateOfAttention) {
   const SpadePack& pack = spade_table2()[8];
-  const SpadeRow row = simulate_spade_pack(pack, {});
+  const SpadeRun run = simulate_spade_pack(pack, 0, {});
   const HardwareProfile::DeviceRates device = load_profile("asyncspade-a100").device;
   const double per_ms = device.hbm_gbps * device.attention_efficiency * 1e6;
   // Of 64 query heads' scores over 32K tokens, 32 choices are two rounds of six kernels behind one for the new queries:
   // two read nearly all, and each of the others takes its floor.
   // The two have the fixed time of attention.
   const double floors_ms = 1e-6 * static_cast<double>(11 * device.op_floor_ns + 2 * device.attention_ns);
-  EXPECT_NEAR(row.ours.times.management_ms, row.bytes.management() / per_ms + floors_ms,
-              0.015 * row.ours.times.management_ms);
-  EXPECT_LT(row.ours.times.management_ms, row.ours.times.inference_ms) << "at a large model's shape the rank keeps up";
-  EXPECT_LT(row.ours.idle_ms, 0.01 * row.ours.step_ms);
+  EXPECT_NEAR(run.times.management_ms,
+              spade_bytes(pack, load_shape(pack.model).config).management() / per_ms + floors_ms,
+              0.015 * run.times.management_ms);
+  EXPECT_LT(run.times.management_ms, run.times.inference_ms) << "at a large model's shape the rank keeps up";
+  EXPECT_LT(run.idle_ms, 0.01 * run.step_ms);
 }
 
 // Bytes by hand: 36 layers of (weights + 8 x 2,048 tokens of K and V) and the vocabulary, over 2,039 GB/s.

@@ -101,7 +101,7 @@ TEST(FluxionExperiment, FitsTheMachineAndMeasuresEveryQuantity) {
   EXPECT_TRUE(result.orders[1].holds);
   ASSERT_EQ(result.orders[1].over_last.size(), 1u);
   EXPECT_GT(result.orders[1].over_last[0].interval.low, 1);
-  EXPECT_LT(result.orders[1].over_last[0].interval.low, result.orders[1].over_last[0].mean);
+  EXPECT_LT(result.orders[1].over_last[0].interval.low, result.orders[1].over_last[0].value);
   EXPECT_TRUE(result.orders[0].over_last.empty());
   EXPECT_EQ(result.orders[0].idle_ms,
             (std::vector<std::optional<double>>{hybrid.row.idle_ms / 16, fluxion.row.idle_ms / 16}));

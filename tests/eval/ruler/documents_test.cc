@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
 #include "tests/eval/ruler/prompts.h"
 #include "tests/eval/ruler/question_files.h"
@@ -79,7 +79,7 @@ TEST(QuestionDocuments, AQuestionWithItsParagraphAmongOthers) {
     EXPECT_EQ(article, 5) << "the other paragraphs of the article come first";
     ASSERT_TRUE(sample.depth);
     const std::size_t begin = sample.prompt.find("Document 1:"),
-                      end = sample.prompt.rfind("\n\n" + ruler_wording().facts.intro);
+                      end = sample.prompt.rfind("\n\n" + ruler_wording()["qa/intro"]);
     EXPECT_NEAR(
         *sample.depth,
         static_cast<double>(sample.prompt.find("The paragraph " + name) - begin) / static_cast<double>(end - begin),

@@ -1,13 +1,12 @@
 // Needles between the sentences of a text from a file.
-#include "eval/ruler/essays.h"
-
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
-#include "eval/scoring/white_space.h"
+#include "eval/scoring/python_text.h"
 #include "tests/eval/ruler/prompts.h"
 #include "tests/test_data.h"
 

@@ -166,14 +166,14 @@ std::vector<std::string> followed(const std::vector<Fact>& facts, const std::str
 TEST_P(Samples, QuestionsOnOneFactHaveOneAnswer) {
   for (const RulerSample& sample : of("qa_1")) {
     int solved = 0;
-    for (const auto& relation : ruler_wording().facts.relations) {
+    for (const auto& relation : ruler_wording().relations) {
       const std::size_t place = relation.question.find("{a}");
       const std::string question = question_of(sample.prompt);
       const std::string before = "Question: " + relation.question.substr(0, place),
                         after = relation.question.substr(place + 3);
       if (!question.starts_with(before) || question.find(after + " Answer:") == std::string::npos) continue;
       const std::string asked = question.substr(before.size(), question.rfind(after + " Answer:") - before.size());
-      EXPECT_EQ(followed(facts_by(sample.prompt, relation.fact, "{a}", "{b}"), asked), sample.answers) << question;
+      EXPECT_EQ(followed(facts_by(sample.prompt, relation.facts[0], "{a}", "{b}"), asked), sample.answers) << question;
       ++solved;
     }
     EXPECT_EQ(solved, 1) << question_of(sample.prompt);
@@ -183,15 +183,15 @@ TEST_P(Samples, QuestionsOnOneFactHaveOneAnswer) {
 TEST_P(Samples, QuestionsOnTwoFactsNeedBoth) {
   for (const RulerSample& sample : of("qa_2")) {
     int solved = 0;
-    for (const auto& hops : ruler_wording().facts.two_hops) {
+    for (const auto& hops : ruler_wording().two_hops) {
       const std::size_t place = hops.question.find("{a}");
       const std::string question = question_of(sample.prompt);
       const std::string before = "Question: " + hops.question.substr(0, place), after = hops.question.substr(place + 3);
       if (!question.starts_with(before) || question.find(after + " Answer:") == std::string::npos) continue;
       const std::string asked = question.substr(before.size(), question.rfind(after + " Answer:") - before.size());
-      const std::vector<std::string> middle = followed(facts_by(sample.prompt, hops.first, "{a}", "{b}"), asked);
+      const std::vector<std::string> middle = followed(facts_by(sample.prompt, hops.facts[0], "{a}", "{b}"), asked);
       ASSERT_EQ(middle.size(), 1u) << question;
-      EXPECT_EQ(followed(facts_by(sample.prompt, hops.second, "{b}", "{c}"), middle[0]), sample.answers) << question;
+      EXPECT_EQ(followed(facts_by(sample.prompt, hops.facts[1], "{b}", "{c}"), middle[0]), sample.answers) << question;
       ++solved;
     }
     EXPECT_EQ(solved, 1) << question_of(sample.prompt);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/ruler/ruler.h"
+#include "eval/ruler/draft.h"
 
 namespace tandem::eval {
 
@@ -35,6 +35,21 @@ inline const std::map<std::string, TokenCounter>& counters() {
   static const std::map<std::string, TokenCounter> all = {
       {"words", count_words}, {"characters", count_characters}, {"thirds", count_thirds}};
   return all;
+}
+
+/// A sample with exactly `units` units of haystack, whatever its length in tokens.
+inline RulerSample make_ruler_sample_with(std::string_view task, std::uint32_t length, std::uint32_t index,
+                                          std::uint64_t seed, const TokenCounter& count_tokens, std::uint32_t units,
+                                          const RulerTexts& texts = {}) {
+  const RulerTask& found = find_ruler_task(task);
+  const auto draft = make_draft({&found, length, index, seed, &texts});
+  RulerSample sample;
+  sample.prompt = draft->prompt(units, &sample.depth);
+  sample.answers = draft->answers();
+  sample.prompt_tokens = count_tokens(sample.prompt);
+  sample.max_new_tokens = ruler_max_new_tokens(found, length);
+  sample.haystack_units = units;
+  return sample;
 }
 
 inline std::size_t occurrences(std::string_view text, std::string_view part) {

@@ -5,8 +5,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
+#include "eval/ruler/texts.h"
 #include "eval/ruler/wording.h"
 #include "tests/eval/ruler/question_files.h"
 
@@ -76,10 +75,7 @@ TEST(RulerProtocolId, WhateverDiffersGivesAnotherId) {
   add([](RulerProtocol& p) { p.chat_template = "in-files"; });
   add([](RulerProtocol& p) { p.budget = "hgca=tokens,streaming=sinks-and-window"; });
   add([](RulerProtocol& p) { p.budget = "none"; });
-  add([](RulerProtocol& p) { p.query_aware = false; });
-  add([](RulerProtocol& p) { p.question_in_prefill = false; });
-  add([](RulerProtocol& p) { p.ignore_eos = true; });
-  EXPECT_EQ(ids.size(), 14u);
+  EXPECT_EQ(ids.size(), 11u);
   RulerProtocol broken = example();
   broken.chat_template = "a+b";
   EXPECT_THROW(ruler_protocol_id(broken), LogicError);

@@ -1,9 +1,8 @@
-#include "eval/ruler/questions.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/ruler/texts.h"
 #include "tests/eval/ruler/question_files.h"
 #include "tests/test_data.h"
 

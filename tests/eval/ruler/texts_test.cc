@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "eval/ruler/essays.h"
-#include "eval/ruler/questions.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/eval/ruler/question_files.h"
 

@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).with_suffix(".json"))
     arguments = parser.parse_args()
     sys.path.insert(0, str(arguments.longbench))
-    # rouge 1.0.1 walks back recursively; the scores compared are those without Python's limit (see rouge_l.h).
+    # rouge 1.0.1 walks back recursively; the scores compared are those without Python's limit (see rouge.h).
     sys.setrecursionlimit(100000)
     import eval as upstream
     import metrics

@@ -11,7 +11,7 @@
 #include "eval/scoring/choice.h"
 #include "eval/scoring/edit_similarity.h"
 #include "eval/scoring/longbench.h"
-#include "eval/scoring/rouge_l.h"
+#include "eval/scoring/rouge.h"
 #include "eval/scoring/token_f1.h"
 #include "tests/eval/scoring/segmenter.h"
 

@@ -1,28 +1,28 @@
 #include "eval/scoring/python_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace tandem::eval {
 namespace {
 
-std::string lower_utf8(std::string_view text) {
-  return to_utf8(lower(code_points(text)));
-}
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // All expectations are what Python 3.11 prints.
 TEST(PythonText, LowerKnowsAllScripts) {
-  EXPECT_EQ(lower_utf8("ABC xyz 12"), "abc xyz 12");
-  EXPECT_EQ(lower_utf8("ÄÉЖ ＡＢ Ⅻ ẞ 𐐀"), "äéж ａｂ ⅻ ß 𐐨");
-  EXPECT_EQ(code_points(lower_utf8("İ")), U"i\u0307");
-  EXPECT_EQ(lower_utf8("中文"), "中文");
+  EXPECT_EQ(lower("ABC xyz 12"), "abc xyz 12");
+  EXPECT_EQ(lower("ÄÉЖ ＡＢ Ⅻ ẞ 𐐀"), "äéж ａｂ ⅻ ß 𐐨");
+  EXPECT_EQ(code_points(lower("İ")), U"i\u0307");
+  EXPECT_EQ(lower("中文"), "中文");
 }
 
 TEST(PythonText, ASigmaIsFinalAtTheEndOfAWordOnly) {
-  EXPECT_EQ(lower_utf8("ΟΔΟΣ"), "οδος");
-  EXPECT_EQ(lower_utf8("ΟΔΟΣ ΣΑΣ"), "οδος σας");
-  EXPECT_EQ(lower_utf8("Σ"), "σ");
-  EXPECT_EQ(lower_utf8("ΑΣ.Α ΑΣ. Α"), "ασ.α ας. α");  // a full stop inside a word is part of it
-  EXPECT_EQ(lower_utf8("ΑΣ5 5Σ ªΣ Α'Σ"), "ας5 5σ ªς α'ς");
+  EXPECT_EQ(lower("ΟΔΟΣ"), "οδος");
+  EXPECT_EQ(lower("ΟΔΟΣ ΣΑΣ"), "οδος σας");
+  EXPECT_EQ(lower("Σ"), "σ");
+  EXPECT_EQ(lower("ΑΣ.Α ΑΣ. Α"), "ασ.α ας. α");  // a full stop inside a word is part of it
+  EXPECT_EQ(lower("ΑΣ5 5Σ ªΣ Α'Σ"), "ας5 5σ ªς α'ς");
 }
 
 TEST(PythonText, ClassesOfCharactersAreUnicodes) {
@@ -44,6 +44,24 @@ TEST(PythonText, BrokenBytesBecomeReplacementCharacters) {
             U"a\uFFFDb\uFFFD");
   EXPECT_EQ(to_utf8(U"a中😀"), "a中😀");
   EXPECT_EQ(code_points(""), U"");
+}
+
+TEST(WhiteSpace, WordsAreWhatStandsBetween) {
+  EXPECT_THAT(split_words(" a\n\n b\tc\r\n"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(split_words("one"), ElementsAre("one"));
+  EXPECT_THAT(split_words(" \n "), IsEmpty());
+  EXPECT_THAT(split_words(""), IsEmpty());
+}
+
+TEST(WhiteSpace, UnicodeSpacesCountAndLettersThatShareTheirBytesDoNot) {
+  // No-break space, em space, ideographic space; then a-grave and an ellipsis, which begin with the same bytes.
+  EXPECT_THAT(split_words("a\xc2\xa0"
+                          "b\xe2\x80\x83"
+                          "c\xe3\x80\x80"
+                          "d"),
+              ElementsAre("a", "b", "c", "d"));
+  EXPECT_THAT(split_words("\xc3\xa0 x\xe2\x80\xa6y"), ElementsAre("\xc3\xa0", "x\xe2\x80\xa6y"));
+  EXPECT_EQ(strip("\xc2\xa0 a b \xe2\x80\x83\n"), "a b");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-#include "eval/scoring/rouge_l.h"
-
 #include <gtest/gtest.h>
 #include <string>
+
+#include "eval/scoring/rouge.h"
 
 namespace tandem::eval {
 namespace {

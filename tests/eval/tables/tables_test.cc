@@ -8,8 +8,7 @@
 #include <sstream>
 
 #include "engine/common/error.h"
-#include "eval/report/csv.h"
-#include "eval/tables/latex.h"
+#include "eval/report/markdown.h"
 #include "tests/eval/report/example_run.h"
 
 namespace tandem::eval {
@@ -102,7 +101,7 @@ TEST_F(Tables, UnlikeRunsAreTold) {
   EXPECT_EQ(told([](Manifest&) {}), "alike");
   EXPECT_EQ(told([](Manifest& m) {
               m.model = "another";
-              m.git_commit = "x";
+              m.programs[0].git_commit = "x";
             }),
             "alike");
   EXPECT_EQ(told([](Manifest& m) { m.samples = 8; }), "b has samples '8' where 'a' has '4'.");
@@ -155,7 +154,7 @@ TEST_F(Tables, ABudgetForTheWholeContextIsMarked) {
 TEST_F(Tables, OneLengthHasItsPercentilesAndNoNoteOnWeights) {
   std::vector<ReportedRun> runs = {read_run(folder_, "a")};
   runs[0].manifest.lengths.pop_back();
-  for (ReportedMethod& m : runs[0].methods) {
+  for (MethodSummary& m : runs[0].methods) {
     m.by_length.pop_back();
     m.latency = m.by_length[0].latency;
   }
@@ -221,7 +220,7 @@ TEST_F(Tables, CsvHasALineForEachFigure) {
 
 TEST_F(Tables, WithoutALaterStepNoFormatHasATimePerToken) {
   std::vector<ReportedRun> runs = {read_run(folder_, "a")};
-  for (ReportedMethod& m : runs[0].methods) {
+  for (MethodSummary& m : runs[0].methods) {
     m.by_length.pop_back();
     LatencySummary& l = m.by_length[0].latency;
     l.tpot_ms = l.tpot_p50_ms = l.tpot_p90_ms = l.tpot_p99_ms = std::nullopt;
@@ -271,8 +270,9 @@ TEST_F(Tables, NamesOfAStrangersRunStayText) {
   std::vector<ReportedRun> runs = twice();
   for (ReportedRun& run : runs) {
     run.name += name;
-    for (std::string* text : {&run.manifest.model, &run.manifest.clock, &run.manifest.git_commit}) *text = name + *text;
-    for (ReportedMethod& m : run.methods) m.label = name + m.label;
+    for (std::string* text : {&run.manifest.model, &run.manifest.clock, &run.manifest.programs[0].git_commit})
+      *text = name + *text;
+    for (MethodSummary& m : run.methods) m.label = name + m.label;
     run.manifest.methods[0].label = name + run.manifest.methods[0].label;
   }
   std::istringstream latex(tables_text(runs, TableFormat::latex));

@@ -1,4 +1,4 @@
-#include "eval/validate/points.h"
+#include "eval/validate/validation.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
