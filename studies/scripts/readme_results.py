@@ -72,9 +72,11 @@ def at(rows, name, share):
 
 
 def front(rows):
-    """Rows that no other beats: none touches as little or less and is as accurate or more, one of the two strictly."""
+    """Rows that no other beats: none is more accurate with as many bytes, or as accurate with fewer. Shares that differ by less
+    than a point are alike: budgets of whole pages come no nearer to what was asked for."""
     def beats(a, b):
-        return a["share"] <= b["share"] and a["accuracy"] >= b["accuracy"] and (a["share"], a["accuracy"]) != (b["share"], b["accuracy"])
+        gap = b["share"] - a["share"]
+        return (gap > -0.01 and a["accuracy"] > b["accuracy"]) or (gap >= 0.01 and a["accuracy"] >= b["accuracy"])
     return sorted((r for r in rows if not any(beats(other, r) for other in rows)), key=lambda r: r["share"])
 
 
@@ -92,7 +94,8 @@ def accuracy_cells(row):
 def step_cell(row):
     if row is None:
         return "–"
-    return f"{row['step_ms']:.1f} [{row['range'][0]:.3g}–{row['range'][1]:.3g}]" if row["range"] else f"{row['step_ms']:.1f}"
+    text = lambda ms: f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}"
+    return f"{text(row['step_ms'])} [{text(row['range'][0])}–{text(row['range'][1])}]" if row["range"] else text(row["step_ms"])
 
 
 def table(data):
@@ -108,11 +111,12 @@ def table(data):
             least = set_to[1] or min((r for r in rows if r["name"] == name), key=lambda r: r["share"])
             low = min(r["share"] for r in rows if r["name"] == name)
             ends.append((low, [f"`{name}`, at least {100 * low:.0f} %", "–", "–", timed[0], *accuracy_cells(least), timed[1]]))
-    full = next(r for r in rows if r["name"] == "full")
     order = [line for _, line in sorted(lines, key=lambda pair: -pair[0])] + [line for _, line in sorted(ends, key=lambda pair: pair[0])]
-    order.append(["`full`, 100 %", "–", "–", "–", *accuracy_cells(full), step_cell(next(r for r in times if r["name"] == "full"))])
+    for name in LOSSLESS:
+        row, timed = (next(r for r in part if r["name"] == name) for part in (rows, times))
+        order.append([f"`{name}`, 100 %", "–", "–", "–", *accuracy_cells(row), step_cell(timed)])
     head = ["method", "35 %: accuracy, % [95 %]", "tokens", "step, ms", "50 %: accuracy, % [95 %]", "tokens", "step, ms"]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] + ["---:"] * 6, *order])
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---", *["---:"] * 6], *order])
 
 
 def draw(data):
@@ -125,7 +129,7 @@ def draw(data):
     for i, name in enumerate(names):
         style = plotting.line_style(i) | {"capsize": 2, "elinewidth": 0.8}
         own = sorted((r for r in data["accuracy"]["rows"] if r["name"] == name), key=lambda r: r["share"])
-        if name not in LOSSLESS[1:]:  # they lie on full's point
+        if name not in LOSSLESS[1:]:  # the others lie on full's point
             y = [100 * r["accuracy"] for r in own]
             left.errorbar([100 * r["share"] for r in own], y, **style,
                           yerr=[up_to(v - 100 * r["interval"][0] for v, r in zip(y, own, strict=True)),
@@ -161,10 +165,11 @@ def results(data):
 
 {table(data)}
 
-Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples, measured. *Tokens* are \
+Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples, measured \
+on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
 attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}` with \
 a range. Methods that cannot touch so few bytes stand at the end, with their least share. `fluxion`'s \
-predictor was trained on other samples of these tasks; no other method was trained.
+predictor was trained on other samples of these tasks; no other method was trained. [results/readme.json](results/readme.json) has the commands.
 {END}"""
 
 
