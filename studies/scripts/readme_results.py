@@ -165,8 +165,8 @@ def results(data):
 
 {table(data)}
 
-Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples, measured \
-on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
+Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples. \
+Measured on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
 attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}` with \
 a range. Methods that cannot touch so few bytes stand at the end, with their least share. `fluxion`'s \
 predictor was trained on other samples of these tasks; no other method was trained. [results/readme.json](results/readme.json) has the commands.
