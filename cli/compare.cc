@@ -38,7 +38,7 @@ and decoded with every method, the lossless ones (full-offload, full-host) too: 
 times are not. Published budgets are larger than the short prompts of the embedded tasks: without --methods such methods
 get 512 tokens instead. `tandem methods <name>` has the published defaults, which --as predicts with where --context is
 above 2K. A predictor of Fluxion serves one model: without --methods the embedded model has its own, another one has none
-(docs/add_a_model.md), and --as takes heads=published, properties drawn from a spread fitted to two times in the paper.
+(docs/train_a_predictor.md), and --as takes heads=published, properties drawn from a spread fitted to two times in the paper.
 
 A budget means something else in every method (`tandem methods`). --equal sets all of them by what can be compared:
 touched-bytes is what a decode step reads and writes of the context, indices and statistics included, wherever it lies;

@@ -71,7 +71,7 @@ Examples:
 AsyncSpade chooses the tokens of a step one step ahead, with a query predicted from the latest ones. This prints how many
 of the true query's best tokens earlier queries choose too, by their distance (figure 4), and queries predicted by each
 reading of the paper (figure 5). The default of asyncspade is the best of them on the embedded model;
-methods/asyncspade/README.md has the table.)";
+studies/notes/asyncspade.md has the table.)";
 
 constexpr std::uint64_t kPromptSeed = 42;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the README's two commands in a new Debian root that holds nothing but the base system and this checkout's committed
+# Runs quickstart.sh and test.sh in a new Debian root that holds nothing but the base system and this checkout's committed
 # files, and says how long each took. Needs root and debootstrap; the mirror is the one this machine's apt uses.
 #
 #   scripts/check_fresh_install.sh [--keep] [--with-git] [FOLDER]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# clang-format, clang-tidy and the layers of folders (check_layers.py) over the repository's C++ and CUDA files, and whether
-# pages are wrapped. Exit code 1 where they have something to say.
+# clang-format, clang-tidy and the layers of folders (check_layers.py) over the repository's C++ and CUDA files, and the pages:
+# whether they are wrapped, their links, lengths and sentences (check_pages.py). Exit code 1 where one has something to say.
 #
 #   scripts/lint.sh [--fix] [--each] [--jobs N]      --fix: let clang-format and wrap_pages.py rewrite the files first; --each: parse each file by
 #                                             itself, too, for a missing #include and declarations that nothing uses
@@ -42,6 +42,7 @@ else
   status=1
 fi
 if ! python3 scripts/check_layers.py; then status=1; fi
+if ! python3 scripts/check_pages.py; then status=1; fi
 if clang-format --dry-run --Werror "${files[@]}"; then
   echo "clang-format: ${#files[@]} files are in order."
 else

@@ -2,7 +2,7 @@
 
   python3 scripts/make_chat_goldens.py --formats FOLDER      tests/golden/chat.json (needs jinja2)
   python3 scripts/make_chat_goldens.py --templates           tests/golden/chat_templates.json (needs transformers)
-  python3 scripts/make_chat_goldens.py --compare FOLDER      a table for docs/chat_templates.md (needs transformers)
+  python3 scripts/make_chat_goldens.py --compare FOLDER      a table for studies/notes/chat-templates.md (needs transformers)
 
 --formats: what the official templates write, for the formats written by hand. FOLDER holds llama-2, llama-3, llama-3.1,
 llama-3.2, qwen2, qwen2.5, qwen3 and smollm2 .jinja: the chat_template of the published instruct models'

@@ -19,7 +19,8 @@
 
 namespace tandem::eval {
 
-/// Beside drawing all 16 sequences of 8K or 32K this changes step times by less than 1 % (docs/simulate.md).
+/// Beside drawing all 16 sequences of 8K or 32K this changes step times by less than 1 %
+/// (studies/notes/simulated-machines.md).
 inline constexpr std::uint32_t kDrawnSequences = 2;
 
 struct PredictionOptions {

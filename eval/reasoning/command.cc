@@ -76,7 +76,7 @@ Examples:
 --data holds files of one problem per line, {"prompt": "...", "answer": ...}; a file's name is its task and begins with
 aime (answers are whole numbers), gsm8k (numbers), gpqa (A to D) or math (LaTeX). Answers behind </think> are found and
 compared by the rules of lm-evaluation-harness (gsm8k), simple-evals (gpqa) and Math-Verify (aime, math);
-docs/reasoning.md lists them, and the report has Pass@1 by each published rule alone, too. Answers that --max-new cuts off
+docs/answer_rules.md lists them, and the report has Pass@1 by each published rule alone, too. Answers that --max-new cuts off
 count as wrong. Greedy unless --temperature is above 0; then --repeats answers to each problem are drawn, with the same
 random numbers for every method, and Pass@1 is their mean. The first method is the baseline. The run folder gets what
 `tandem compare` writes, and reasoning.json, which scripts/plot_reproduction.py draws as AsyncSpade's figure 9.)",

@@ -235,7 +235,7 @@ std::string Reasoning::own_section(const RunFolder& folder, const Summary& summa
                markdown);
   text += section("Rules that found the answers", markdown) + text_of(rules, markdown);
   text += note(
-      "Decided: answers that this rule found; of several the first one counts (docs/reasoning.md). By it alone: the "
+      "Decided: answers that this rule found; of several the first one counts (docs/answer_rules.md). By it alone: the "
       "score of all answers by one published rule, to put beside published tables; answers that --max-new cut off are "
       "scored there as they stand. -: the rule is no published one.",
       markdown);

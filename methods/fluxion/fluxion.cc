@@ -365,7 +365,7 @@ MethodInfo fluxion_info() {
   info.remarks = {
       {"heads", "fixed",
        "fluxion with heads=fixed has no predictor: every head gets the same share of the host's tokens, bgt and slope. "
-       "docs/add_a_model.md says how to train one for a model."},
+       "docs/train_a_predictor.md says how to train one for a model."},
       {"heads", "oracle",
        "fluxion with heads=oracle measures what every head needs, in every step, by brute force over all KV, which is "
        "not counted as cost: what a perfect predictor would say, not a method to use. Its line=measured, the paper's, "

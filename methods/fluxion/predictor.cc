@@ -132,7 +132,7 @@ std::filesystem::path file_of(const std::string& heads, BudgetPolicy policy) {
   }
   throw_input_error(
       "Method fluxion, option 'heads': the folder '{}' has no predictor: neither {} nor fluxion/{}. Train one "
-      "(docs/add_a_model.md), or name its file.",
+      "(docs/train_a_predictor.md), or name its file.",
       heads, name, name);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what README.md, models/README.md and the methods' pages say of the embedded model, of any model.
+# Measures what README.md, models/README.md and the lab notes say of the embedded model, of any model.
 #
 #   studies/scripts/measure_model.sh MODEL OUT [PART...]
 #
@@ -21,7 +21,7 @@
 #   near        accuracy at 2K and 3K, 1,200 samples; again where heads attend what their group chose
 #   far         the same at 1K and 4K to 16K, 300 samples
 #   ablations   budget rules, stages and what a head attends, with the plot
-#   readme      README.md's two tables
+#   readme      the two tables of studies/notes/first_tables.md
 #   recorded    the second of them with choices recorded on MODEL
 #   equal       accuracy at equal bytes
 #   needle      a needle by depth and length
@@ -37,7 +37,8 @@
 #   longer      needles in ESSAYS at 4K, 20 samples each, some methods with 512 and 1,024 tokens, and with that predictor
 #
 # A part whose result is in OUT is not measured again: the same command goes on after it was ended. model_tables.py writes the
-# pages' tables from OUT, readme_results.py README.md's from OUT/readme.
+# pages' tables from OUT, first_tables.py that note's from OUT/readme, readme_results.py README.md's
+# from OUT/equal and a sweep at the same shares.
 # PYTHON: one with PyTorch and numpy (default: python3). TANDEM: the program (default: build/release/bin/tandem).
 # TEXT: a text file, such as the test part of WikiText-2; heads takes it, too. LEARN: another one, such as its valid part.
 # ESSAYS, QA: what compare's --ruler-essays and --ruler-qa take.

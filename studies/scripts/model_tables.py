@@ -5,8 +5,8 @@
   python3 studies/scripts/model_tables.py runs/embedded models/deep/fluxion/README.md
 
 Of the predictors' page it makes rules, lengths, blocks and regret; of models/README.md accuracy, tasks and heads; in
-studies/notes of fluxion-accuracy.md regret, near, near_attended, far and ablations; of hgca.md perplexity, needles and grid; of the
-baselines' page means; of AsyncSpade's shift and flops; of ScoutAttention's scout; of language_model.md ruler, text,
+studies/notes of fluxion-accuracy.md regret, near, near_attended, far and ablations; of hgca.md perplexity, needles and grid; of baselines.md
+means; of asyncspade.md shift and flops; of scoutattention.md scout; of language_model.md ruler, text,
 variants, essays, learned, longer and heads. With a third word, such as seed, they are "seed accuracy" and so on, so that one
 page can have two models. A part whose measurement the folder lacks is left as it is, and named. For a model of your own, let
 it write a copy of the page: the text between the tables stays.

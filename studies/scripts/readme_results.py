@@ -1,135 +1,196 @@
 #!/usr/bin/env python3
-"""Writes README.md's results from a run folder, and its plot to results/readme.svg.
+"""Writes README.md's table and figure (results/readme.svg): accuracy and predicted steps at equal shares of the KV bytes touched.
 
-  tandem compare --as llama-3.1-8b --batch 16 --context 32K --workload published --out runs/readme
-  python3 studies/scripts/readme_results.py runs/readme
+  tandem compare --equal touched-bytes=0.2,0.35,0.5 --samples 20 --batch 20 --out runs/equal
+  tandem simulate --equal touched-bytes=0.2,0.35,0.5 --hw fluxion-a100 --context 32K --batch 8 --steps 16 --out runs/steps
+  python3 studies/scripts/readme_results.py runs/equal runs/steps      both folders; their figures go to results/readme.json
+  python3 studies/scripts/readme_results.py runs/equal                 new accuracies beside the steps that are there
+  python3 studies/scripts/readme_results.py                            table and figure again from results/readme.json
 """
 import json
-import os
-import shutil
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "eval" / "report")]
 from wrap_pages import wrapped  # noqa: E402
 
-BEGIN, END = "<!-- results:begin", "<!-- results:end -->"
+BEGIN, END = "<!-- results:begin (studies/scripts/readme_results.py) -->", "<!-- results:end -->"
+KEPT = ROOT / "results" / "readme.json"
+SHARES = (0.35, 0.5)  # of the table
+LOSSLESS = ("full", "full-offload", "full-host")
 
 
 def read(folder, name):
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        return json.load(file)
+    return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
 
 
-def row(cells):
-    return "| " + " | ".join(cells) + " |"
+def write(file, text):
+    file.write_text(text, encoding="utf-8")
 
 
-def table(head, rows):
-    return "\n".join([row(head), "|---|" + "---:|" * (len(head) - 1)] + [row(cells) for cells in rows])
+def budgets(folder):
+    """What --equal came to, by specification: the method, its share of full's bytes, and the shares that it was set to."""
+    equal, found = read(folder, "equal.json"), {}
+    for asked, methods in [(None, equal["as_given"])] + [(s["share"], s["methods"]) for s in equal["shares"]]:
+        for m in methods:
+            row = found.setdefault(m["method"], {"name": m["given"].split(":")[0], "spec": m["method"], "set_to": [],
+                                                 "share": m["bytes"] / equal["reference_bytes"]})
+            if m["fit"] == "set":
+                row["set_to"].append(asked)
+    order = [given.split(":")[0] for given in equal["given"]]
+    return dict(sorted(found.items(), key=lambda pair: order.index(pair[1]["name"])))
 
 
-def share(value, sign=""):
-    return f"{100 * value:{sign}.1f}"
+def accuracies(folder):
+    summary, found, rows = read(folder, "summary.json"), budgets(folder), []
+    measured = {method["method"]: method for method in summary["methods"]}
+    for spec, row in found.items():
+        overall, latency = measured[spec]["overall"], measured[spec]["latency"]
+        rows.append({**row, "accuracy": overall["accuracy"], "interval": overall["interval"],
+                     "attended": latency["attended_per_step"]["device"] + latency["attended_per_step"]["host"]})
+    return {"command": summary["command"], "commit": summary["git_commit"], "machine": summary["machine"], "isa": summary["isa"],
+            "samples": summary["methods"][0]["overall"]["n"], "length": summary["methods"][0]["lengths"][0]["length"], "rows": rows}
 
 
-def accuracy_row(method):
-    overall = method["overall"]
-    low, high = overall["interval"]
-    cells = [method["method"], f"{share(overall['accuracy'])} [{share(low)}, {share(high)}]", "", ""]
-    if overall.get("difference"):
-        difference = overall["difference"]
-        low, high = difference["interval"]
-        p = difference["mcnemar_mid_p"]
-        cells[2] = f"{share(difference['value'], '+')} [{share(low, '+')}, {share(high, '+')}]"
-        cells[3] = "<0.001" if p < 0.001 else f"{p:.3f}"
-    return cells
+def steps(folder):
+    sweep, found, rows = read(folder, "sweep.json"), budgets(folder), []
+    points = {point["method"]: point for point in sweep["points"] if "step_ms" in point}
+    for spec in found.keys() & points.keys():
+        point = points[spec]
+        ends = [point["step_low_ms"], point["step_high_ms"]] if "step_high_ms" in point else None
+        rows.append({**found[spec], "step_ms": point["step_ms"], "range": ends})
+    rows.sort(key=lambda row: list(found).index(row["spec"]))
+    point = sweep["points"][0]
+    return {"command": sweep["command"], "program": sweep["program"], "hardware": point["hardware"], "model": sweep["model"],
+            "batch": point["batch"], "context": point["context"], "rows": rows}
 
 
-def gigabytes(count):
-    return f"{count * 1e-9:.1f}" if count else "0"
+def at(rows, name, share):
+    """A method's row that was set to a share; None where it cannot come to it."""
+    return next((r for r in rows if r["name"] == name and share in r["set_to"]), None)
 
 
-def target_row(method, target):
-    if "refused" in method:
-        why = "does not fit" if method.get("too_large") else "refused"
-        return [method["method"], "", why] + [""] * 8
-    causes = method.get("idle_ms_by_cause", {})
-    cause = max(causes, key=causes.get) if causes else "-"
-    ttft = (method["prefill_ms"] + method["setup_ms"] + method["first_step_ms"]) * 1e-3
-    step = method["step_ms"]
-    end = lambda ms: f"{ms:.3g}" if ms < 1000 else f"{ms:.0f}"
-    ends = f" [{end(method['step_low_ms'])}–{end(method['step_high_ms'])}]" if "step_high_ms" in method else ""
-    return [method["method"], f"{ttft:.1f}", f"{step:.1f}{ends}", f"{1e3 * target['batch'] / step:,.0f}",
-            f"{method['idle_ms'] / target['layers']:.2f}", share(method["idle_ms"] / step), cause,
-            f"{method['attended_device']:,.0f}", f"{method['attended_host']:,.0f}", gigabytes(method["device_kv_bytes"]),
-            gigabytes(method["host_kv_bytes"])]
+def front(rows):
+    """Rows that no other beats: none is more accurate with as many bytes, or as accurate with fewer. Shares that differ by less
+    than a point are alike: budgets of whole pages come no nearer to what was asked for."""
+    def beats(a, b):
+        gap = b["share"] - a["share"]
+        return (gap > -0.01 and a["accuracy"] > b["accuracy"]) or (gap >= 0.01 and a["accuracy"] >= b["accuracy"])
+    return sorted((r for r in rows if not any(beats(other, r) for other in rows)), key=lambda r: r["share"])
 
 
-def length(tokens):
-    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
+def percent(value):
+    return f"{100 * value:.1f}"
 
 
-def choices(target):
-    """Where it is known from what heads choose, of all rows and of those that have their own."""
-    name = target["workload"]["name"]
-    text = ("What they choose is drawn from statistics that HGCA and ScoutAttention publish of their models "
-            "(hardware/workloads/published.json, with what is assumed). How long choices last is fitted to the share that "
-            "ScoutAttention's CPU attends: its row's tokens on the host are an input."
-            if name == "published" else f"What they choose is drawn from the workload '{name}'.")
-    fitted = [method["method"] for method in target["methods"] if "heads=published" in method["method"]]
-    if fitted:
-        text += (f" `{fitted[0]}` has budgets fitted to two timings of this shape in Fluxion's paper: its row says little "
-                 "new.")
-    return text
+def accuracy_cells(row):
+    if row is None:
+        return ["–", "–"]
+    low, high = row["interval"]
+    return [f"{percent(row['accuracy'])} [{percent(low)}, {percent(high)}]", f"{row['attended']:,.0f}"]
 
 
-def results(folder):
-    summary, target, manifest = (read(folder, name) for name in ("summary.json", "target.json", "manifest.json"))
-    lengths = [length(cell["length"]) for cell in summary["methods"][0]["lengths"]]
-    shape = f"{target['model']}, batch {target['batch']} x {length(target['context'])}"
-    too_large = ", where full KV is too large for the GPU" if "refused" in target["methods"][0] else ""
-    return f"""{BEGIN} (studies/scripts/readme_results.py) -->
-![Accuracy, and where a decode step's time goes](results/readme.svg)
+def step_cell(row):
+    if row is None:
+        return "–"
+    text = lambda ms: f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}"
+    return f"{text(row['step_ms'])} [{text(row['range'][0])}–{text(row['range'][1])}]" if row["range"] else text(row["step_ms"])
 
-RULER needle tasks (three single, three multikey) at {' and '.join(lengths)}, embedded 5.4 M-parameter model, \
-{summary['methods'][0]['overall']['n']} samples per method (made on {manifest['machine']['cores']} cores, \
-{manifest['machine']['cpu_model']}, {manifest['isa']}):
 
-{table(["method", "accuracy % [95 %]", "difference to full, points [95 %]", "McNemar p"],
-       [accuracy_row(method) for method in summary["methods"]])}
+def table(data):
+    rows, times, lines, ends = data["accuracy"]["rows"], data["steps"]["rows"], [], []
+    for name in dict.fromkeys(r["name"] for r in rows):
+        set_to = [at(rows, name, share) for share in SHARES]
+        timed = [step_cell(at(times, name, share)) for share in SHARES]
+        if name in LOSSLESS:
+            continue
+        if set_to[0]:
+            lines.append((set_to[0]["accuracy"], [f"`{name}`", *accuracy_cells(set_to[0]), timed[0], *accuracy_cells(set_to[1]), timed[1]]))
+        else:
+            least = set_to[1] or min((r for r in rows if r["name"] == name), key=lambda r: r["share"])
+            low = min(r["share"] for r in rows if r["name"] == name)
+            ends.append((low, [f"`{name}`, at least {100 * low:.0f} %", "–", "–", timed[0], *accuracy_cells(least), timed[1]]))
+    order = [line for _, line in sorted(lines, key=lambda pair: -pair[0])] + [line for _, line in sorted(ends, key=lambda pair: pair[0])]
+    for name in LOSSLESS:
+        row, timed = (next(r for r in part if r["name"] == name) for part in (rows, times))
+        order.append([f"`{name}`, 100 %", "–", "–", "–", *accuracy_cells(row), step_cell(timed)])
+    head = ["method", "35 %: accuracy, % [95 %]", "tokens", "step, ms", "50 %: accuracy, % [95 %]", "tokens", "step, ms"]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---", *["---:"] * 6], *order])
 
-A decode step of {shape}, {target['clock']}{too_large}. Methods have their published budgets here (quest, tova, \
-scoutattention and asyncspade 2,048 tokens). {choices(target)} So rows of the two tables are not pairs. Brackets: what \
-the step may be, given the low and high of every number of the hardware profile that was assumed or fitted \
-([how](docs/simulate.md#how-sure-a-time-is)).
 
-{table(["method", "TTFT of the batch, s", "step ms", "tokens/s", "idle ms/layer", "idle %", "waits mostly for", "attended on device",
-        "on host", "KV GB, device", "host"], [target_row(method, target) for method in target["methods"]])}
+def draw(data):
+    import plotting
+    plt = plotting.plt
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
+    up_to = lambda ends: [max(0, end) for end in ends]  # an end that is the figure itself may lie a rounding inside
+    names = list(dict.fromkeys(r["name"] for part in ("accuracy", "steps") for r in data[part]["rows"]))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    for i, name in enumerate(names):
+        style = plotting.line_style(i) | {"capsize": 2, "elinewidth": 0.8}
+        own = sorted((r for r in data["accuracy"]["rows"] if r["name"] == name), key=lambda r: r["share"])
+        if name not in LOSSLESS[1:]:  # the others lie on full's point
+            y = [100 * r["accuracy"] for r in own]
+            left.errorbar([100 * r["share"] for r in own], y, **style,
+                          yerr=[up_to(v - 100 * r["interval"][0] for v, r in zip(y, own, strict=True)),
+                                up_to(100 * r["interval"][1] - v for v, r in zip(y, own, strict=True))])
+        own = sorted((r for r in data["steps"]["rows"] if r["name"] == name), key=lambda r: r["share"])
+        y = [r["step_ms"] for r in own]
+        right.errorbar([100 * r["share"] for r in own], y, **style,
+                       yerr=[up_to(v - (r["range"] or [v, v])[0] for v, r in zip(y, own, strict=True)),
+                             up_to((r["range"] or [v, v])[1] - v for v, r in zip(y, own, strict=True))])
+    best = front(data["accuracy"]["rows"])
+    left.plot([100 * r["share"] for r in best], [100 * r["accuracy"] for r in best], color="0.6", linewidth=6, alpha=0.35, zorder=0,
+              solid_capstyle="round", marker="o", markersize=11, markeredgewidth=0)
+    run, shape = data["accuracy"], data["steps"]
+    left.set(title="Accuracy, measured", xlabel="KV bytes touched in a step, % of full", ylabel="needles found, % (95 % interval)",
+             ylim=(0, 104), xlim=(15, 104))
+    right.set(title=f"Step of {shape['model']}, {shape['batch']} x {plotting.length_name(shape['context'])}, simulated",
+              xlabel="KV bytes touched in a step, % of full", ylabel="ms per step (range of the profile)", yscale="log", xlim=(15, 104))
+    right.yaxis.set_major_formatter(plt.FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    handles = [plt.Line2D([], [], **plotting.line_style(i)) for i in range(len(names))]
+    handles.append(plt.Line2D([], [], color="0.6", linewidth=6, alpha=0.5))
+    figure.legend(handles, [*names, "Pareto front"], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8,
+                  handlelength=3)
+    figure.savefig(ROOT / "results" / "readme.svg", metadata={"Date": None}, bbox_inches="tight")
+    return figure
 
-<details><summary>The command that makes both tables</summary>
 
-`{manifest['command']}`
-</details>
+def results(data):
+    run, shape = data["accuracy"], data["steps"]
+    return f"""{BEGIN}
+![Accuracy, and the predicted step, over the share of KV bytes touched](results/readme.svg)
 
+*Left: up and to the left is better; the grey band joins the methods that no other beats. Right: lower is better.*
+
+{table(data)}
+
+Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples. \
+Measured on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
+attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}` with \
+a range. Methods that cannot touch so few bytes stand at the end, with their least share. `fluxion`'s \
+predictor was trained on other samples of these tasks; no other method was trained. [results/readme.json](results/readme.json) has the commands.
 {END}"""
 
 
-def main(folder):
+def main(folders):
+    data = json.loads(KEPT.read_text(encoding="utf-8")) if len(folders) < 2 else {}
+    if folders:
+        data["accuracy"] = accuracies(folders[0])
+        if len(folders) > 1:
+            data["steps"] = steps(folders[1])
+        write(KEPT, json.dumps(data, indent=1) + "\n")
+    draw(data)
     readme = ROOT / "README.md"
-    with open(readme, encoding="utf-8") as file:
-        text = file.read()
-    shutil.copy(os.path.join(folder, "plot.svg"), ROOT / "results" / "readme.svg")
+    text = readme.read_text(encoding="utf-8")
     begin, end = text.index(BEGIN), text.index(END) + len(END)
-    with open(readme, "w", encoding="utf-8") as file:
-        file.write(wrapped(text[:begin] + results(folder) + text[end:]))
+    write(readme, wrapped(text[:begin] + results(data) + text[end:]))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) > 3 or any(a.startswith("-") for a in sys.argv[1:]):
         sys.exit(__doc__)
     try:
-        main(sys.argv[1])
-    except (OSError, ValueError, KeyError) as error:
+        main(sys.argv[1:])
+    except (OSError, ValueError, KeyError, StopIteration) as error:
         sys.exit(f"studies/scripts/readme_results.py: {type(error).__name__}: {error}")

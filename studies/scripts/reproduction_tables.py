@@ -3,8 +3,8 @@
 
   python3 studies/scripts/reproduction_tables.py results/reproduce-fluxion.json studies/notes/reproduce-fluxion.md
   python3 studies/scripts/reproduction_tables.py results/reproduce-scout.json studies/notes/reproduce-scoutattention.md
-  python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-table2.json methods/asyncspade/README.md
-  python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-fig10.json methods/asyncspade/README.md
+  python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-table2.json studies/notes/asyncspade.md
+  python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-fig10.json studies/notes/asyncspade.md
 """
 import json
 import re
