@@ -37,9 +37,10 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
       best_distance = distance;
     }
   }
+  const auto has_name = [&](std::string_view candidate) { return candidate.find(name) != std::string_view::npos; };
   std::string longer;  // that have all of the name in them: more likely than one that is as short
   for (const std::string& candidate : candidates)
-    if (name.size() >= 4 && best_distance > 0 && candidate.find(name) != std::string::npos)
+    if (name.size() >= 4 && has_name(candidate) && (best == nullptr || !has_name(*best)))
       longer += fmt::format("{}'{}'", longer.empty() ? "" : " or ", candidate);
   if (!longer.empty()) return fmt::format(" Did you mean {}?", longer);
   return best == nullptr ? std::string() : fmt::format(" Did you mean '{}'?", *best);

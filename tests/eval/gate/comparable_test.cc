@@ -1,9 +1,8 @@
-#include "eval/gate/runs.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/gate/runs.h"
 #include "tests/eval/gate/fixtures.h"
 
 namespace tandem::eval {

@@ -1,7 +1,7 @@
 // Methods of a run that is older than an option.
-#include "eval/report/manifest_difference.h"
-
 #include <gtest/gtest.h>
+
+#include "eval/report/manifest_difference.h"
 
 namespace tandem::eval {
 namespace {

@@ -1,11 +1,10 @@
 // Which runs go on with which command, and what is named where they do not.
-#include "eval/report/manifest_difference.h"
-
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
+#include "eval/report/manifest_difference.h"
 #include "tests/eval/report/fixtures.h"
 
 namespace tandem::eval {

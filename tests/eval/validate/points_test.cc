@@ -1,11 +1,10 @@
-#include "eval/validate/validation.h"
-
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
+#include "eval/validate/validation.h"
 
 namespace tandem::eval {
 namespace {

@@ -1,5 +1,3 @@
-#include "eval/validate/validation.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -7,6 +5,7 @@
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
+#include "eval/validate/validation.h"
 
 namespace tandem::eval {
 namespace {
