@@ -11,8 +11,8 @@
 #include "eval/datasets.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
-#include "eval/run/option_values.h"
 #include "eval/run/file_dataset.h"
+#include "eval/run/option_values.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
