@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kCompareFooter = R"(
 Examples:
-  tandem compare                                       all methods, single and multikey tasks, embedded model
+  tandem compare                                       all methods, single and multikey tasks, embedded model; two minutes
   tandem compare --methods full,hybrid-fixed:budget=0.05,hybrid-fixed:budget=0.2 --tasks single --lengths 1K,4K
   tandem compare --hw h200 --batch 4 --trace --out runs/h200
   tandem compare --ruler-data RULER/data --lengths 4K  samples as NVIDIA/RULER made them

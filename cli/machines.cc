@@ -52,8 +52,8 @@ Workload read_workload(const std::string& argument, const char* others) {
       argument == "published" ? data_path("hardware/workloads/published.json") : std::filesystem::path(argument);
   if (!path_exists(file))
     throw_input_error(
-        "--workload: '{}' cannot be read; give {}published, the one that ships, or a file: target.json of a run of "
-        "`tandem compare --as`.",
+        "--workload: '{}' cannot be read; give {}published or a file, such as target.json of a run of "
+        "`tandem compare --as`. Only published ships.",
         file.string(), others);
   return parse_workload(read_file(file, kMostOfAFile, fmt::format("--workload: '{}'", file.string())), file.string());
 }

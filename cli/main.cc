@@ -23,7 +23,7 @@ Start with `tandem compare --samples 2`: it needs no GPU and no download. Device
 a method's budget is how much of the context it reads or keeps.
 
 Examples:
-  tandem compare                                    all methods on the embedded model, two minutes
+  tandem compare                                    all methods on the embedded model, two minutes on two cores
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
   tandem simulate --as qwen3-8b --context 16K,64K --batch 1,16    which method is fast on which hardware

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kProfileFooter = R"(
 Examples:
-  tandem profile heads                                   which heads of the embedded model stream, which retrieve
+  tandem profile heads                                   which heads of the embedded model stream, which retrieve; 20 s
   tandem profile layer-ahead                             whether its queries can be predicted a layer ahead
   tandem profile scout-recall --out recall.json          recall intervals for scoutattention:recall=recall.json
   tandem profile query-shift                             what asyncspade's predicted queries would choose)";
@@ -65,7 +65,7 @@ the intervals that it finds, the most steps per layer in which the CPU attends l
 
 constexpr const char* kShiftFooter = R"(
 Examples:
-  tandem profile query-shift                             the embedded model on six RULER tasks at three lengths
+  tandem profile query-shift                             the embedded model on six RULER tasks at three lengths; 30 s
   tandem profile query-shift --model ~/qwen --text-file book.txt --length 8K --out shift.json
 
 AsyncSpade chooses the tokens of a step one step ahead, with a query predicted from the latest ones. This prints how many

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kReproduceFooter = R"(
 Examples:
   tandem reproduce                        what there is
-  tandem reproduce scout-fig11            one figure
+  tandem reproduce scout-fig11            one figure, in a minute
   tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
   tandem reproduce fluxion-table5         idle times of two models; fluxion-fig2, 7, 8, 9, 10: speed-ups, schedulers, ...
   tandem reproduce asyncspade-table2      inference and cache management per pack, bare and with a framework

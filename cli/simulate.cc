@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSimulateFooter = R"(
 Examples:
-  tandem simulate                                        llama-3.1-8b on an A100, 16 x 8K and 16 x 32K
+  tandem simulate                                        llama-3.1-8b on an A100, 16 x 8K and 16 x 32K; half a minute
   tandem simulate --as qwen3-14b --hw h200,scoutattention-a100 --batch 1,16,64 --context 32K
   tandem simulate --hw all --context 8K --batch 1        every shipped machine beside the others
   tandem simulate --as ./my-model --hw mine.json --batch max --context 8K,32K,128K --out runs/mine
