@@ -159,13 +159,14 @@ Expr difference_of(const Expr& relation) {
 
 /// The sign of the number c of a = c * b; 0 where there is none.
 int sign_of_ratio(const Expr& a, const Expr& b) try {
-  std::optional<Value> ratio;
-  for (unsigned point = 0; point < kPoints; ++point) {
-    const Value here = value_of(a, point) / value_of(b, point);
-    if (!here.is_real() || (ratio && !nearly_equal(*ratio, here, kEqualBits))) return 0;
+  const auto ratio_at = [&](unsigned point) { return value_of(a, point) / value_of(b, point); };
+  Value ratio = ratio_at(0);
+  for (unsigned point = 1; point < kPoints && ratio.is_real(); ++point) {
+    const Value here = ratio_at(point);
+    if (!here.is_real() || !nearly_equal(ratio, here, kEqualBits)) return 0;
     ratio = here;
   }
-  return compare_real(*ratio, Value(0));
+  return ratio.is_real() ? compare_real(ratio, Value(0)) : 0;
 } catch (const NoValue&) {
   return 0;
 }

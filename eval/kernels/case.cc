@@ -71,19 +71,19 @@ MatrixView CaseMemory::matrix(const std::vector<float>& values, DType type, std:
 }
 
 void* CaseMemory::stored_result_at(void* at, DType type, std::size_t count) {
-  results_.push_back([=, this](std::vector<float>& all) { append(all, read_stored(at, type, count)); });
+  results_.emplace_back([=, this](std::vector<float>& all) { append(all, read_stored(at, type, count)); });
   return at;
 }
 
 void* CaseMemory::rounded_result(DType type, std::size_t count) {
   if (cuda()) return stored_result(type, count);
   float* const at = output<float>(count);
-  results_.push_back([=, this](std::vector<float>& all) { append(all, rounded(read(at, count), type)); });
+  results_.emplace_back([=, this](std::vector<float>& all) { append(all, rounded(read(at, count), type)); });
   return at;
 }
 
-void CaseMemory::result_lists(const std::uint32_t* count, std::vector<const std::uint32_t*> lists) {
-  results_.push_back([=, this](std::vector<float>& all) {
+void CaseMemory::result_lists(const std::uint32_t* count, const std::vector<const std::uint32_t*>& lists) {
+  results_.emplace_back([=, this](std::vector<float>& all) {
     append(all, read(count, 1));
     for (const std::uint32_t* list : lists) append(all, read(list, read(count, 1)[0]));
   });

@@ -104,7 +104,7 @@ class CaseMemory {
   /// What a kernel writes in `type` on CUDA and as float, which is rounded here, on a CPU.
   void* rounded_result(DType type, std::size_t count);
   /// A count, and so many numbers of each of `lists`.
-  void result_lists(const std::uint32_t* count, std::vector<const std::uint32_t*> lists);
+  void result_lists(const std::uint32_t* count, const std::vector<const std::uint32_t*>& lists);
   /// All of them, read now.
   std::vector<float> results() const;
 

@@ -194,7 +194,8 @@ KernelCase predict_case(const PredictionRule& rule, std::uint32_t windows, std::
         Vector next = predicted(rule, oldest_first, dim);
         if (rule.pre_rope) {
           const std::vector<float> narrow(next.begin(), next.end());
-          next = rotated(narrow.data(), rope, 41.0 + static_cast<double>(head / heads), 1, rope.scale);
+          const std::size_t row = head / heads;
+          next = rotated(narrow.data(), rope, 41.0 + static_cast<double>(row), 1, rope.scale);
         }
         append(expected, next);
       }

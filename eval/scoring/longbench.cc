@@ -112,6 +112,7 @@ const LongBenchDataset& longbench_dataset(std::string_view name) {
                                          [name](const LongBenchDataset& dataset) { return dataset.name == name; });
   if (found != kDatasets.end()) return *found;
   std::vector<std::string> names;
+  names.reserve(kDatasets.size());
   for (const LongBenchDataset& dataset : kDatasets) names.emplace_back(dataset.name);
   throw_input_error("LongBench has no data set '{}'.{} It has {}.", name, did_you_mean(name, names), join_names(names));
 }
