@@ -99,6 +99,7 @@ Table table_of(const Gate& gate, bool markdown) {
 
 std::string origin(const std::string& path, const Manifest& m) {
   std::vector<std::string> programs;
+  programs.reserve(m.programs.size());
   for (const auto& [version, commit] : m.programs) programs.push_back(fmt::format("{} ({})", version, commit));
   return fmt::format("{}: tandem {}, finished {}", path, join_names(programs), m.finished_utc);
 }
