@@ -83,7 +83,8 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error, const
     if (!word.starts_with('-')) return fmt::format("'{}' is one word too many; {}", word, see);
     const std::string name = word.substr(0, word.find('='));
     std::vector<std::string> options;
-    for (const CLI::Option* option : command.get_options()) options.push_back(option->get_name());
+    for (const CLI::Option* option : command.get_options())
+      if (!option->get_lnames().empty()) options.push_back(option->get_name());
     return fmt::format("There is no option '{}'{}.{} S{}", name, at_top ? "" : " of " + full_name(command),
                        name.starts_with("--") ? did_you_mean(name, options) : "", see.substr(1));
   }

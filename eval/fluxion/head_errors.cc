@@ -149,8 +149,11 @@ std::unique_ptr<Method> HeadErrorLog::make(const std::string& spec) {
 void HeadErrorLog::decoded(const SampleKey& first) {
   const auto found = seen_.find(first.method);
   if (found == seen_.end()) return;
-  const std::lock_guard lock(found->second->mutex);
-  const HeadErrorCounts counts = std::exchange(found->second->counts, {});
+  HeadErrorCounts counts;
+  {
+    const std::lock_guard lock(found->second->mutex);
+    counts = std::exchange(found->second->counts, {});
+  }
   if (!out_) out_.emplace(run_.output(), kFile);
   out_->append(to_line(Entry{first, counts}));
 }

@@ -202,6 +202,7 @@ LEval::LEval(FileChoice choice, const Model& model) : FileDataset(std::move(choi
   if (choice_.tasks.empty()) choice_.tasks = all;
   if (choice_.max_length == 1) throw_input_error("--max-length is 1: give at least 2 tokens.");
   for (const std::string& task : choice_.tasks) {
+    stop_if_interrupted();
     const LEvalDataset& dataset = leval_dataset(task);
     const fs::path path = file_of(choice_.data, dataset);
     if (!fs::is_regular_file(path, refused))

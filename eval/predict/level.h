@@ -32,9 +32,9 @@ struct Level {
   std::map<std::string, LayerTime> control = {};  // of this engine's control thread, by method; else empty
 };
 
-/// "machine", "this-engine", and the published engines with a time ("vllm-0.19.0").
+/// "machine", "this-engine", and the published engines with a time ("vllm-0.19.0"); `control` is left empty.
 std::vector<Level> levels();
-/// One of them. InputError naming all.
+/// One of them, with its `control`. InputError naming all.
 Level load_level(const std::string& name);
 
 /// The machine with what the level adds for a method. InputError where this engine's control thread was not timed with

@@ -251,7 +251,12 @@ void RunFolder::append(const SampleTiming& timing) {
 }
 
 std::set<SampleKey> RunFolder::finished() const {
-  return begun_ ? whole_samples(manifest_, sound_lines(path_, manifest_)) : std::set<SampleKey>();
+  if (!begun_) return {};
+  const auto files = files_of(manifest_);
+  Lines lines;
+  for (std::size_t i = 0; i < (manifest_.clock.empty() ? kTimingsFile : files.size()); ++i)
+    lines[i] = scan_lines(path_ / files[i].name, files[i].parse).sound;
+  return whole_samples(manifest_, lines);
 }
 
 void RunFolder::arrange(const std::vector<SampleKey>& order) {

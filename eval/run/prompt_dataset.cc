@@ -55,10 +55,11 @@ class PromptDataset final : public FileDataset<PromptFile> {
     for (const auto& [task, by_method] : samples_by_task(folder)) {
       std::map<std::string, FigureRow> rows;  // by metric
       for (const auto& [label, samples] : by_method) {
+        std::map<std::string, std::uint64_t> scored;  // samples, by metric
         for (const SampleResult& sample : samples)
-          for (const auto& [metric, score] : sample.by_rule) rows[metric].figures[label] += score;
-        for (auto& [metric, row] : rows)
-          row.figures[label] = 100 * row.figures[label] / static_cast<double>(samples.size());
+          for (const auto& [metric, score] : sample.by_rule) rows[metric].figures[label] += score, ++scored[metric];
+        for (const auto& [metric, count] : scored)
+          rows[metric].figures[label] = 100 * rows[metric].figures[label] / static_cast<double>(count);
       }
       for (auto& [metric, row] : rows) table.rows.push_back({{task, metric}, task, metric, std::move(row.figures)});
     }
