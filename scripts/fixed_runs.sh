@@ -55,7 +55,7 @@ grep -v '"git_commit"\|"tandem_version"' "$work/table5.json" | add "reproduce fl
 
 # Standard input without the marks of when, where and by which commit it was made.
 unmarked() {
-  sed -e "s/$commit/COMMIT/g; s/20[0-9-]*T[0-9:]*Z/WHEN/g" -e '/"cpu_model"\|"cores"\|"memory_bytes"\|"threads"\|^- machine: /d'
+  sed -e "s/$commit/COMMIT/g; s/20[0-9-]*T[0-9:]*Z/WHEN/g" -e '/"cpu_model"\|"cores"\|"memory_bytes"\|"threads"\|^- machine: \|<li>machine: /d'
 }
 # run NAME command ...: in the folder "run" of the work folder, so that its path is the same everywhere.
 run() {

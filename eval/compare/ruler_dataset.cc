@@ -80,7 +80,7 @@ Ruler::Ruler(RulerOptions options, const Model& model) : options_(std::move(opti
   }
 }
 
-const std::string& Ruler::ruler_task_of(const std::string& task) const {
+std::string Ruler::ruler_task_of(const std::string& task) const {
   return options_.needle.empty() ? task : options_.needle;
 }
 

@@ -58,7 +58,7 @@ class Ruler : public Dataset {
   const RulerOptions options_;
 
  private:
-  const std::string& ruler_task_of(const std::string& task) const;
+  std::string ruler_task_of(const std::string& task) const;
   std::optional<std::uint32_t> depth_of(const std::string& task) const;
 
   const Model& model_;

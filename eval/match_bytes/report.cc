@@ -20,6 +20,7 @@ std::string percent(double share) {
 /// and the largest budgets of those that do not come to a share, each once; share 0 for the first and the last.
 std::vector<std::pair<const EqualMethod*, double>> rows_of(const Equal& equal) {
   std::vector<std::pair<const EqualMethod*, double>> rows;
+  rows.reserve(equal.as_given.size());
   for (const EqualMethod& method : equal.as_given) rows.emplace_back(&method, 0);
   for (const Fit fit : {Fit::set, Fit::least, Fit::most}) {
     std::vector<std::string> told;

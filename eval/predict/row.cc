@@ -170,6 +170,7 @@ void visit_row(ObjectReader& in, PredictedRow& row) {
 
 Table prediction_table(const Prediction& t) {
   std::vector<NamedRow> rows;
+  rows.reserve(t.rows.size());
   for (const PredictedRow& r : t.rows) rows.push_back({{{"method", r.method}}, r, t.batch});
   Table table = figures_table(rows, t.layers);
   table.clock = fmt::format("simulated: {}, batch {} x {}, {}, level machine", t.model, t.batch, length_text(t.context),

@@ -138,16 +138,17 @@ std::string named(const SweepPoint& p, const Sweep& s) {
 
 /// The fastest that loses little, and the fastest of those that are faster of which nobody knows.
 HeadedCells by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points) {
-  const auto standing = [&](const SweepPoint* p) { return s.options.answers->standing(p->method, context); };
+  const auto& answers = s.options.answers.value();
+  const auto standing = [&](const SweepPoint* p) { return answers.standing(p->method, context); };
   const auto good = std::ranges::find_if(points, [&](const SweepPoint* p) { return standing(p) == Standing::within; });
   const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {
     const bool faster = good == points.end() || p->tokens_per_second() > (*good)->tokens_per_second();
     return faster && standing(p) != Standing::beyond;
   });
-  return {{"fastest that loses at most " + points_text(s.options.answers->margin),
-           good == points.end() ? "none" : named(**good, s)},
-          {"faster, but it is not known what it loses",
-           unknown == good ? "-" : fmt::format("{} ({})", named(**unknown, s), to_string(standing(*unknown)))}};
+  return {
+      {"fastest that loses at most " + points_text(answers.margin), good == points.end() ? "none" : named(**good, s)},
+      {"faster, but it is not known what it loses",
+       unknown == good ? "-" : fmt::format("{} ({})", named(**unknown, s), to_string(standing(*unknown)))}};
 }
 
 SweepTable fastest(const Sweep& s) {
@@ -296,6 +297,7 @@ std::string whole_contexts_note(const Sweep& s) {
 
 std::string all_figures(const Sweep& s) {
   std::vector<NamedRow> rows;
+  rows.reserve(s.points.size());
   for (const SweepPoint& p : s.points)
     rows.push_back({{{"machine", p.hardware},
                      {"batch", batch_name(p.batch) + (p.batch == kAsManyAsFit ? ": " + sequences_text(p, s) : "")},
