@@ -190,7 +190,7 @@ FigureTable LongBench::figures(const RunFolder& folder, const Summary& summary) 
       if (!is_e(task)) table.rows[first].figures[label] = longbench_dataset_score(scores);
       const auto of_e = longbench_e_scores(scores, lengths);
       for (std::size_t b = 0; b < buckets && is_e(task); ++b)
-        if (of_e[b]) table.rows[first + b].figures[label] = *of_e[b];
+        if (const auto& score = of_e[b]) table.rows[first + b].figures[label] = *score;
     }
   }
   if (table.rows.size() > 1) table.rows.push_back(mean_of(table.rows, summary));
