@@ -21,7 +21,7 @@ constexpr std::string_view kDepthPrefix = "depth_";
 
 RulerOptions ruler_options(const NeedleOptions& asked) {
   find_one_needle_task(asked.task);
-  RulerOptions options = asked;
+  RulerOptions options = static_cast<const RulerOptions&>(asked);
   options.needle = asked.task;
   for (const std::uint32_t depth : asked.depths) {
     if (depth > 100) throw_input_error("--depths: {} is more than 100 %.", depth);

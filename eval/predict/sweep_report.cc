@@ -138,7 +138,8 @@ std::string named(const SweepPoint& p, const Sweep& s) {
 
 /// The fastest that loses little, and the fastest of those that are faster of which nobody knows.
 HeadedCells by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points) {
-  const auto& answers = s.options.answers.value();
+  if (!s.options.answers) return {};
+  const Answers& answers = *s.options.answers;
   const auto standing = [&](const SweepPoint* p) { return answers.standing(p->method, context); };
   const auto good = std::ranges::find_if(points, [&](const SweepPoint* p) { return standing(p) == Standing::within; });
   const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {

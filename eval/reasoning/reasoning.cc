@@ -72,7 +72,7 @@ std::vector<RuleShare> rule_shares(const ReasoningFigures& figures, AnswerKind k
 }  // namespace
 
 Reasoning::Reasoning(const ReasoningOptions& options, const Model& model)
-    : FileDataset(options, model), options_(options) {
+    : FileDataset(static_cast<const FileChoice&>(options), model), options_(options) {
   check_sampling(options.sampling);
   if (options.repeats < 1) throw_input_error("--repeats is 0: ask for at least one answer to each problem.");
   if (options.max_new_tokens < 1) throw_input_error("--max-new is 0: ask for at least one token.");
