@@ -70,9 +70,9 @@ class Command {
 /// column `indent`, where the others begin; no newline at the end.
 std::string hanging(const std::string& text, std::size_t indent);
 
-/// What CLI11 prints of `app` and of the subcommands that it gets from here on, in lines of that width: a description
-/// hangs behind its option. Of a footer, lines without an indent are paragraphs, those with one examples, with what
-/// they do two or more spaces behind the command.
+/// Sets the help of `app` and of subcommands that are added later, in lines of that width; descriptions hang behind
+/// their options. A footer's lines without an indent are paragraphs. Indented ones are examples: the command, two or
+/// more spaces, and an explanation.
 void format_help(CLI::App& app);
 
 }  // namespace tandem::cli

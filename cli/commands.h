@@ -14,7 +14,7 @@
 
 namespace tandem::cli {
 
-/// What the shell sees.
+/// Exit codes of the program.
 enum ExitCode : int {
   kDone = 0,
   kGateFailed = 1,  // GateFailed: the run is fine, its result is not good enough

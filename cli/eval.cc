@@ -138,7 +138,7 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
   made.options.methods = std::move(methods);
   made.options.batch = eval.batch;
   made.options.engine = session.engine;
-  // What refuses an option comes before the folder, which it would leave behind.
+  // These may refuse an option, so they come before the folder is made.
   made.options.shard = shard_of(eval.run);
   made.options.prefix_files = prefix_files_of(eval.run, session);
   return made;

@@ -77,7 +77,7 @@ void handle_interrupts() {
 bool wait_for_input(int descriptor) {
   pollfd files[2] = {{descriptor, POLLIN, 0}, {wake_pipe[0], POLLIN, 0}};
   while (!interrupted()) {
-    // What is no file that can be waited for is read at once, and the read says why.
+    // Where poll() fails, the read that follows says why.
     if (poll(files, 2, -1) >= 0 || errno != EINTR) return !interrupted();
   }
   return false;

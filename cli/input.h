@@ -1,4 +1,4 @@
-// What a user gives: text of files, of open pipes and as it is typed, and signals, which end the wait for it. ^C and
+// Input from files, pipes and the keyboard, and signals, which end a wait for it. ^C and
 // SIGTERM set interrupted(): the work in progress asks for it and stops in good order (Interrupted). A second signal
 // ends the program at once.
 #pragma once

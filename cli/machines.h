@@ -1,4 +1,4 @@
-// What is predicted for: machines, batches and workloads as people name them.
+// Parses machines, batches and workloads that predictions are made for.
 #pragma once
 
 #include <cstdint>

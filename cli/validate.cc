@@ -46,7 +46,7 @@ constexpr std::string_view kHereReport[] = {kHereProfile, "report.md"};
 struct ValidateArguments {
   std::string points, out;
   bool every = false, force = false, no_plot = false, quiet = false;
-  // Of --here:
+  // With --here only:
   bool here = false, operations = false;
   std::string contexts = "16K,32K", hardware, prefix_cache;
   std::vector<std::string> methods;  // each a list; none: eval::here_methods()

@@ -56,8 +56,8 @@ inline Expr make_expression(Expression expression) {
 inline Expr make_number(mpq_class number, bool is_float = false) {
   return make_expression({.number = std::move(number), .is_float = is_float});
 }
-/// Of digits, with commas between thousands, a point and an exponent: "1,234.5", "1E-3". Null where it has two points
-/// or the exponent more than 4 digits.
+/// Reads digits with commas between thousands, a point and an exponent: "1,234.5", "1E-3". Null for two points or an
+/// exponent of more than 4 digits.
 Expr read_number(std::string_view text);
 inline Expr make_symbol(std::string name, bool is_complex) {
   return make_expression({.form = Form::symbol, .name = std::move(name), .is_complex = is_complex});

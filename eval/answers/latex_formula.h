@@ -15,7 +15,7 @@ inline Expr required(Expr expression) {
   return expression;
 }
 
-/// Of rules "expr" and "symbol". `is_complex`: of their symbols.
+/// The expression of a node of rule "expr" or "symbol". `is_complex`: its symbols stand for complex numbers.
 Expr read_formula(const LatexNode& node, bool is_complex);
 Expr read_symbol(const LatexNode& node, bool is_complex);
 

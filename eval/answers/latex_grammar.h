@@ -10,7 +10,7 @@
 
 namespace tandem::eval {
 
-/// What one rule of the grammar found, as the rules and tokens that it consists of.
+/// A node of the parse tree: a rule with the rules and tokens that it matched, or a token.
 struct LatexNode {
   std::string_view rule;  // a rule in small letters, or a token's kind in capitals
   std::string word;       // of a token

@@ -24,7 +24,7 @@ class PlainMatcher : Characters {
   PlainMatcher(std::u32string_view text, std::size_t begin, const PlainPieces::Accept& accept)
       : Characters(text), begin_(begin), accept_(accept) {}
 
-  /// What `tail` finds behind the text's beginning, a space or "=", and behind optional "**".
+  /// Runs `tail` behind the text's beginning, a space or "=", and an optional "**".
   template <typename Tail>
   std::optional<MathCandidate> prefixed(const Tail& tail) {
     const bool is_behind = is_space(at(begin_)) || at(begin_) == U'=';

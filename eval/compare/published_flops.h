@@ -14,7 +14,7 @@ namespace tandem::eval {
 
 /// C_param: attention's projections and the MLP of all layers; embedding and logits are not in it.
 double parameter_flops(const ModelConfig& config);
-/// What was run: a method without a sample has an entry and no summary.
+/// The method's entry in the manifest.
 const MethodEntry& entry_of(const Manifest& manifest, const MethodSummary& method);
 /// C_attn with T tokens of context; nothing for methods without a published formula.
 std::optional<double> attention_flops(const ModelConfig& config, const MethodEntry& method, std::uint32_t tokens);

@@ -18,7 +18,7 @@ void check_comparable(const RunFolder& baseline, const RunFolder& run, bool any_
 /// InputError where the run lacks a task, a length or samples of the baseline: losses there would not show.
 void check_has_samples_of(const RunFolder& baseline, const RunFolder& run);
 
-/// What differs and may be what is to be judged: a sentence each.
+/// A sentence for each difference that may be the one under test.
 std::vector<std::string> differences_to_note(const Manifest& baseline, const Manifest& run);
 
 using Place = Scores::key_type;
@@ -27,7 +27,7 @@ inline Place place_of(const SampleKey& key) {
   return {key.task, key.length, key.index};
 }
 
-/// What one of the runs has of one method; the samples are its Run's.
+/// One method's results in one run; they belong to its Run.
 struct Samples {
   std::map<Place, const SampleResult*> results;
   std::map<Place, const SampleTiming*> timings;

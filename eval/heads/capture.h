@@ -33,7 +33,7 @@ class HeadCapture : public ForwardObserver {
   std::vector<Layer> layers_;
 };
 
-/// What prefilling a prompt computes. The engine leaves its last token to decoding, so that one is not among it.
+/// Captured while a prompt is prefilled; without its last token, which the engine leaves to decoding.
 HeadCapture captured_prompt(Engine& engine, const std::vector<std::int32_t>& prompt, std::uint32_t first_query);
 
 /// Shows an engine's forward passes to `observer` while it lives, also where a prompt fails meanwhile.

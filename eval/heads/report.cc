@@ -115,7 +115,7 @@ Json head_json(const HeadStats& s) {
   return json;
 }
 
-/// What every profile's file begins with, and `fields` behind it.
+/// The head of every profile's file, then `fields`.
 Json profile_json(const char* schema, const HeadSource& source, const auto& profile, const Json& fields) {
   Json head = {{"schema", schema},
                {"command", source.command},

@@ -209,7 +209,7 @@ Model here_model() {
   return model;
 }
 
-/// Of a part that takes no time there is no error.
+/// 0 for a part that takes no time.
 double HereTime::error() const {
   return measured > 0 ? predicted / measured - 1 : 0;
 }

@@ -122,7 +122,7 @@ struct HereValidation {
   struct Errors {
     double median = 0, worst = 0;  // of |error|
   };
-  /// Of the rows' steps, or of the parts beyond kHereBase, which has none.
+  /// Errors of steps, or of the parts beyond kHereBase (left out for kHereBase itself).
   Errors errors(HereTime HereRow::*part) const;
 };
 

@@ -87,7 +87,7 @@ class CaseMemory {
   KvPages normal_pages(std::size_t pages, std::uint32_t kv_heads, std::uint32_t dim, DType type, unsigned seed);
   MatrixView matrix(const std::vector<float>& values, DType type, std::uint32_t rows, std::uint32_t cols);
 
-  // What the case's result is made of, in the order of these calls, all as float: new memory, or what is there already.
+  // These append to the case's result, as float, in the order of the calls: new memory, or memory that is there.
   template <class T>
   T* result(std::size_t count) {
     return result_at(output<T>(count), count);
@@ -101,7 +101,7 @@ class CaseMemory {
     return stored_result_at(bytes(count * size_of(type)), type, count);
   }
   void* stored_result_at(void* at, DType type, std::size_t count);
-  /// What a kernel writes in `type` on CUDA and as float, which is rounded here, on a CPU.
+  /// Memory that a kernel fills in `type` on CUDA, and on a CPU in float, which is rounded here.
   void* rounded_result(DType type, std::size_t count);
   /// A count, and so many numbers of each of `lists`.
   void result_lists(const std::uint32_t* count, const std::vector<const std::uint32_t*>& lists);
@@ -139,7 +139,7 @@ enum class Bound : std::uint8_t { bytes, bf16, f32, f64 };
 struct PreparedCase {
   /// Starts it once; on CUDA it is done after CaseMemory::wait(). However often it runs, every run has as much to do.
   std::function<void()> run;
-  /// What the first run wrote, or a sample of it where it is large; CaseMemory::results() where set_up gives none.
+  /// Reads the first run's output, or a sample of a large one. Default: CaseMemory::results().
   std::function<std::vector<float>()> result;
   std::function<std::vector<double>()> expected;  // the oracle of that; uses neither memory nor pool
 };
@@ -200,7 +200,7 @@ auto generated(std::size_t n, const auto& make) {
   return list;
 }
 
-/// What KvPages hold, as float, for oracles.
+/// The content of KvPages as float, for oracles.
 struct HostKv {
   std::vector<float> values;
   std::uint32_t kv_heads, dim;
@@ -212,7 +212,7 @@ struct HostKv {
     return key(slot, kv_head, position) + std::size_t{kListPageTokens} * dim;
   }
 };
-/// What CaseMemory::normal_pages wrote.
+/// The values that CaseMemory::normal_pages wrote.
 HostKv host_kv(const KvPages& kv, std::size_t pages, unsigned seed);
 
 /// Pages that so many tokens fill or begin.

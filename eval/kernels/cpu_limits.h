@@ -1,5 +1,5 @@
-// What the caller's machine attains now, for benches to set kernels beside: reads of memory, arithmetic, and what other
-// processes take of the CPUs meanwhile.
+// Limits of this machine that benchmarks compare kernels with: rates of reads and arithmetic, and the CPU time that
+// other processes take meanwhile.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ double read_bandwidth_now(ThreadPool& pool);
 /// Bytes per second of one pass over this memory, a multiple of 1 MiB.
 double read_rate(ThreadPool& pool, std::span<const char> memory);
 
-/// What the inner loop of a kernel multiplies.
+/// Operand type of a kernel's inner loop.
 enum class Arithmetic {
   f32,         // fused multiply-adds of the active instruction set (multiply and add where it has no fused ones)
   bf16_pairs,  // dot products of bf16 pairs where the active instruction set has them, else as f32

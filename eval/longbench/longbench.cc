@@ -45,7 +45,7 @@ std::string metric_of(const LongBenchFile& file) {
   return std::string(name.substr(0, name.rfind("_score")));
 }
 
-/// Of methods that have a figure in each row.
+/// Means of the methods that have a figure in each row.
 FigureRow mean_of(const std::vector<FigureRow>& rows, const Summary& summary) {
   FigureRow mean;
   mean.names.resize(rows.front().names.size());

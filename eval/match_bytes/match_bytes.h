@@ -108,7 +108,7 @@ std::string equal_text(const Equal& equal, const Summary& summary, bool markdown
 /// The same of what was found alone, with the values that were set. `how`: sentences on where the bytes are from.
 std::string equal_found_text(const Equal& equal, const std::string& how, bool markdown);
 
-/// What methods come to in bytes on a run's own prompts: an engine that decodes them as the run will.
+/// Measures the bytes of methods on a run's own prompts, with an engine that decodes as the run will.
 class BytesOfPrompts {
  public:
   /// Prefills the samples' prompts: as many as take half of the device's KV budget, at least one; `options` as the run

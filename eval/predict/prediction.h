@@ -144,7 +144,7 @@ Table prediction_table(const Prediction& target);
 /// How that is to be read, why methods were refused, and which were predicted with other options: sentences.
 std::vector<std::string> prediction_notes(const Prediction& target);
 std::string prediction_json(const Prediction& target);
-/// What prediction_json() wrote. InputError naming file and field.
+/// Reads what prediction_json() wrote. InputError naming file and field.
 Prediction parse_prediction(const std::string& text, const std::string& file);
 
 }  // namespace tandem::eval

@@ -24,7 +24,7 @@ inline constexpr const char* kAttendsEverything =
 
 /// Below 0 where all choices are drawn.
 double sampling_error_of(const PredictedRow& row);
-/// That choices were drawn for some sequences, and the error that this leaves, which is largest in this row: sentences.
+/// Sentences on choices drawn for some sequences only, and on the error left, which is largest in this row.
 std::string sampling_text(const PredictedRow& row, const std::string& place);
 
 /// Cells beside the heads of their columns.
@@ -52,7 +52,7 @@ inline constexpr const char* kHowRangesAre =
     "numbers, so that their order is surer than overlapping ranges suggest. Fluxion's policies that let CPU and GPU "
     "compete for tasks have no range, since times decide who computes what.";
 
-/// What stands in the place of a figure; empty: the row has figures.
+/// The text in place of figures; empty: the row has figures.
 std::string why_absent(const PredictedRow& row);
 
 /// The row's fields, written to a JSON object and read from it.

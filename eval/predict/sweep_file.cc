@@ -23,7 +23,7 @@ Json profile_json(const HardwareProfile& profile) {
   return parse_ordered_json(profile_to_json(profile), profile.name);
 }
 
-/// What two sweeps have in common whose points may stand in one file.
+/// Settings that all points of one file share.
 constexpr auto kVisitSettings = [](auto& f, auto& s, auto& program) {
   constexpr bool kReading = kReads<decltype(f)>;
   auto& o = s.options;

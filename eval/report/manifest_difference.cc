@@ -16,7 +16,7 @@ constexpr const char* kNothing = "nothing";
 
 using Values = std::map<std::string, std::string>;
 
-/// Of "a=x,b=y", by name; of a part without a name "variant".
+/// Values of "a=x,b=y" by name; a part without a name is called "variant".
 Values values_in(std::string_view text, char end, char equals) {
   Values values;
   while (!text.empty()) {
@@ -76,7 +76,7 @@ std::uint32_t count_in(const std::string& command, std::string_view option) {
   return std::max(count, 1u);
 }
 
-/// What the command only names: files may have changed since, and the instruction set and the clock are this machine's.
+/// Checks inputs that the command only names: files may have changed, and the machine may be another.
 void check_same_inputs(const std::string& run, const Manifest& there, const Manifest& mine) {
   if (there.weights_hash != mine.weights_hash)
     throw_input_error(

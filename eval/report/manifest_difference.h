@@ -20,7 +20,7 @@ struct FieldDifference {
 /// one that only one of them has. The first part, where it has no name, is the field "variant".
 std::vector<FieldDifference> protocol_differences(std::string_view there, std::string_view here);
 
-/// Of a difference in "budget" ("quest=tokens,h2o=share"): methods of both runs whose budgets count other things.
+/// Splits a difference in "budget" ("quest=tokens,h2o=share") into the methods whose budgets count other things.
 std::vector<FieldDifference> budget_differences(const FieldDifference& budgets);
 
 /// Whether a method of this name has a budget; one that this program does not know may.

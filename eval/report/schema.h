@@ -145,7 +145,7 @@ struct Machine {
 struct Manifest {
   int schema_version = kSchemaVersion;
   std::string command;
-  /// That made samples: first the one that began, or made the first samples; then others with which the run went on.
+  /// Programs that made samples: the one that began the run, then others that continued it.
   std::vector<Program> programs = std::vector<Program>(1);
   std::string model, weights_hash, tokenizer_hash;
   std::string config_hash;           // of the model's config.json; empty before version 10

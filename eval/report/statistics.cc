@@ -73,7 +73,7 @@ Interval share_interval_of(double mean, double variance, double n, double z) {
   return score_interval(mean, n * (most + kTowardsOne) / (varies + kTowardsOne), z);
 }
 
-/// Of pairs, with Newcombe's continuity correction of the covariance where that is positive. All may be scaled alike.
+/// Correlation of pairs; a positive covariance gets Newcombe's continuity correction. All may be scaled alike.
 double corrected_correlation(double covariance, double variances, double correction) {
   if (covariance > 0) covariance = std::max(covariance - correction, 0.0);
   return variances > 0 ? std::max(covariance / std::sqrt(variances), -1.0) : 0.0;

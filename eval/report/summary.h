@@ -58,7 +58,7 @@ struct LatencySummary {
   std::optional<double> touched;                  // Cost::context, per decoded token, where every sample has it
   double attended_device = 0, attended_host = 0;  // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;  // bytes, largest sample
-  /// Of all tokens that are attended, if any. ScoutAttention's CPU compute ratio is of the budget instead.
+  /// Share of all attended tokens, if any. (ScoutAttention's CPU compute ratio is a share of the budget.)
   std::optional<double> host_share() const { return ratio(attended_host, attended_device + attended_host); }
   /// Of a step's time, if it takes any.
   std::optional<double> idle_share() const { return ratio(idle_ms, step_ms); }
@@ -112,7 +112,7 @@ Summary summarise(const RunFolder& folder);
 
 std::string to_json_text(const Summary& summary);
 
-/// What summary.json and other files say of a run's origin: command, programs, model, machine, clock and seed. Threads
+/// Writes a run's origin: command, programs, model, machine, clock and seed. Threads
 /// only where the clock is measured: virtual time is the same with any.
 void write_origin(nlohmann::ordered_json& json, const Manifest& manifest);
 

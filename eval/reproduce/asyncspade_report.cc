@@ -64,7 +64,7 @@ std::string rates_text(const std::vector<SpadeRow>& rows, bool markdown) {
              markdown);
 }
 
-/// What both files begin with.
+/// The head of both files.
 nlohmann::ordered_json origin(const char* schema) {
   return {{"schema", schema},
           {"tandem_version", version()},

@@ -35,7 +35,7 @@ class ExperimentRunner {
   const std::string& model_of(const ExperimentRun& run) const;
   std::string filled_in(const ExperimentRun& run, const Values& values);
   double beta_for(double tokens, const ExperimentRun& run, std::uint32_t window);
-  /// What a run is simulated with, where its lengths are not mixed.
+  /// Options of a run's simulation, for lengths that are not mixed.
   PredictionOptions target_of(const ExperimentRun& run, const Values& values);
   RunOutcome simulate(const ExperimentRun& run, const HardwareProfile& hardware, PredictionOptions target,
                       bool recorded = false);

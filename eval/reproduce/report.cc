@@ -62,7 +62,7 @@ struct Count {
   std::string text() const { return fmt::format("{} of {}", right, all); }
 };
 
-/// Of the items that count, how many are right.
+/// Counts the items for which `counts` holds, and those of them that are right.
 template <class Item, class Counts, class Right>
 Count count(const std::vector<Item>& items, const Counts& counts, const Right& is_right) {
   return {std::ranges::count_if(items, counts),

@@ -36,8 +36,8 @@ struct CalibratedValue {
   std::vector<Trial> trials;  // by share
 };
 
-/// What Fluxion's parts of a decode take: saying what heads need, and the tasks that CPU and device share. Means over
-/// the steps after the first, sums over their layers. 0 where the method has no such parts.
+/// Times of Fluxion's parts of a step: its predictor, and the tasks that CPU and device share. Means over the steps
+/// after the first, summed over layers. 0 where the method has no such parts.
 struct TaskTimes {
   /// From the begin of a layer's estimate of the heads to the end of the choice of tasks, with whatever lies between:
   /// the way to the host, and the hand-off that ends the device's segment. The launch of the next one is not in it.

@@ -19,7 +19,7 @@ struct Essays {
   std::vector<std::uint32_t> sentences;  // first word of each sentence, ascending; the first is 0
   std::string hash;                      // of the file's bytes, 16 hexadecimal digits
 
-  // Of the text said over and over, without end:
+  // The text repeats without end:
   const std::string& word(std::uint64_t n) const { return words[n % words.size()]; }
   /// Sentences that begin before word `n`. Every repetition begins one.
   std::uint64_t sentences_before(std::uint64_t n) const;
@@ -63,7 +63,7 @@ struct RulerTexts {
   std::shared_ptr<const QuestionSet> hotpot;  // qa_2
 };
 
-/// What --ruler-essays and --ruler-qa name.
+/// The files of --ruler-essays and --ruler-qa.
 struct RulerFiles {
   std::string essays;                  // empty: none
   std::vector<std::string> questions;  // SQuAD's or HotpotQA's format, at most one of each

@@ -24,7 +24,7 @@
 
 namespace tandem::eval {
 
-/// What a run asks of a dataset's files.
+/// The choice of data, tasks and samples of a run.
 struct FileChoice {
   std::string data;                // --data
   std::vector<std::string> tasks;  // none: all that are there

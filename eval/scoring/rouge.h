@@ -11,7 +11,7 @@ struct Rouge {
   double rouge1 = 0, rouge2 = 0, rouge_l = 0;
 };
 
-/// Of two UTF-8 texts, as Google's rouge_score 0.1.2 has it without stemming, which L-Eval's scripts call. Words are
+/// ROUGE of two UTF-8 texts as in Google's rouge_score 0.1.2 without stemming, which L-Eval's scripts call. Words are
 /// runs of a to z and 0 to 9 after str.lower(); all else separates them, so that "é" ends a word and "don't" is two. A
 /// text without words scores 0. Takes time of the product of both lengths.
 Rouge rouge(std::string_view answer, std::string_view prediction);

@@ -8,7 +8,7 @@
 
 namespace tandem::eval {
 
-/// Of `same` words that both have; 0 where there is none.
+/// F1 where both texts share `same` words; 0 where they share none.
 double f1_of_counts(std::size_t same, std::size_t prediction, std::size_t answer);
 
 /// Of two lists of words, each word counted as often as both have it, in [0, 1]; 0 where they share none.
