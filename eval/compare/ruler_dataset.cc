@@ -170,8 +170,7 @@ std::vector<DatasetOption> RulerCommand::options() {
        fmt::format("RULER tasks or groups: single, multikey, niah, qa, all [{}; of files: all]", kTasks)},
       {"--lengths", &lengths_,
        fmt::format("Context lengths in tokens: 4K,32768 [{}; with --equal: {}; of files: all]", kLengths, kOneLength)},
-      {"--samples", &samples_, "Samples per task and length; of files, at most what the shortest holds",
-       DatasetOption::Shows::default_value},
+      {"--samples", &samples_, "Samples per task and length; of files, at most what the shortest holds"},
       {"--seed", &seed_, fmt::format("Seed of the samples [{}; files have theirs]", kSeed)}};
   options.insert(options.end(), more.begin(), more.end());
   return options;

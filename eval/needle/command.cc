@@ -15,16 +15,14 @@ class NeedleCommand final : public DatasetCommand {
   }
 
   std::vector<DatasetOption> options() override {
-    using enum DatasetOption::Shows;
-    return {{"--lengths", &lengths_, "Context lengths in tokens, answer included", default_value},
-            {"--depths", &depths_, "Per cent of the haystack before the needle", default_value},
+    return {{"--lengths", &lengths_, "Context lengths in tokens, answer included"},
+            {"--depths", &depths_, "Per cent of the haystack before the needle"},
             {"--task", &what_.task,
-             "What is hidden in what: a task of RULER with one needle (niah_single_1 to 3, niah_multikey_1 to 3)",
-             default_value},
+             "What is hidden in what: a task of RULER with one needle (niah_single_1 to 3, niah_multikey_1 to 3)"},
             {"--ruler-essays", &what_.text_files.essays,
              "Text around the needle: {\"text\": ...} in a .json, or plain text (default: invented prose)"},
-            {"--samples", &what_.samples, "Samples of each depth and length", default_value},
-            {"--seed", &what_.seed, "Seed of the samples", default_value}};
+            {"--samples", &what_.samples, "Samples of each depth and length"},
+            {"--seed", &what_.seed, "Seed of the samples"}};
   }
 
   void check(const DatasetHost&) override {

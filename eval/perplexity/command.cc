@@ -13,11 +13,10 @@ constexpr std::uint64_t kProseSeed = 20260101;
 class PerplexityCommand final : public DatasetCommand {
  public:
   std::vector<DatasetOption> options() override {
-    using enum DatasetOption::Shows;
     return {{"--text", &what_.text_file, "A UTF-8 file (default: invented prose)"},
-            {"--context", &context_, "Tokens of a window before the scored ones", default_value},
-            {"--new", &scored_, "Tokens of a window that are scored", default_value},
-            {"--windows", &what_.windows, "Windows of the text", default_value}};
+            {"--context", &context_, "Tokens of a window before the scored ones"},
+            {"--new", &scored_, "Tokens of a window that are scored"},
+            {"--windows", &what_.windows, "Windows of the text"}};
   }
 
   void check(const DatasetHost& host) override {

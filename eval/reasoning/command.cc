@@ -21,20 +21,17 @@ class ReasoningCommand final : public FileCommand {
                      }}) {}
 
   std::vector<DatasetOption> options() override {
-    using enum DatasetOption::Shows;
     Sampling& how = what_.sampling;
     std::vector<DatasetOption> options = FileCommand::options();
     const std::vector<DatasetOption> own = {
-        {"--repeats", &what_.repeats, "Answers drawn to each problem; Pass@1 is their mean", default_value},
-        {"--max-new", &max_new_, "Tokens of an answer at most; longer ones are cut off and wrong", default_value},
+        {"--repeats", &what_.repeats, "Answers drawn to each problem; Pass@1 is their mean"},
+        {"--max-new", &max_new_, "Tokens of an answer at most; longer ones are cut off and wrong"},
         {"--temperature", &how.temperature,
-         "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones", default_value},
-        {"--top-k", &how.top_k, "Draw from the k best tokens (0: all)", default_value},
-        {"--top-p", &how.top_p, "Draw from the best tokens that together have this probability (1: all)",
-         default_value},
-        {"--min-p", &how.min_p, "Draw from tokens at least this share as likely as the best one (0: all)",
-         default_value},
-        {"--seed", &how.seed, "Seed of the draws", default_value}};
+         "0: the best token, always; above: draw tokens, 1 as the model says, less for likelier ones"},
+        {"--top-k", &how.top_k, "Draw from the k best tokens (0: all)"},
+        {"--top-p", &how.top_p, "Draw from the best tokens that together have this probability (1: all)"},
+        {"--min-p", &how.min_p, "Draw from tokens at least this share as likely as the best one (0: all)"},
+        {"--seed", &how.seed, "Seed of the draws"}};
     options.insert(options.end(), own.begin(), own.end());
     return options;
   }

@@ -20,13 +20,11 @@ namespace tandem::eval {
 
 /// An option of the command line; what the variable holds is its default.
 struct DatasetOption {
-  enum class Shows : std::uint8_t { nothing, default_value };
   using Value = std::variant<std::string*, std::uint32_t*, std::uint64_t*, float*, double*,
                              std::optional<std::uint32_t>*, std::optional<std::uint64_t>*, std::vector<std::string>*>;
   const char* name;  // "--depths"
   Value value;       // a list: may be given again, each time with one value
   std::string help;
-  Shows shows = Shows::nothing;
 };
 
 /// Services of the program for a dataset.

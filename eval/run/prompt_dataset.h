@@ -32,7 +32,7 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 struct PromptRules {
   const char* name;      // of the dataset
   const char* title;     // of its section in reports
-  const char* protocol;  // "+score:upstream": what the reader and the rules are; another one where either changes
+  const char* protocol;  // "+score:upstream": changes with the reader or the rules
   const char* note;      // below its table: what the metrics are
   /// InputError for a name that no task has.
   void (*check_task)(const std::string& task);
