@@ -7,7 +7,7 @@
 
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
-#include "tests/cli/program.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -16,72 +16,61 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-void expect_sentence(const std::string& arguments, const std::vector<std::string>& says) {
-  const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
-  EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.text;
-  EXPECT_THAT(outcome.text, ::testing::StartsWith("tandem: "));
-  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << arguments << "\n" << outcome.text;
-  for (const std::string& part : says) EXPECT_THAT(outcome.text, HasSubstr(part)) << arguments;
-  EXPECT_EQ(cli::run(arguments, cli::kOnlyOutput).text, "") << arguments;
-}
-
-class DamagedModel : public ::testing::Test {
+class DamagedModel : public ProgramTest {
  protected:
   DamagedModel() {
     for (const auto& entry : fs::directory_iterator(data_path("models/seed"))) {
-      if (entry.is_regular_file()) fs::copy_file(entry.path(), folder_.path() / entry.path().filename());
+      if (entry.is_regular_file()) fs::copy_file(entry.path(), root_.path() / entry.path().filename());
     }
   }
 
-  void expect_refused(const std::vector<std::string>& says) {
-    const std::string run = (folder_.path() / "run").string(), model = folder_.path().string();
+  void expect_all_refuse(const std::vector<std::string>& says) {
+    const std::string run = (root_.path() / "run").string(), model = root_.path().string();
     for (const std::string& command : {"info --model " + model, "generate --prompt hello --model " + model,
                                        "compare --quiet --model " + model + " --out " + run}) {
-      expect_sentence(command, says);
+      expect_refused(command, says);
     }
     EXPECT_FALSE(fs::exists(run));
   }
 
   void edit_json(const char* file, const std::function<void(Json&)>& edit) {
-    Json json = parse_json(read_bytes(folder_.path() / file), "JSON");
+    Json json = parse_json(read_bytes(root_.path() / file), "JSON");
     edit(json);
-    write_bytes(folder_.path() / file, json_text(json));
+    write_bytes(root_.path() / file, json_text(json));
   }
 
   void edit_weights(const std::function<void(Json& header)>& edit) {
-    const fs::path file = folder_.path() / "model.safetensors";
+    const fs::path file = root_.path() / "model.safetensors";
     auto [header, body] = split_safetensors(read_bytes(file));
     edit(header);
     write_bytes(file, safetensors_bytes(json_text(header), body));
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(DamagedModel, TruncatedWeights) {
-  fs::resize_file(folder_.path() / "model.safetensors", 100000);
-  expect_refused({"model.safetensors", "model.embed_tokens.weight", "cut off or damaged"});
+  fs::resize_file(root_.path() / "model.safetensors", 100000);
+  expect_all_refuse({"model.safetensors", "model.embed_tokens.weight", "cut off or damaged"});
 }
 
 TEST_F(DamagedModel, HostileHeaderLength) {
-  const fs::path file = folder_.path() / "model.safetensors";
+  const fs::path file = root_.path() / "model.safetensors";
   write_bytes(file, std::string(7, '\xff') + "\x7f" + read_bytes(file).substr(8));
-  expect_refused({"model.safetensors", "header claims 9223372036854775807 bytes"});
+  expect_all_refuse({"model.safetensors", "header claims 9223372036854775807 bytes"});
 }
 
 TEST_F(DamagedModel, HostileOffsets) {
   edit_weights([](Json& header) { header["model.norm.weight"]["data_offsets"] = {512, 0}; });
-  expect_refused({"model.safetensors", "model.norm.weight", "512"});
+  expect_all_refuse({"model.safetensors", "model.norm.weight", "512"});
 }
 
 TEST_F(DamagedModel, WrongShape) {
   edit_weights([](Json& header) { header["model.layers.0.mlp.up_proj.weight"]["shape"] = {256, 640}; });
-  expect_refused({"model.safetensors", "model.layers.0.mlp.up_proj.weight", "[256, 640]", "[640, 256]"});
+  expect_all_refuse({"model.safetensors", "model.layers.0.mlp.up_proj.weight", "[256, 640]", "[640, 256]"});
 }
 
 TEST_F(DamagedModel, WrongDtype) {
   edit_weights([](Json& header) { header["model.layers.1.mlp.up_proj.weight"]["dtype"] = "I16"; });
-  expect_refused({"model.safetensors", "model.layers.1.mlp.up_proj.weight", "I16", "BF16"});
+  expect_all_refuse({"model.safetensors", "model.layers.1.mlp.up_proj.weight", "I16", "BF16"});
 }
 
 TEST_F(DamagedModel, MissingTensor) {
@@ -89,23 +78,23 @@ TEST_F(DamagedModel, MissingTensor) {
     header["model.renamed"] = header["model.norm.weight"];
     header.erase("model.norm.weight");
   });
-  expect_refused({"model.safetensors", "'model.norm.weight' is missing"});
+  expect_all_refuse({"model.safetensors", "'model.norm.weight' is missing"});
 }
 
 TEST_F(DamagedModel, BrokenConfig) {
   edit_json("config.json", [](Json& json) { json["hidden_size"] = -3; });
-  expect_refused({"config.json", "'hidden_size'", "-3"});
-  write_bytes(folder_.path() / "config.json", "{");
-  expect_refused({"config.json", "not a JSON object"});
-  fs::remove(folder_.path() / "config.json");
-  expect_refused({"config.json"});
+  expect_all_refuse({"config.json", "'hidden_size'", "-3"});
+  write_bytes(root_.path() / "config.json", "{");
+  expect_all_refuse({"config.json", "not a JSON object"});
+  fs::remove(root_.path() / "config.json");
+  expect_all_refuse({"config.json"});
 }
 
 TEST_F(DamagedModel, BrokenTokenizer) {
-  write_bytes(folder_.path() / "tokenizer.model", "broken");
-  expect_refused({"tokenizer.model", "not a SentencePiece model"});
-  fs::remove(folder_.path() / "tokenizer.model");
-  expect_refused({"tokenizer.model"});
+  write_bytes(root_.path() / "tokenizer.model", "broken");
+  expect_all_refuse({"tokenizer.model", "not a SentencePiece model"});
+  fs::remove(root_.path() / "tokenizer.model");
+  expect_all_refuse({"tokenizer.model"});
 }
 
 TEST(BadInput, Prompts) {
@@ -114,26 +103,26 @@ TEST(BadInput, Prompts) {
   std::string text;
   for (int i = 0; i < 20000; ++i) text += "several words ";
   write_bytes(file, text);
-  expect_sentence("generate --prompt-file " + file, {"32768 positions", "max_position_embeddings"});
+  expect_refused("generate --prompt-file " + file, {"32768 positions", "max_position_embeddings"});
   write_bytes(file, "");
-  expect_sentence("generate --prompt-file " + file, {file, "is empty"});
-  expect_sentence("generate --prompt-file " + folder.path().string(), {folder.path().string(), "cannot be read"});
-  expect_sentence("generate --prompt-file /no/such/file", {"/no/such/file", "cannot be read"});
-  expect_sentence("generate --prompt a --prompt-file b", {"either --prompt or --prompt-file"});
-  expect_sentence("generate --chat --prompt hello", {"no chat template", "--chat-format", "llama-3.1"});
-  expect_sentence("generate --chat --chat-format lama-2 --prompt hello", {"'lama-2'", "Did you mean 'llama-2'?"});
-  expect_sentence("generate --prompt hello --system x", {"add --chat"});
-  expect_sentence("generate --chat --prompt-file " + file, {"--prompt-file"});
-  expect_sentence("generate --prompt hello --max-new 0", {"--max-new is 0"});
+  expect_refused("generate --prompt-file " + file, {file, "is empty"});
+  expect_refused("generate --prompt-file " + folder.path().string(), {folder.path().string(), "cannot be read"});
+  expect_refused("generate --prompt-file /no/such/file", {"/no/such/file", "cannot be read"});
+  expect_refused("generate --prompt a --prompt-file b", {"either --prompt or --prompt-file"});
+  expect_refused("generate --chat --prompt hello", {"no chat template", "--chat-format", "llama-3.1"});
+  expect_refused("generate --chat --chat-format lama-2 --prompt hello", {"'lama-2'", "Did you mean 'llama-2'?"});
+  expect_refused("generate --prompt hello --system x", {"add --chat"});
+  expect_refused("generate --chat --prompt-file " + file, {"--prompt-file"});
+  expect_refused("generate --prompt hello --max-new 0", {"--max-new is 0"});
   for (const char* count : {"-1", "4294967296"})
-    expect_sentence(fmt::format("generate --prompt hello --top-k {}", count),
-                    {"--top-k", count, "from 0 to 4294967295"});
-  expect_sentence("generate --prompt hello --seed -1", {"from 0 to 18446744073709551615"});
-  expect_sentence("generate --prompt hello --temperature -1", {"--temperature is -1"});
-  expect_sentence("generate --prompt hello --temperature 1 --top-p 0", {"--top-p is 0"});
-  expect_sentence("generate --prompt hello --temperature 1 --min-p 2", {"--min-p is 2"});
-  expect_sentence("generate --prompt hello --top-k 5", {"add --temperature"});
-  expect_sentence("generate --prompt hello --max-new 40000", {"40000", "32768 positions"});
+    expect_refused(fmt::format("generate --prompt hello --top-k {}", count),
+                   {"--top-k", count, "from 0 to 4294967295"});
+  expect_refused("generate --prompt hello --seed -1", {"from 0 to 18446744073709551615"});
+  expect_refused("generate --prompt hello --temperature -1", {"--temperature is -1"});
+  expect_refused("generate --prompt hello --temperature 1 --top-p 0", {"--top-p is 0"});
+  expect_refused("generate --prompt hello --temperature 1 --min-p 2", {"--min-p is 2"});
+  expect_refused("generate --prompt hello --top-k 5", {"add --temperature"});
+  expect_refused("generate --prompt hello --max-new 40000", {"40000", "32768 positions"});
 }
 
 TEST(BadInput, CompareLeavesNoFolderBehind) {
@@ -193,7 +182,7 @@ TEST(BadInput, CompareLeavesNoFolderBehind) {
   const TemporaryFolder folder;
   const std::string run = (folder.path() / "run").string();
   for (const Case& c : cases) {
-    expect_sentence("compare --quiet --out " + run + " " + c.arguments, c.says);
+    expect_refused("compare --quiet --out " + run + " " + c.arguments, c.says);
     EXPECT_FALSE(fs::exists(run)) << c.arguments;
   }
 }
@@ -203,12 +192,12 @@ TEST(BadInput, AnEmptyValueIsNotTheDefault) {
        {"compare --ruler-data ''", "compare --ruler-qa ''", "compare --methods ''", "compare --out ''",
         "info --model ''", "eval perplexity --text ''", "generate --prompt hi --system ''", "profile heads --out ''",
         "fluxion collect --out ''", "bench decode --out ''", "reproduce scout-fig11 --out ''"})
-    expect_sentence(command, {" is empty: give a value, or leave it away"});
+    expect_refused(command, {" is empty: give a value, or leave it away"});
 }
 
 TEST(BadInput, AnOptionIsNoValueOfTheOneBefore) {
   for (const char* command : {"compare --out --force", "profile heads --text-file --quiet", "info --model --help"})
-    expect_sentence(command, {" has no value: '--", "' is an option of its own."});
+    expect_refused(command, {" has no value: '--", "' is an option of its own."});
   EXPECT_EQ(cli::run("generate --max-new 1 --prompt --not-one").code, 0);
 }
 
@@ -227,13 +216,13 @@ TEST(BadInput, AFailedReplacementLeavesTheEarlierRun) {
 }
 
 TEST_F(DamagedModel, NotANumberInTheWeightsEndsTheRun) {
-  const fs::path file = folder_.path() / "model.safetensors";
+  const fs::path file = root_.path() / "model.safetensors";
   auto [header, body] = split_safetensors(read_bytes(file));
   const auto offsets = header["model.layers.0.self_attn.k_proj.weight"]["data_offsets"];
   for (std::size_t at = offsets[0]; at < offsets[1]; at += 2) body.replace(at, 2, "\xc0\x7f");  // bf16 NaN
   write_bytes(file, safetensors_bytes(json_text(header), body));
   for (const char* method : {"full", "hybrid-fixed:sinks=16,window=32"}) {
-    const cli::Outcome outcome = cli::run("generate --model " + folder_.path().string() + " --method " + method +
+    const cli::Outcome outcome = cli::run("generate --model " + root_.path().string() + " --method " + method +
                                               " --prompt '" + std::string(800, 'x') + "'",
                                           cli::kOnlyErrors);
     EXPECT_EQ(outcome.code, 2) << outcome.text;
@@ -253,10 +242,10 @@ TEST(BadInput, FoldersThatCannotBeWritten) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "file").string();
   write_bytes(file, "x");
-  expect_sentence("compare --quiet --out " + file, {"'" + file + "' is a file"});
-  expect_sentence("compare --quiet --out " + file + "/run", {file + "/run", "is a file"});
-  expect_sentence("compare --quiet --out /proc/run", {"/proc/run", "cannot be made"});
-  expect_sentence("compare --quiet --force --out " + folder.path().string(), {"holds no run"});
+  expect_refused("compare --quiet --out " + file, {"'" + file + "' is a file"});
+  expect_refused("compare --quiet --out " + file + "/run", {file + "/run", "is a file"});
+  expect_refused("compare --quiet --out /proc/run", {"/proc/run", "cannot be made"});
+  expect_refused("compare --quiet --force --out " + folder.path().string(), {"holds no run"});
   EXPECT_EQ(read_bytes(file), "x");
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/common/json.h"
 #include "tests/cli/background.h"
-#include "tests/cli/program.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -188,9 +188,8 @@ TEST(BenchProgram, OutIsAFileOrALinkToOne) {
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
-class BadBench : public ::testing::TestWithParam<cli::BadUsage> {};
 INSTANTIATE_TEST_SUITE_P(
-    Sentences, BadBench,
+    Bench, RefusedUsage,
     ::testing::Values(
         cli::BadUsage{"bench", "see tandem bench --help."},
         cli::BadUsage{"bench decoed", "tandem bench has no 'decoed'. Did you mean 'decode'?"},
@@ -220,15 +219,6 @@ INSTANTIATE_TEST_SUITE_P(
         cli::BadUsage{"bench decode --threads 4000", "--threads is 4000"},
         cli::BadUsage{"bench prefill --out /no/such/folder/x.json", "'/no/such/folder' does not exist"},
         cli::BadUsage{"bench prefill --model /no/such/model", "/no/such/model"}));
-
-TEST_P(BadBench, EndsWithTwoAndOneSentence) {
-  const std::string arguments = GetParam().arguments;
-  const cli::Outcome outcome = cli::run(arguments, cli::kOnlyErrors);
-  EXPECT_EQ(outcome.code, 2) << outcome.text;
-  EXPECT_THAT(outcome.text, AllOf(::testing::StartsWith("tandem: "), HasSubstr(GetParam().says)));
-  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
-  EXPECT_EQ(cli::run(arguments, cli::kOnlyOutput).text, "");
-}
 
 }  // namespace
 }  // namespace tandem::testing

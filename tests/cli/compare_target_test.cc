@@ -7,7 +7,7 @@
 #include "engine/common/json.h"
 #include "methods/registry.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-class CompareTarget : public RunFolders {};
+class CompareTarget : public ProgramTest {};
 
 TEST_F(CompareTarget, AWorkloadIsRecordedOnPromptsThatSaySomething) {
   const cli::Outcome tiny = cli::run(

@@ -15,7 +15,7 @@
 #include "methods/registry.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -30,7 +30,7 @@ constexpr const char* kSmallCompare =
     "compare --no-plot --quiet --methods full,streaming,hybrid-fixed,hgca --tasks niah_single_1,niah_multikey_1 "
     "--lengths 256,512 --samples 2 ";
 
-class CompareProgram : public RunFolders {};
+class CompareProgram : public ProgramTest {};
 
 TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   const cli::Outcome first = cli::run(std::string(kSmallCompare) + "--out " + folder("a"));

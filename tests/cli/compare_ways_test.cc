@@ -7,7 +7,7 @@
 
 #include "engine/common/json.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class CompareWays : public RunFolders {};
+class CompareWays : public ProgramTest {};
 
 TEST_F(CompareWays, BudgetsAreSetToEqualBytes) {
   const std::string command =

@@ -7,7 +7,7 @@
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSmallEval =
     "eval perplexity --quiet --no-plot --context 128 --new 16 --windows 6 --batch 2 --methods full,streaming,hgca ";
 
-class EvalProgram : public RunFolders {
+class EvalProgram : public ProgramTest {
  protected:
   void expect_same(const char* run, const char* other) {
     for (const char* file : {"windows.jsonl", "timings.jsonl", "summary.json"})

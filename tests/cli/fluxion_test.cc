@@ -6,7 +6,7 @@
 
 #include "engine/common/json.h"
 #include "tests/cli/background.h"
-#include "tests/cli/program.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -128,9 +128,8 @@ TEST(FluxionCollect, ANameThatIsNoTextCanBeResumed) {
   EXPECT_EQ(again.code, 0) << again.text;
 }
 
-class BadFluxion : public ::testing::TestWithParam<cli::BadUsage> {};
 INSTANTIATE_TEST_SUITE_P(
-    Sentences, BadFluxion,
+    Fluxion, RefusedUsage,
     ::testing::Values(
         cli::BadUsage{"fluxion", "see tandem fluxion --help."},
         cli::BadUsage{"fluxion colect", "tandem fluxion has no 'colect'. Did you mean 'collect'?"},
@@ -153,13 +152,6 @@ INSTANTIATE_TEST_SUITE_P(
         cli::BadUsage{"fluxion collect --out /no/such/folder --resume", "there is no collection in"},
         cli::BadUsage{"fluxion collect --out /dev/null", "'/dev/null' is no folder"},
         cli::BadUsage{"fluxion collect --out /usr", "none of them is a collection's manifest.json"}));
-
-TEST_P(BadFluxion, EndsWithTwoAndOneSentence) {
-  const cli::Outcome outcome = cli::run(GetParam().arguments, cli::kOnlyErrors);
-  EXPECT_EQ(outcome.code, 2) << outcome.text;
-  EXPECT_THAT(outcome.text, ::testing::AllOf(::testing::StartsWith("tandem: "), HasSubstr(GetParam().says)));
-  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
-}
 
 }  // namespace
 }  // namespace tandem::testing

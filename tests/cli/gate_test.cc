@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class GateProgram : public RunFolders {
+class GateProgram : public ProgramTest {
  protected:
   void compare(const char* name, const std::string& options) const {
     const cli::Outcome made =

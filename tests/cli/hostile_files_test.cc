@@ -13,7 +13,7 @@
 
 #include "engine/common/paths.h"
 #include "tests/cli/background.h"
-#include "tests/cli/program.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/files.h"
 
 namespace tandem::testing {
@@ -41,7 +41,7 @@ void make(Kind kind, const fs::path& file) {
   }
 }
 
-class HostileFiles : public ::testing::Test {
+class HostileFiles : public ProgramTest {
  protected:
   /// What lies in a folder: kinds, sizes and times of writing.
   static std::map<std::string, std::string> contents(const fs::path& folder) {
@@ -81,12 +81,11 @@ class HostileFiles : public ::testing::Test {
   void refuses(const std::string& arguments, const fs::path& file) { refuses(arguments, file, file.string()); }
 
   /// A folder of ours in the one that commands are to leave as it is.
-  fs::path folder(const fs::path& name) const {
+  fs::path data_folder(const fs::path& name) const {
     fs::create_directories(data_ / name);
     return data_ / name;
   }
 
-  TemporaryFolder root_;
   fs::path data_ = folder_of(root_);
 
  private:
@@ -129,7 +128,7 @@ TEST_F(HostileFiles, OptionsThatTakeAFile) {
 }
 
 TEST_F(HostileFiles, FilesOfAModelFolder) {
-  const fs::path model = folder("model");
+  const fs::path model = data_folder("model");
   const auto fill = [&] {
     for (const auto& entry : fs::directory_iterator(data_path("models/tiny")))
       if (entry.is_regular_file())
@@ -146,18 +145,20 @@ TEST_F(HostileFiles, FilesOfAModelFolder) {
 }
 
 TEST_F(HostileFiles, FilesOfDataFolders) {
-  const fs::path longbench = folder("longbench/config").parent_path(), leval = folder("leval/Open-ended-tasks");
+  const fs::path longbench = data_folder("longbench/config").parent_path(),
+                 leval = data_folder("leval/Open-ended-tasks");
   refuses("eval longbench --quiet --data " + longbench.string(), longbench / "config/dataset2prompt.json",
           longbench.string());
   write_bytes(longbench / "config/dataset2prompt.json", R"({"qasper": "{context} {input}"})");
   write_bytes(longbench / "config/dataset2maxlen.json", R"({"qasper": 8})");
-  refuses("eval longbench --quiet --data " + longbench.string(), folder("longbench/data") / "qasper.jsonl",
+  refuses("eval longbench --quiet --data " + longbench.string(), data_folder("longbench/data") / "qasper.jsonl",
           (longbench / "data").string());
   refuses("eval leval --quiet --data " + leval.parent_path().string(), leval / "financial_qa.jsonl",
           leval.parent_path().string());
-  refuses("eval reasoning --quiet --data " + folder("reasoning").string(), data_ / "reasoning/aime24.jsonl",
-          folder("reasoning").string());
-  refuses("compare --quiet --ruler-data " + folder("ruler").string(), folder("ruler/4096") / "vt.jsonl", "ruler");
+  refuses("eval reasoning --quiet --data " + data_folder("reasoning").string(), data_ / "reasoning/aime24.jsonl",
+          data_folder("reasoning").string());
+  refuses("compare --quiet --ruler-data " + data_folder("ruler").string(), data_folder("ruler/4096") / "vt.jsonl",
+          "ruler");
 }
 
 TEST_F(HostileFiles, FilesOfARun) {
@@ -177,7 +178,7 @@ TEST_F(HostileFiles, FilesOfARun) {
     refuses(command + run.string() + " --resume", run / name, run.string());
   }
   fs::remove_all(run);
-  refuses("simulate --as llama-3.1-8b --resume --out " + folder("sweep").string(), data_ / "sweep/sweep.json",
+  refuses("simulate --as llama-3.1-8b --resume --out " + data_folder("sweep").string(), data_ / "sweep/sweep.json",
           "sweep.json");
 }
 

@@ -9,7 +9,7 @@
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/eval/leval/leval_folder.h"
 
 namespace tandem::testing {
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class LEvalProgram : public RunFolders {
+class LEvalProgram : public ProgramTest {
  protected:
   LEvalProgram() {
     data.add("tpo", "exam", {"A barn is red."}, {"Which?\nA. red\nB. blue", "Where?\nA. here\nB. there"}, {"A", "B"});

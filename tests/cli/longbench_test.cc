@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/eval/longbench/longbench_folder.h"
 
 namespace tandem::testing {
@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class LongBenchProgram : public RunFolders {
+class LongBenchProgram : public ProgramTest {
  protected:
   std::string command(const std::string& more) const {
     return "eval longbench --model tiny --quiet --no-plot --methods full,streaming --batch 2 --data '" +

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class LongProcProgram : public RunFolders {
+class LongProcProgram : public ProgramTest {
  protected:
   LongProcProgram() {
     const std::filesystem::path data = std::filesystem::path(folder("data")) / "data/tom_tracking";

@@ -8,7 +8,7 @@
 #include "engine/common/json.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class NeedleProgram : public RunFolders {
+class NeedleProgram : public ProgramTest {
  protected:
   std::string command(const char* out, int samples = 2) const {
     return "eval needle --quiet --no-plot --model tiny --methods full,streaming:sinks=16,window=32 --lengths 256,400 "

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 // Emulated memory is written when it is taken: little of it.
 constexpr const char* kSmall = " --model tiny --device-kv 64M --host-kv 64M --precision f32";
 
-class OnEmulatedGpu : public RunFolders {};
+class OnEmulatedGpu : public ProgramTest {};
 
 TEST_F(OnEmulatedGpu, InfoNamesTheDevice) {
   const cli::Outcome info = cli::run("info");

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/common/json.h"
-#include "tests/cli/program.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -132,9 +132,8 @@ TEST(ProfileScoutRecall, ItsFileIsWhatTheMethodLoads) {
   EXPECT_THAT(all.text, HasSubstr("there is nothing to recall"));
 }
 
-class BadProfile : public ::testing::TestWithParam<cli::BadUsage> {};
 INSTANTIATE_TEST_SUITE_P(
-    Sentences, BadProfile,
+    Profile, RefusedUsage,
     ::testing::Values(cli::BadUsage{"profile", "see tandem profile --help."},
                       cli::BadUsage{"profile hedas", "tandem profile has no 'hedas'. Did you mean 'heads'?"},
                       cli::BadUsage{"profile heads --modle x", "of tandem profile heads. Did you mean '--model'?"},
@@ -160,14 +159,6 @@ INSTANTIATE_TEST_SUITE_P(
                       cli::BadUsage{"profile scout-recall --threshold 1", "--threshold is 1"},
                       cli::BadUsage{"profile scout-recall --budget 64", "Option 'budget' of method 'scoutattention'"},
                       cli::BadUsage{"profile heads --model /no/such/model", "/no/such/model"}));
-
-TEST_P(BadProfile, EndsWithTwoAndOneSentence) {
-  const cli::Outcome outcome = cli::run(GetParam().arguments, cli::kOnlyErrors);
-  EXPECT_EQ(outcome.code, 2) << outcome.text;
-  EXPECT_THAT(outcome.text, ::testing::AllOf(::testing::StartsWith("tandem: "), HasSubstr(GetParam().says)));
-  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
-  EXPECT_EQ(cli::run(GetParam().arguments, cli::kOnlyOutput).text, "");
-}
 
 TEST(ProfileHeads, ReplacesAFileOnlyWhenTold) {
   const TemporaryFolder folder;

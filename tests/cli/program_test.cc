@@ -14,16 +14,18 @@
 #include <vector>
 
 #include "eval/report/table.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/files.h"
 
 namespace tandem::cli {
 namespace {
 
+using tandem::testing::expect_refused;
+using tandem::testing::RefusedUsage;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::testing::StartsWith;
 
 TEST(Program, HelpTeachesAndEndsWithZero) {
   const Outcome top = run("--help", kOnlyOutput);
@@ -91,18 +93,12 @@ TEST(Program, NoSubcommandIsBadUsageWithTheHelp) {
   EXPECT_THAT(outcome.text, HasSubstr("compare"));
 }
 
-class ProgramBadUsage : public ::testing::TestWithParam<cli::BadUsage> {};
-
-TEST_P(ProgramBadUsage, EndsWithTwoAndOneSentenceOnStderr) {
-  const Outcome outcome = run(GetParam().arguments, kOnlyErrors);
-  EXPECT_EQ(outcome.code, 2) << outcome.text;
-  EXPECT_THAT(outcome.text, AllOf(StartsWith("tandem: "), HasSubstr(GetParam().says)));
-  EXPECT_EQ(outcome.text.find('\n'), outcome.text.size() - 1) << outcome.text;
-  EXPECT_THAT(run(GetParam().arguments, kOnlyOutput).text, IsEmpty());
+TEST_P(RefusedUsage, EndsWithTwoAndOneSentence) {
+  expect_refused(GetParam().arguments, {GetParam().says});
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Sentences, ProgramBadUsage,
+    Program, RefusedUsage,
     ::testing::Values(
         cli::BadUsage{"help nosuch", "tandem has no 'nosuch'. There are"},
         cli::BadUsage{"help fluxion colect", "tandem fluxion has no 'colect'. Did you mean 'collect'?"},

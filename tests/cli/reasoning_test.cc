@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
 
 namespace tandem::testing {
@@ -21,7 +21,7 @@ using ::testing::IsSubsetOf;
 using ::testing::Not;
 using ::testing::UnorderedElementsAreArray;
 
-class ReasoningProgram : public RunFolders {
+class ReasoningProgram : public ProgramTest {
  protected:
   std::string command(const std::string& more) const {
     return "eval reasoning --model tiny --quiet --no-plot --max-new 12 --data '" + data.path() + "' " + more;

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-class Report : public RunFolders {
+class Report : public ProgramTest {
  protected:
   void run(const char* name, const std::string& more) const {
     const cli::Outcome done = cli::run(

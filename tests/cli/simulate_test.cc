@@ -11,7 +11,7 @@
 #include "engine/device/profile.h"
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSmall =
     "simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --methods full,quest:budget=256 ";
 
-class Simulate : public RunFolders {
+class Simulate : public ProgramTest {
  protected:
   std::string small(const std::string& arguments, const char* out) const {
     return kSmall + arguments + " --out " + folder(out);

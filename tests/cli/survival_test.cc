@@ -9,7 +9,7 @@
 
 #include "engine/common/paths.h"
 #include "tests/cli/background.h"
-#include "tests/cli/program.h"
+#include "tests/cli/program_fixture.h"
 #include "tests/engine/model/model_folder.h"
 
 namespace tandem::testing {
@@ -24,11 +24,8 @@ namespace fs = std::filesystem;
 constexpr const char* kRun = "compare --no-plot --quiet --tasks niah_single_1 --lengths 256 --methods full,hgca ";
 constexpr const char* kEarlier = "--samples 2 --seed 7 ";  // than the run of kRun: other samples
 
-class SurvivalProgram : public ::testing::Test {
+class SurvivalProgram : public ProgramTest {
  protected:
-  std::string folder(const char* name) const { return (root_.path() / name).string(); }
-  std::string bytes(const std::string& run, const char* file) const { return read_bytes(fs::path(run) / file); }
-
   /// A run of `samples` samples that nothing happens to, for comparison.
   void make_whole(int samples) {
     command_ = kRun + fmt::format("--samples {} ", samples);
@@ -62,7 +59,6 @@ class SurvivalProgram : public ::testing::Test {
     EXPECT_EQ(summary(run), summary(folder("whole")));
   }
 
-  TemporaryFolder root_;
   std::string command_;
 };
 

@@ -8,7 +8,7 @@
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "tests/cli/program.h"
-#include "tests/cli/run_folders.h"
+#include "tests/cli/program_fixture.h"
 
 namespace tandem::testing {
 namespace {
@@ -27,7 +27,7 @@ constexpr const char* kPoints = R"({"points": [
 {"id": "method", "kind": "method_decode", "hardware": "NVIDIA H100 SXM 80GB", "value": 1, "unit": "ms", "source": "a page"}
 ]})";
 
-class Validate : public RunFolders {
+class Validate : public ProgramTest {
  protected:
   std::string points(const std::string& text = kPoints) const {
     const std::string file = folder("points.json");
