@@ -9,7 +9,7 @@
 #include "engine/common/paths.h"
 #include "engine/model/model.h"
 #include "engine/model/tokenizer.h"
-#include "eval/ruler/wording.h"
+#include "eval/ruler_tasks/wording.h"
 
 namespace {
 

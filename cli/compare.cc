@@ -7,12 +7,12 @@
 #include "cli/machines.h"
 #include "engine/common/interrupt.h"
 #include "engine/trace/perfetto.h"
-#include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/head_errors.h"
 #include "eval/gate/gate.h"
 #include "eval/match_bytes/match_bytes.h"
 #include "eval/predict/record.h"
 #include "eval/report/run_folder.h"
+#include "eval/ruler/ruler_dataset.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
 

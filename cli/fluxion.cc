@@ -12,12 +12,12 @@
 #include "cli/output.h"
 #include "engine/kernels/isa.h"
 #include "engine/model/safetensors.h"
-#include "eval/compare/ruler_dataset.h"
 #include "eval/fluxion/collection.h"
 #include "eval/heads/heads.h"
 #include "eval/report/table.h"
-#include "eval/ruler/ruler.h"
-#include "eval/ruler/texts.h"
+#include "eval/ruler/ruler_dataset.h"
+#include "eval/ruler_tasks/ruler.h"
+#include "eval/ruler_tasks/texts.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {

@@ -15,7 +15,7 @@
 #include "engine/common/json.h"
 #include "eval/heads/report.h"
 #include "eval/report/line_file.h"
-#include "eval/ruler/ruler.h"
+#include "eval/ruler_tasks/ruler.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
 

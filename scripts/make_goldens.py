@@ -85,8 +85,8 @@ TINY = {
 def needle_prompt():
     """About 600 tokens in the embedded tasks' wording."""
     r = random.Random(3)
-    wording = json.load(open(os.path.join(ROOT, "eval/ruler/wording.json")))
-    words = json.load(open(os.path.join(ROOT, "eval/ruler/words.json")))
+    wording = json.load(open(os.path.join(ROOT, "eval/ruler_tasks/wording.json")))
+    words = json.load(open(os.path.join(ROOT, "eval/ruler_tasks/words.json")))
     lines = [wording["noise"][i % len(wording["noise"])] for i in range(90)]
     for i in range(4):
         key = f"{r.choice(words['adj'])}-{r.choice(words['noun'])}"

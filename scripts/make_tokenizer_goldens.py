@@ -61,7 +61,7 @@ CODE = ["for (int i = 0; i < n; ++i) { a[i] += b[i] * 2.5f; }", "def f(x):\n    
 
 def make_texts():
     r = random.Random(11)
-    words = json.load(open(os.path.join(ROOT, "eval/ruler/words.json")))
+    words = json.load(open(os.path.join(ROOT, "eval/ruler_tasks/words.json")))
     english = words["noun"] + words["adj"] + words["verb"] + ["the", "of", "and", "a", "to", "in", "is", "that", "it", "was"]
     texts = ["", " ", "\n", "a", " a", "a ", "  a  b  "] + CODE + SPECIALS
     for name, letters in ALPHABETS.items():

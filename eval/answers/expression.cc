@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "eval/scoring/python_text.h"
 
 namespace tandem::eval {

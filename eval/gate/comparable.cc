@@ -3,7 +3,7 @@
 #include "engine/common/error.h"
 #include "eval/gate/runs.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/ruler/protocol.h"
+#include "eval/ruler_tasks/protocol.h"
 
 namespace tandem::eval {
 namespace {

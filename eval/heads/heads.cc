@@ -10,7 +10,7 @@
 #include "engine/model/utf8.h"
 #include "engine/runtime/forward.h"
 #include "eval/heads/capture.h"
-#include "eval/ruler/ruler.h"
+#include "eval/ruler_tasks/ruler.h"
 
 namespace tandem::eval {
 namespace {

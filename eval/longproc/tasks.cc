@@ -12,7 +12,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/common/read_file.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "eval/scoring/normalise.h"
 #include "eval/scoring/python_text.h"
 

@@ -11,7 +11,7 @@
 #include "engine/common/printable.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
-#include "eval/ruler/protocol.h"
+#include "eval/ruler_tasks/protocol.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::eval {

@@ -4,7 +4,7 @@
 // the haystack's sentences. Cells are independent of each other, and of which others a run has.
 //
 // The protocol id is that of RULER's task with where the needle is from:
-//   needle/v2+task:niah_single_2+source:embedded-v4+<the other fields of eval/ruler/protocol.h>
+//   needle/v2+task:niah_single_2+source:embedded-v4+<the other fields of eval/ruler_tasks/protocol.h>
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "eval/compare/ruler_dataset.h"
+#include "eval/ruler/ruler_dataset.h"
 
 namespace tandem::eval {
 

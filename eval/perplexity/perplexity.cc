@@ -13,7 +13,7 @@
 #include "engine/model/utf8.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
-#include "eval/ruler/wording.h"
+#include "eval/ruler_tasks/wording.h"
 #include "eval/run/decoded.h"
 #include "eval/run/option_values.h"
 

@@ -11,7 +11,7 @@
 #include "engine/common/json.h"
 #include "engine/runtime/limits.h"
 #include "eval/answers/rules.h"
-#include "eval/compare/published_flops.h"
+#include "eval/report/published_flops.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
 
@@ -195,7 +195,7 @@ ReasoningFigures reasoning_figures(const std::vector<SampleResult>& answers, std
   return figures;
 }
 
-/// A row per task and method. FLOPs are by the published formulas (eval/compare/published_flops.h), the mean over
+/// A row per task and method. FLOPs are by the published formulas (eval/report/published_flops.h), the mean over
 /// steps.
 std::string Reasoning::own_section(const RunFolder& folder, const Summary& summary, bool markdown) const {
   const ModelConfig& config = model_.config;

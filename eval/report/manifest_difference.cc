@@ -6,7 +6,7 @@
 #include <map>
 
 #include "engine/common/error.h"
-#include "eval/ruler/protocol.h"
+#include "eval/ruler_tasks/protocol.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {

@@ -11,7 +11,7 @@
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
-#include "eval/ruler/protocol.h"
+#include "eval/ruler_tasks/protocol.h"
 
 namespace tandem::eval {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/common/drawing.h"
 #include "engine/common/error.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 
 namespace tandem::eval {
 namespace {

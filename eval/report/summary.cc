@@ -7,7 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/report/manifest_difference.h"
-#include "eval/ruler/protocol.h"
+#include "eval/ruler_tasks/protocol.h"
 
 namespace tandem::eval {
 namespace {

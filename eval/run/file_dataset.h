@@ -19,7 +19,7 @@
 
 #include "engine/model/chat.h"
 #include "engine/model/model.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "eval/run/dataset_command.h"
 
 namespace tandem::eval {

@@ -13,7 +13,7 @@ BLOCKS = (1, 16, 32, 64, 128)
 ANCHOR_BUDGETS = slice(35, 39)
 ANCHOR_NAMES = [f"anchor_budget_{block}" for block in BLOCKS[1:]]
 SAMPLING = ("prompts", "seed", "steps", "decode_steps")  # of a plan: which rows there are, not what a row says
-# RULER's tasks whose needles are hidden in prose, which --ruler-essays replaces (eval/ruler/ruler.cc).
+# RULER's tasks whose needles are hidden in prose, which --ruler-essays replaces (eval/ruler_tasks/ruler.cc).
 IN_ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery")
 DTYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 

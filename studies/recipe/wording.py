@@ -1,4 +1,4 @@
-"""The wording and the words of the embedded tasks: eval/ruler/wording.json and eval/ruler/words.json, the same files that
+"""The wording and the words of the embedded tasks: eval/ruler_tasks/wording.json and eval/ruler_tasks/words.json, the same files that
 the program reads, so that a model is trained on the distribution it will be tested on (with other seeds)."""
 import json
 import math
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Callable
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDING: dict = json.loads((ROOT / "eval/ruler/wording.json").read_text(encoding="utf-8"))
-WORDS: dict = json.loads((ROOT / "eval/ruler/words.json").read_text(encoding="utf-8"))
+WORDING: dict = json.loads((ROOT / "eval/ruler_tasks/wording.json").read_text(encoding="utf-8"))
+WORDS: dict = json.loads((ROOT / "eval/ruler_tasks/words.json").read_text(encoding="utf-8"))
 
 
 def key(r: random.Random) -> str:

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "engine/model/tokenizer.h"
-#include "eval/ruler/official.h"
-#include "eval/ruler/texts.h"
-#include "tests/eval/ruler/question_files.h"
+#include "eval/ruler_tasks/official.h"
+#include "eval/ruler_tasks/texts.h"
+#include "tests/eval/ruler_tasks/question_files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/golden.h"
 

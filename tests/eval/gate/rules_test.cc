@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "eval/gate/gate.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 
 namespace tandem::eval {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/interrupt.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "tests/eval/leval/leval_folder.h"
 #include "tests/eval/report/fixtures.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "eval/leval/leval.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "tests/test_data.h"
 
 namespace tandem::eval {

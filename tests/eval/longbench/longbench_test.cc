@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/common/error.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "tests/eval/longbench/longbench_folder.h"
 #include "tests/test_data.h"
 

@@ -9,7 +9,7 @@
 #include "engine/common/json.h"
 #include "engine/common/paths.h"
 #include "eval/longproc/tasks.h"
-#include "eval/ruler/random.h"
+#include "eval/ruler_tasks/random.h"
 #include "tests/engine/model/model_folder.h"
 #include "tests/test_data.h"
 

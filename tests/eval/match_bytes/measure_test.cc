@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/device/sim_device.h"
-#include "eval/compare/ruler_dataset.h"
 #include "eval/match_bytes/match_bytes.h"
 #include "eval/report/summary.h"
+#include "eval/ruler/ruler_dataset.h"
 #include "eval/run/run_dataset.h"
 #include "tests/eval/report/fixtures.h"
 

@@ -7,7 +7,7 @@
 
 #include "engine/common/error.h"
 #include "eval/report/summary.h"
-#include "eval/ruler/texts.h"
+#include "eval/ruler_tasks/texts.h"
 #include "eval/run/run_dataset.h"
 #include "tests/engine/runtime/tiny.h"
 #include "tests/eval/report/fixtures.h"

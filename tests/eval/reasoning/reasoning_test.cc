@@ -6,7 +6,7 @@
 
 #include "engine/common/error.h"
 #include "engine/device/sim_device.h"
-#include "eval/ruler/ruler.h"
+#include "eval/ruler_tasks/ruler.h"
 #include "eval/run/run_dataset.h"
 #include "tests/eval/reasoning/reasoning_folder.h"
 
