@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kReportFooter = R"(
 Examples:
-  tandem report runs/a                                   the run's main tables again, from its samples
+  tandem report runs/a                                   all tables of a run, as its report.md has them
   tandem report runs/a --format latex --out table.tex    for a paper (booktabs)
   tandem report runs/* --format csv --out all.csv        every figure by run, method, task and length
   tandem report runs/a runs/b --out page.html            one page with all tables and plots, to look at or to send
@@ -91,7 +91,8 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
   const eval::TableFormat as = format == "latex"      ? eval::TableFormat::latex
                                : format == "markdown" ? eval::TableFormat::markdown
                                                       : eval::TableFormat::terminal;
-  std::string text = runs.empty() ? "" : eval::tables_text(runs, as);
+  const bool whole = format == "text" && runs.size() == 1 && runs[0].target_problem.empty() && !runs[0].whole.empty();
+  std::string text = runs.empty() ? "" : whole ? runs[0].whole : eval::tables_text(runs, as);
   if (!runs.empty() && !sweeps.empty()) text += "\n";
   return text + eval::sweeps_text(sweeps, as);
 }

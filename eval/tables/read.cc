@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
+#include "engine/common/printable.h"
 #include "engine/common/read_file.h"
 #include "eval/perplexity/perplexity.h"
 #include "eval/report/line_file.h"
@@ -12,8 +13,9 @@ namespace tandem::eval {
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
   const RunFolder folder = RunFolder::open(path);
   const bool perplexity = folder.manifest().benchmark == kPerplexity;
-  ReportedRun run{perplexity ? summarise_perplexity(folder).run : summarise(folder), name, perplexity, {}, {}};
+  ReportedRun run{perplexity ? summarise_perplexity(folder).run : summarise(folder), name, perplexity, {}, {}, {}};
   for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
+  if (run.complete) run.whole = printable_lines(read_if_there(path / kTextReport));
   const std::filesystem::path target = path / "target.json";
   if (!path_exists(target)) return run;
   try {

@@ -21,6 +21,7 @@ struct ReportedRun : Summary {
   bool perplexity = false;
   std::optional<Prediction> target;  // what --as predicted
   std::string target_problem;        // why its file cannot be shown: a sentence; else empty
+  std::string whole;  // all tables, as the run itself wrote them (kTextReport); empty where it is not complete
 };
 
 /// A run's folder under a name. InputError where it is none, or a damaged one.

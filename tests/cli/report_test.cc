@@ -134,6 +134,7 @@ TEST_F(Report, NamesOfAStrangersRunReachNoTerminal) {
   replace("manifest.json", "\"model\": \"tiny\"", "\"model\": \"tiny" + steers + "\"");
   for (const char* file : {"manifest.json", "samples.jsonl", "timings.jsonl"})
     replace(file, "\"streaming\"", "\"streaming" + steers + "\"");
+  write_bytes(folder("a") + "/report.txt", bytes("a", "report.txt") + "\x1b[2J\u009b8m\u202e\r\n");
   const std::string command = "report " + folder("a") + " --format ";
   const auto expect_harmless = [](const std::string& text) {
     for (const char* raw : {"\x1b", "\u009b", "\u202e", "\r"}) EXPECT_EQ(text.find(raw), std::string::npos) << text;
