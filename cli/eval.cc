@@ -36,7 +36,11 @@ class ShownReport {
  public:
   ShownReport(const RunOptions& run, eval::RunFolder& folder, eval::RunReport report)
       : run_(run), folder_(folder), report_(std::move(report)) {
-    print("{}", eval::answer_text(eval::answer_of(report_.summary), eval::terminal_width(), kAnswerLines));
+    if (run_.json) {
+      print("{}", report_.files.front().second);  // summary.json
+    } else {
+      print("{}", eval::answer_text(eval::answer_of(report_.summary), eval::terminal_width(), kAnswerLines));
+    }
     write();
   }
 
@@ -56,8 +60,9 @@ class ShownReport {
     if (drawn > 0) folder_.write("report.md", report_.text(/*markdown=*/true, drawn));
     for (const auto& [name, content] : report_.files) names += ", " + name;
     names += fmt::format(", {}, {}, timings.jsonl", eval::kTextReport, report_.samples_file);
-    print("\nAll tables: tandem report {}\n{}\n", eval::shell_word(folder_.path().string()),
-          left_there(folder_, names));
+    if (!run_.json)
+      print("\nAll tables: tandem report {}\n{}\n", eval::shell_word(folder_.path().string()),
+            left_there(folder_, names));
     check_stdout();
   }
 

@@ -36,7 +36,11 @@ TEST_F(CompareProgram, ARerunGivesTheSameBytes) {
   const cli::Outcome first = cli::run(std::string(kSmallCompare) + "--out " + folder("a"));
   ASSERT_EQ(first.code, 0) << first.text;
   EXPECT_THAT(first.text, AllOf(HasSubstr("hybrid-fixed"), HasSubstr("simulated for"), HasSubstr("TPOT")));
-  ASSERT_EQ(cli::run(std::string(kSmallCompare) + "--threads 1 --out " + folder("b")).code, 0);
+  const cli::Outcome json =
+      cli::run(std::string(kSmallCompare) + "--threads 1 --json --out " + folder("b"), cli::kOnlyOutput);
+  ASSERT_EQ(json.code, 0);
+  EXPECT_EQ(json.text, bytes("b", "summary.json"));
+  EXPECT_EQ(cli::run(std::string(kSmallCompare) + "--json --shard 1/2 --out " + folder("c")).code, 2);
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 32u);  // 2 tasks, 2 lengths, 2 samples, 4 methods
   EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("b", "samples.jsonl"));
   EXPECT_EQ(bytes("a", "timings.jsonl"), bytes("b", "timings.jsonl"));
