@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kOwnFiles[] = {
     "samples.jsonl", "windows.jsonl", "timings.jsonl",  "errors.jsonl",   "summary.json", "report.md", "plot.png",
     "plot.svg",      "target.json",   "predicted.json", "equal.json",     "equal.png",    "equal.svg", "flops.json",
-    "leval.json",    "longproc.json", "longbench.json", "reasoning.json", "errors.json"};
+    "leval.json",    "longproc.json", "longbench.json", "reasoning.json", "errors.json",  kTextReport};
 constexpr std::string_view kDamaged = ".damaged";
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 

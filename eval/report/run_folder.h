@@ -112,6 +112,9 @@ struct Merged {
 /// was.
 Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesystem::path& out, bool force);
 
+/// The report's tables as a terminal shows them; `tandem report` prints it.
+inline constexpr const char* kTextReport = "report.txt";
+
 /// The trace of the run's method `number`, from 1 on: its label makes the name readable, the number makes it unique.
 std::string trace_file(std::size_t number, std::string_view label);
 
