@@ -276,9 +276,13 @@ PerplexitySummary summarise_perplexity(const RunFolder& folder) {
     summary.run.complete = summary.run.complete && own.size() == manifest.samples &&
                            has_times(manifest, timings, entry.label, manifest.samples);
     if (own.empty()) continue;
-    summary.methods.push_back(loss_of(entry.label, own, baseline));
+    const MethodLoss& loss = summary.methods.emplace_back(loss_of(entry.label, own, baseline));
     MethodSummary& method = summary.run.methods.emplace_back();
     method.label = entry.label;
+    method.overall.accuracy = loss.loss;
+    method.overall.units = loss.loss.n;
+    method.overall.has_difference = loss.difference.n > 0;
+    method.overall.difference.difference = loss.difference;
     add_latency(manifest, timings, method);
     method.attends_everything_at = lengths_attended_whole(manifest, entry, timings, contexts);
   }

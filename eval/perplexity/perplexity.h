@@ -60,7 +60,7 @@ struct MethodLoss {
 };
 
 struct PerplexitySummary {
-  Summary run;                      // manifest, completeness and latency; no accuracy
+  Summary run;                      // `overall` has mean nats of a token in place of an accuracy; no other cells
   std::uint32_t scored = 0;         // tokens of a window
   std::vector<MethodLoss> methods;  // as run.methods
 };

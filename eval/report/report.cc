@@ -140,14 +140,6 @@ std::string parted_note(const Summary& s, const Labels& labels) {
   return text;
 }
 
-std::string title_of(const std::string& benchmark) {
-  static const std::map<std::string, std::string> titles = {
-      {"ruler", "RULER"},       {"longbench", "LongBench"}, {"leval", "L-Eval"},
-      {"longproc", "LongProc"}, {"reasoning", "Reasoning"}, {"needle", "A needle by depth and length"}};
-  const auto found = titles.find(benchmark);
-  return found == titles.end() ? benchmark : found->second;
-}
-
 /// How many, and where samples are made, from which seed.
 std::string samples_text(const Manifest& m) {
   const bool as_is = m.lengths == std::vector<std::uint32_t>{0};
@@ -158,6 +150,15 @@ std::string samples_text(const Manifest& m) {
 }
 
 }  // namespace
+
+std::string benchmark_title(const std::string& benchmark) {
+  static const std::map<std::string, std::string> titles = {
+      {"ruler", "RULER"},         {"longbench", "LongBench"}, {"leval", "L-Eval"},
+      {"longproc", "LongProc"},   {"reasoning", "Reasoning"}, {"needle", "A needle by depth and length"},
+      {kPerplexity, "Perplexity"}};
+  const auto found = titles.find(benchmark);
+  return found == titles.end() ? benchmark : found->second;
+}
 
 const std::string& baseline_label(const Summary& s, const std::vector<std::string>& labels) {
   const std::string& baseline = s.manifest.methods.front().label;
@@ -199,7 +200,7 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
   const Manifest& m = s.manifest;
   const Labels labels = labels_of(s, markdown);
   std::string out;
-  if (markdown) out += fmt::format("# {}\n\n", markdown_text(title_of(m.benchmark) + " on " + m.model));
+  if (markdown) out += fmt::format("# {}\n\n", markdown_text(benchmark_title(m.benchmark) + " on " + m.model));
   out += fmt::format("{}, {}\n", samples_text(m),
                      s.complete ? "complete" : "NOT COMPLETE: some samples, or times of them, are missing");
   out += labels_note(s, markdown);

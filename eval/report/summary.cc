@@ -315,6 +315,13 @@ std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
   return out;
 }
 
+std::optional<double> mean_idle_share(const MethodSummary& m) {
+  std::vector<double> shares;
+  for (const LengthLatency& at : m.by_length)
+    if (const std::optional<double> share = at.latency.idle_share()) shares.push_back(*share);
+  return shares.empty() ? std::nullopt : std::optional(mean(shares));
+}
+
 void write_origin(nlohmann::ordered_json& json, const Manifest& m) {
   json["command"] = m.command;
   write_programs(json, m.programs);

@@ -107,6 +107,9 @@ void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timi
 /// Without percentiles where lengths are several.
 std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method);
 
+/// Share of a step in which the device waits, with the same weight for each length; none without times.
+std::optional<double> mean_idle_share(const MethodSummary& method);
+
 /// InputError for a run without samples and what RunFolder::samples() and timings() refuse.
 Summary summarise(const RunFolder& folder);
 

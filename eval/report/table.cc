@@ -27,17 +27,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-std::string cut(const std::string& text, std::size_t width) {
-  if (text_columns(text) <= width) return text;
-  std::string out;
-  std::size_t columns = 0;
-  for (const char c : text) {
-    if ((c & 0xC0) != 0x80 && ++columns >= width) break;
-    out += c;
-  }
-  return out + "…";
-}
-
 void add_line(std::string& out, std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   out += line + "\n";
@@ -127,6 +116,17 @@ std::size_t terminal_width() {
   if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
     return kTerminalWidth;
   return std::clamp<std::size_t>(size.ws_col, kNarrowest, kTerminalWidth);
+}
+
+std::string cut(const std::string& text, std::size_t width) {
+  if (text_columns(text) <= width) return text;
+  std::string out;
+  std::size_t columns = 0;
+  for (const char c : text) {
+    if ((c & 0xC0) != 0x80 && ++columns >= width) break;
+    out += c;
+  }
+  return out + "…";
 }
 
 std::size_t text_columns(std::string_view text) {

@@ -29,6 +29,9 @@ struct Table {
   std::string markdown() const;
 };
 
+/// `text`, or its beginning and "…" where it has more than `width` columns.
+std::string cut(const std::string& text, std::size_t width);
+
 /// Terminal columns that UTF-8 `text` takes: code points, since no wide or combining ones are used here.
 std::size_t text_columns(std::string_view text);
 
@@ -42,6 +45,10 @@ std::string counted(std::uint64_t number, std::string_view singular);
 
 /// `text` broken at spaces into lines of at most `width` columns where words allow; existing line ends are kept.
 std::string wrap(std::string_view text, std::size_t width);
+
+/// Labels as they are or, where one is longer than `longest` columns, its name with the options that tell it from the
+/// others; "name#3" of the third where these are too long, too.
+std::vector<std::string> short_labels(const std::vector<std::string>& labels, std::size_t longest = 24);
 
 /// The label as it is, or "name#3" of method 3 where an option list is too long for a column of a terminal.
 std::string short_label(const std::string& label, std::size_t number);
@@ -91,6 +98,9 @@ inline constexpr const char* kOwnSteps =
     "The embedded model's own steps are launches and hand-offs, not KV: what a method's budget is worth shows in steps "
     "predicted at a large shape (`compare --as`, `tandem gate`).";
 bool is_embedded(const Manifest& manifest);
+
+/// "LongBench" of "longbench"; a name without a title as it is.
+std::string benchmark_title(const std::string& benchmark);
 
 /// The sections on latency, idle time and bytes; empty where no sample has a timing.
 std::string latency_report(const Summary& summary, bool markdown);

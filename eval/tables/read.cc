@@ -9,27 +9,10 @@
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
-namespace {
-
-Summary losses_of(const RunFolder& folder) {
-  PerplexitySummary summary = summarise_perplexity(folder);
-  for (std::size_t i = 0; i < summary.methods.size(); ++i) {
-    const auto& [label, nll, loss, difference, nll_by_position] = summary.methods[i];
-    AccuracyCell& cell = summary.run.methods[i].overall;
-    cell.accuracy = loss;
-    cell.units = loss.n;
-    cell.has_difference = difference.n > 0;
-    cell.difference.difference = difference;
-  }
-  return std::move(summary.run);
-}
-
-}  // namespace
-
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
   const RunFolder folder = RunFolder::open(path);
   const bool perplexity = folder.manifest().benchmark == kPerplexity;
-  ReportedRun run{perplexity ? losses_of(folder) : summarise(folder), name, perplexity, {}, {}};
+  ReportedRun run{perplexity ? summarise_perplexity(folder).run : summarise(folder), name, perplexity, {}, {}};
   for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
   const std::filesystem::path target = path / "target.json";
   if (!path_exists(target)) return run;

@@ -85,21 +85,13 @@ bool has_peer(const ReportedRun& run) {
                              [](const MethodSummary& m) { return m.latency && m.latency->peak_peer_kv > 0; });
 }
 
-/// Of each length the same weight, as the times beside it have.
-std::optional<double> idle_share(const MethodSummary& m) {
-  std::vector<double> shares;
-  for (const LengthLatency& at : m.by_length)
-    if (const std::optional<double> share = at.latency.idle_share()) shares.push_back(*share);
-  return shares.empty() ? std::nullopt : std::optional(mean(shares));
-}
-
 /// Cells of a method in a run that has times, as many as time_heads().
 std::vector<std::string> time_cells(const ReportedRun& run, const MethodSummary& m, const LatencySummary& l) {
   const auto ms = [](double value) { return fmt::format("{:.4g}", value); };
   const auto megabytes = [](std::uint64_t bytes) { return fmt::format("{:.2f}", double(bytes) * 1e-6); };
   std::vector<std::string> cells = {ms(l.ttft_ms), figure_text(l.tpot_ms, ms)};
   if (run.manifest.lengths.size() == 1) cells.push_back(figure_text(l.tpot_p99_ms, ms));
-  cells.insert(cells.end(), {ms(l.idle_ms), figure_text(idle_share(m), percent_text), megabytes(l.peak_device_kv),
+  cells.insert(cells.end(), {ms(l.idle_ms), figure_text(mean_idle_share(m), percent_text), megabytes(l.peak_device_kv),
                              megabytes(l.peak_host_kv)});
   if (has_peer(run)) cells.push_back(megabytes(l.peak_peer_kv));
   return cells;
