@@ -13,6 +13,7 @@
 #include "eval/run/decoded.h"
 #include "eval/run/file_dataset.h"
 #include "eval/run/option_values.h"
+#include "eval/tables/tables.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -51,12 +52,27 @@ class ShownReport {
       names += fmt::format(", {}.png", plot.name);
     }
     if (drawn > 0) folder_.write("report.md", report_.text(/*markdown=*/true, drawn));
+    if (!run_.no_plot && write_page()) names += fmt::format(", {}", eval::kPage);
     for (const auto& [name, content] : report_.files) names += ", " + name;
     print("\n{}\n", left_there(folder_, fmt::format("{}, {}, timings.jsonl", names, report_.samples_file)));
     check_stdout();
   }
 
  private:
+  /// Whether there is a page: where none can be made, standard error says why.
+  bool write_page() {
+    const std::string path = folder_.path().string();
+    try {
+      const std::vector<eval::PageFolder> run = {{path, path, report_.summary.complete}};
+      folder_.write(eval::kPage, eval::tables_page(eval::page_title(report_.summary.manifest), "", run,
+                                                   fmt::format("Made by {}.", program_text())));
+      return true;
+    } catch (const InputError& error) {
+      say(error.what());
+      return false;
+    }
+  }
+
   void write() {
     for (; written_ < report_.files.size(); ++written_)
       folder_.write(report_.files[written_].first, report_.files[written_].second);
