@@ -45,7 +45,8 @@ touched-bytes is what a decode step reads and writes of the context, indices and
 device-bytes what is kept on the device. Shares are of what full comes to; several give a curve for each method. Methods
 that no option of theirs can set take part as they are (docs/equal_bytes.md).
 
-Read report.md in the run folder first; plot.png and plot.svg are its figure. The other files are for programs:
+The terminal ends with the answer; `tandem report FOLDER` prints all tables, which report.md has with the figure plot.png.
+Other files of the folder are for programs:
 samples.jsonl (the same bytes in every run on the same instruction set), timings.jsonl, summary.json, manifest.json,
 predicted.json (each method's step at a large shape, for `tandem gate`), flops.json where a paper counts FLOPs, and
 target.json with --as, which `tandem simulate --workload` takes. docs/reading_results.md explains columns and fields.)";

@@ -9,6 +9,8 @@
 #include "cli/output.h"
 #include "engine/common/error.h"
 #include "eval/datasets.h"
+#include "eval/report/answer.h"
+#include "eval/report/run_folder.h"
 #include "eval/report/table.h"
 #include "eval/run/decoded.h"
 #include "eval/run/file_dataset.h"
@@ -19,6 +21,9 @@
 namespace tandem::cli {
 namespace {
 
+/// Most lines of the answer: with where the files are, and what scripts/quickstart.sh adds, they fit on a screen of 40.
+constexpr std::size_t kAnswerLines = 33;
+
 /// "runs/a: report.md, summary.json", in lines of the terminal's width; the folder is not broken, so that it can be
 /// copied.
 std::string left_there(const eval::RunFolder& folder, const std::string& names) {
@@ -27,19 +32,21 @@ std::string left_there(const eval::RunFolder& folder, const std::string& names) 
   return path + ":\n" + eval::wrap(names, eval::terminal_width());
 }
 
-/// A report as it grows: what is there is in the folder and on the terminal before more of it is made.
+/// A report as it grows: its files are in the folder, and the answer on the terminal, before more of it is made.
 class ShownReport {
  public:
   ShownReport(const RunOptions& run, eval::RunFolder& folder, eval::RunReport report)
       : run_(run), folder_(folder), report_(std::move(report)) {
-    print("{}", report_.text(/*markdown=*/false));
+    if (run_.json) {
+      print("{}", report_.files.front().second);  // summary.json
+    } else {
+      print("{}", eval::answer_text(eval::answer_of(report_.summary), eval::terminal_width(), kAnswerLines));
+    }
     write();
   }
 
   void add(const EvalHooks::AddToReport& part) {
-    const std::size_t shown = report_.sections.size();
     part(folder_, report_);
-    for (std::size_t i = shown; i < report_.sections.size(); ++i) print("{}", report_.sections[i].terminal);
     write();
   }
 
@@ -54,7 +61,10 @@ class ShownReport {
     if (drawn > 0) folder_.write("report.md", report_.text(/*markdown=*/true, drawn));
     if (!run_.no_plot && write_page()) names += fmt::format(", {}", eval::kPage);
     for (const auto& [name, content] : report_.files) names += ", " + name;
-    print("\n{}\n", left_there(folder_, fmt::format("{}, {}, timings.jsonl", names, report_.samples_file)));
+    names += fmt::format(", {}, {}, timings.jsonl", eval::kTextReport, report_.samples_file);
+    if (!run_.json)
+      print("\nAll tables: tandem report {}\n{}\n", eval::shell_word(folder_.path().string()),
+            left_there(folder_, names));
     check_stdout();
   }
 
@@ -77,6 +87,7 @@ class ShownReport {
     for (; written_ < report_.files.size(); ++written_)
       folder_.write(report_.files[written_].first, report_.files[written_].second);
     folder_.write("report.md", report_.text(/*markdown=*/true));
+    folder_.write(eval::kTextReport, report_.text(/*markdown=*/false));
     check_stdout();
   }
 

@@ -51,6 +51,7 @@ struct GateArguments {
   eval::GateShape shape;
   bool shaped = false;  // --hw, --batch or --context is given
   OutFile out;
+  bool json = false;
 };
 
 void gate(GateArguments& a) {
@@ -83,7 +84,7 @@ void gate(GateArguments& a) {
   const eval::Gate result =
       eval::judge(eval::RunFolder::open(a.baseline), eval::RunFolder::open(a.run), noise, options);
   a.out.write(a.out.ending() == ".md" ? eval::gate_text(result, /*markdown=*/true) : eval::gate_json(result));
-  print("{}", eval::gate_text(result, /*markdown=*/false));
+  print("{}", a.json ? eval::gate_json(result) : eval::gate_text(result, /*markdown=*/false));
   check_stdout();
   if (result.verdict == eval::Verdict::failed)
     throw GateFailed(fmt::format("'{}' is not as good as '{}'.", a.run, a.baseline));
@@ -114,6 +115,7 @@ void add_gate(Command app) {
   command.flag("--any-machine", a->options.any_machine, "Compare measured times of two machines");
   command.flag("--subset", a->options.subset, "Judge a run that lacks samples of the baseline, by those that it has");
   a->out.add_to(command, "Also write the verdict: JSON, or Markdown to a .md file");
+  command.flag("--json", a->json, json_help("the verdict"));
   command.callback([a, command] {
     a->shaped = command.given("--hw") || command.given("--batch") || command.given("--context");
     gate(*a);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/commands.h"
@@ -12,6 +13,7 @@
 #include "engine/common/cgroup.h"
 #include "engine/common/error.h"
 #include "engine/common/huge_memory.h"
+#include "engine/common/json.h"
 #include "engine/common/version.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/profile.h"
@@ -23,6 +25,7 @@
 #include "engine/model/presets.h"
 #include "eval/predict/plan.h"
 #include "eval/report/schema.h"
+#include "eval/report/table.h"
 
 namespace tandem::cli {
 namespace {
@@ -32,6 +35,7 @@ Examples:
   tandem info                      this build, this machine, all profiles, the embedded model
   tandem info --hw fluxion-a100    every number of one profile, and where it comes from
   tandem info --model ~/llama      the shape of a model in a Hugging Face folder
+  tandem info --hw h100 --json     a profile to change and to give to --hw, as a file
 
 "KV per token" is what one token of context adds to the cache over all layers, in the type that the weights have, as
 `--precision auto` keeps it; times the length it is what a method must keep somewhere.)";
@@ -39,6 +43,7 @@ Examples:
 struct InfoOptions {
   std::string model;
   std::string hardware;
+  bool json = false;
 };
 
 std::string bytes_text(double bytes) {
@@ -136,7 +141,82 @@ void print_model(const std::string& name) {
   row("weights hash", model.weights_hash);
 }
 
+nlohmann::ordered_json build_json() {
+  return {{"version", version()},           {"git_commit", git_commit()},
+          {"build", build_description()},   {"cuda_parts", built_with_cuda()},
+          {"isa", to_string(active_isa())}, {"openblas", blas_kernels()}};
+}
+
+nlohmann::ordered_json machine_json() {
+  const eval::Machine machine = eval::this_machine();
+  const double quota = cgroup_cpus();
+  nlohmann::ordered_json json = {{"cpu_model", machine.cpu_model},
+                                 {"cores", machine.cores},
+                                 {"usable_threads", usable_threads()},
+                                 {"cpu_quota", std::isfinite(quota) ? nlohmann::ordered_json(quota) : nullptr},
+                                 {"memory_bytes", machine.memory_bytes},
+                                 {"available_bytes", available_memory()},
+                                 {"gpu", nullptr}};
+  if (cuda_missing().empty()) {
+    const CudaDevice& gpu = cuda_device();
+    json["gpu"] = {{"name", gpu.name},
+                   {"memory_bytes", gpu.memory_bytes},
+                   {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                   {"multiprocessors", gpu.multiprocessors},
+                   {"driver", gpu.driver}};
+  }
+  return json;
+}
+
+nlohmann::ordered_json shape_json(const std::string& name, const ModelConfig& c, DType stored) {
+  return {{"name", name},
+          {"architecture", c.architecture},
+          {"parameters", parameter_count(c)},
+          {"layers", c.layers},
+          {"hidden", c.hidden},
+          {"intermediate", c.intermediate},
+          {"query_heads", c.q_heads},
+          {"kv_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"vocabulary", c.vocab},
+          {"positions", c.max_positions},
+          {"precision", to_string(stored)},
+          {"kv_bytes_per_token", eval::kv_bytes_per_token(c, stored)}};
+}
+
+nlohmann::ordered_json model_json(const std::string& name) {
+  if (name.starts_with(kSyntheticPrefix))
+    return shape_json(name, preset_config(name.substr(kSyntheticPrefix.size())), DType::bf16);
+  const Model model = load_model(name, true, place_of_weights("auto", /*quiet=*/false));
+  nlohmann::ordered_json json = shape_json(model.name, model.config, model.weights.layers.at(0).q.type);
+  json["weights_bytes"] = model.weights.bytes();
+  json["weights_hash"] = model.weights_hash;
+  return json;
+}
+
+/// What print_info() prints; of a profile alone its file.
+std::string info_json(const InfoOptions& options) {
+  if (!options.hardware.empty() && !options.model.empty())
+    throw_input_error("--json prints one document: give --hw or --model.");
+  if (!options.hardware.empty()) return profile_to_json(load_profile(options.hardware));
+  if (!options.model.empty()) return json_text(model_json(options.model), 2) + "\n";
+  nlohmann::ordered_json json = {{"build", build_json()},
+                                 {"machine", machine_json()},
+                                 {"profiles", nlohmann::ordered_json::array()},
+                                 {"shapes", nlohmann::ordered_json::array()},
+                                 {"model", model_json("embedded")}};
+  for (const std::string& name : profile_names())
+    json["profiles"].push_back({{"name", name}, {"title", load_profile(name).title}});
+  for (const std::string& name : preset_names())
+    json["shapes"].push_back(shape_json(name, preset_config(name), DType::bf16));
+  return json_text(json, 2) + "\n";
+}
+
 void print_info(const InfoOptions& options) {
+  if (options.json) {
+    print("{}", info_json(options));
+    return check_stdout();
+  }
   if (!options.hardware.empty()) {
     const HardwareProfile profile = load_profile(options.hardware);
     print("{}: {}\n\n{}\n", profile.name, profile.title, profile_to_json(profile));
@@ -158,6 +238,7 @@ void add_info(Command app) {
   auto options = std::make_shared<InfoOptions>();
   command.option("--model", options->model, std::string("Only this model. ") + kModelHelp);
   command.option("--hw", options->hardware, "Only this hardware profile: a name or a JSON file");
+  command.flag("--json", options->json, json_help("the same, or of --hw the profile's file,"));
   command.callback([options] { print_info(*options); });
 }
 

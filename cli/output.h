@@ -50,6 +50,12 @@ inline std::string program_text() {
   return fmt::format("tandem {} ({})", version(), git_commit());
 }
 
+/// Help of --json, by which a command prints its result as one JSON document and nothing else.
+inline std::string json_help(std::string_view document) {
+  return fmt::format("Print {} on standard output in place of the tables; notes and progress stay on standard error",
+                     document);
+}
+
 /// --out FILE and --force of a command that writes one file.
 struct OutFile {
   std::string name;  // empty: none is asked for

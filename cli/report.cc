@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kReportFooter = R"(
 Examples:
-  tandem report runs/a                                   the run's main tables again, from its samples
+  tandem report runs/a                                   all tables of a run, as its report.md has them
   tandem report runs/a --format latex --out table.tex    for a paper (booktabs)
   tandem report runs/* --format csv --out all.csv        every figure by run, method, task and length
   tandem report runs/a runs/b --out page.html            one page with all tables and plots, to look at or to send
@@ -29,31 +29,34 @@ struct ReportArguments {
   std::vector<std::string> runs;
   std::string format;
   OutFile out;
-  bool mixed = false;
+  bool mixed = false, json = false;
 };
 
 struct Ending {
   const char* ending;
   const char* format;
 };
-constexpr Ending kEndings[] = {
-    {".txt", "text"}, {".md", "markdown"}, {".tex", "latex"}, {".csv", "csv"}, {".html", "html"}};
+constexpr Ending kEndings[] = {{".txt", "text"}, {".md", "markdown"}, {".tex", "latex"},
+                               {".csv", "csv"},  {".html", "html"},   {".json", "json"}};
 
-/// By --format, or by what the file's name ends in. InputError where the two contradict each other.
+/// By --format or --json, or by what the file's name ends in. InputError where the two contradict each other.
 std::string format_of(const ReportArguments& a) {
   std::vector<std::string> formats;
   for (const Ending& one : kEndings) formats.emplace_back(one.format);
   if (!a.format.empty() && std::find(formats.begin(), formats.end(), a.format) == formats.end())
     throw_input_error("--format is '{}'.{} There are {}.", a.format, did_you_mean(a.format, formats),
                       join_names(formats));
+  if (a.json && !a.format.empty() && a.format != "json")
+    throw_input_error("--json and --format {} ask for two formats: give one of them.", a.format);
+  const std::string asked = a.json ? "json" : a.format;
   for (const Ending& one : kEndings) {
     if (a.out.ending() != one.ending) continue;
-    if (!a.format.empty() && a.format != one.format)
-      throw_input_error("--format is {}, and --out is '{}', a name of {}: leave one away, or name another file.",
-                        a.format, a.out.name, one.format);
+    if (!asked.empty() && asked != one.format)
+      throw_input_error("--format is {}, and --out is '{}', a name of {}: leave one away, or name another file.", asked,
+                        a.out.name, one.format);
     return one.format;
   }
-  return a.format.empty() ? "text" : a.format;
+  return asked.empty() ? "text" : asked;
 }
 
 /// Without "." and links where it is there.
@@ -76,6 +79,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& folders) {
 
 std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vector<eval::ReportedSweep>& sweeps,
                     const std::vector<eval::PageFolder>& folders, const std::string& format) {
+  if (format == "json") return eval::tables_json(runs, sweeps);
   if (format == "csv") return sweeps.empty() ? eval::tables_csv(runs) : eval::sweeps_csv(sweeps);
   if (format == "html") {
     const std::string tables = runs.empty() ? "" : eval::tables_text(runs, eval::TableFormat::markdown);
@@ -91,7 +95,8 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
   const eval::TableFormat as = format == "latex"      ? eval::TableFormat::latex
                                : format == "markdown" ? eval::TableFormat::markdown
                                                       : eval::TableFormat::terminal;
-  std::string text = runs.empty() ? "" : eval::tables_text(runs, as);
+  const bool whole = format == "text" && runs.size() == 1 && runs[0].target_problem.empty() && !runs[0].whole.empty();
+  std::string text = runs.empty() ? "" : whole ? runs[0].whole : eval::tables_text(runs, as);
   if (!runs.empty() && !sweeps.empty()) text += "\n";
   return text + eval::sweeps_text(sweeps, as);
 }
@@ -99,7 +104,7 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
 void report(const ReportArguments& a) {
   const std::string format = format_of(a);
   if (a.format.empty()) {
-    a.out.check({".txt", ".md", ".tex", ".csv", ".html"});
+    a.out.check({".txt", ".md", ".tex", ".csv", ".html", ".json"});
   } else {
     a.out.check({});
   }
@@ -139,11 +144,12 @@ void report(const ReportArguments& a) {
 
 void add_report(Command app) {
   Command command = app.subcommand(
-      "report", "Finished runs as tables: text, Markdown, LaTeX, CSV or HTML, side by side", kReportFooter);
+      "report", "Finished runs as tables: text, Markdown, LaTeX, CSV, HTML or JSON, side by side", kReportFooter);
   auto a = std::make_shared<ReportArguments>();
   command.required("runs", a->runs, "Folders of compare, eval and simulate");
-  command.option("--format", a->format, "text, markdown, latex, csv or html [by the name of --out, else text]");
+  command.option("--format", a->format, "text, markdown, latex, csv, html or json [by the name of --out, else text]");
   a->out.add_to(command, "File for the tables; none: printed");
+  command.flag("--json", a->json, json_help("the runs' summaries, as --format json does,"));
   command.flag("--mixed", a->mixed, "Show runs side by side that are not comparable, and say why");
   command.callback([a] { report(*a); });
 }

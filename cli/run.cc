@@ -65,6 +65,7 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
                  "--threads, too: each process takes all it may)");
   command.flag("--no-plot", options.no_plot, "Draw no plot; one that is there of the same samples stays");
   command.flag("--quiet", options.quiet, "No progress line");
+  command.flag("--json", options.json, json_help("summary.json"));
 }
 
 bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted) {
@@ -143,6 +144,8 @@ void check_run_options(const RunOptions& options, const SessionOptions& session)
   if (options.resume && options.out.empty())
     throw_input_error("--resume needs --out, the folder of the run to continue.");
   shard_of(options);
+  if (options.json && !options.shard.empty())
+    throw_input_error("--json prints a whole run's summary.json, and --shard makes a part: leave one of them away.");
   // Before anything slow: the run itself asks again.
   if (!options.out.empty() && !options.resume) eval::RunFolder::check_new(options.out, options.force);
 }

@@ -20,6 +20,7 @@ struct RunOptions {
   std::string shard;         // "2/4"; empty: all of the run
   std::string prefix_cache;  // folder; empty: prefilled prompts are not kept
   bool force = false, resume = false, quiet = false, no_plot = false;
+  bool json = false;    // summary.json is printed in place of the answer
   bool ranked = false;  // settle_shard() chose `shard` and `out`
 };
 

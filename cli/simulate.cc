@@ -64,7 +64,7 @@ struct SimulateArguments {
   std::optional<double> tpot_ms, lose;
   std::string accuracy;  // empty: speed alone
   eval::SweepOptions options;
-  bool force = false, resume = false, no_plot = false, quiet = false;
+  bool force = false, resume = false, no_plot = false, quiet = false, json = false;
 };
 
 /// Checks the arguments and fills in the options that follow from them.
@@ -232,8 +232,12 @@ void simulate(const SimulateArguments& a) {
                     a.force ? " in place of --force" : "");
   }
   if (!a.out.empty()) write_files(a, folder, sweep, command, equal);
-  print("{}{}", equal_section(equal, /*markdown=*/false), eval::sweep_text(sweep, /*markdown=*/false));
-  if (!a.out.empty()) {
+  if (a.json) {
+    print("{}", eval::sweep_json(sweep, command, program_text()));
+  } else {
+    print("{}{}", equal_section(equal, /*markdown=*/false), eval::sweep_text(sweep, /*markdown=*/false));
+  }
+  if (!a.out.empty() && !a.json) {
     std::error_code ignored;
     const bool plotted = fs::exists(folder.path() / "plot.png", ignored);
     print("\n{}: report.md, {}sweep.json, sweep.csv\n", a.out, plotted ? "plot.png, plot.svg, " : "");
@@ -293,6 +297,7 @@ void add_simulate(Command app) {
                  "Points at a time, one thread each; 0: as many as this process may use");
   command.flag("--no-plot", a->no_plot, "Draw no plot");
   command.flag("--quiet", a->quiet, "No progress line");
+  command.flag("--json", a->json, json_help("sweep.json"));
   command.callback([a] { simulate(*a); });
 }
 

@@ -39,7 +39,16 @@ std::string head_text(const Latency& r) {
       counted(r.steps, "step"));
 }
 
+/// Names of the rows that fit into a column.
+std::vector<std::string> short_labels_of(const Latency& r) {
+  std::vector<std::string> labels;
+  labels.reserve(r.rows.size());
+  for (const LatencyRow& row : r.rows) labels.push_back(row.label);
+  return short_labels(labels);
+}
+
 std::string figures_text(const Latency& r) {
+  const std::vector<std::string> labels = short_labels_of(r);
   const bool decode = r.steps > 0, several = r.rows.size() > 1;
   Table table;
   table.clock = r.clock;
@@ -49,8 +58,8 @@ std::string figures_text(const Latency& r) {
   for (std::size_t i = 0; i < r.rows.size(); ++i) {
     const LatencyRow& row = r.rows[i];
     std::vector<std::string>& cells = table.rows.emplace_back();
-    cells = {decode ? short_label(r.rows[i].label, i + 1) : fmt::format("{} tokens", r.context),
-             fmt::format("{:.3f}", row.median_ms), fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
+    cells = {decode ? labels[i] : fmt::format("{} tokens", r.context), fmt::format("{:.3f}", row.median_ms),
+             fmt::format("{:.3f}", row.min_ms), fmt::format("{:.3f}", row.max_ms),
              figure_text(row.tokens_per_second, tenths)};
     if (several)
       cells.push_back(figure_text(speed_up(r, row), [](double times) { return fmt::format("{:.2f}", times); }));
@@ -59,6 +68,7 @@ std::string figures_text(const Latency& r) {
 }
 
 std::string operations_text(const Latency& r) {
+  const std::vector<std::string> labels = short_labels_of(r);
   const bool several = r.rows.size() > 1;
   // As many as one screen has room for; the file has all.
   const std::size_t shown = several ? std::max<std::size_t>(1, 20 / r.rows.size()) : r.rows.front().operations.size();
@@ -73,7 +83,7 @@ std::string operations_text(const Latency& r) {
     const auto add = [&](const std::string& name, double ms, const std::string& bytes, const std::string& flops) {
       std::vector<std::string>& cells = table.rows.emplace_back();
       cells = {name, fmt::format("{:.3f}", ms), figure_text(ratio(100 * ms, mean_ms), tenths), bytes, flops};
-      if (several) cells.insert(cells.begin(), short_label(r.rows[i].label, i + 1));
+      if (several) cells.insert(cells.begin(), labels[i]);
     };
     for (std::size_t o = 0; o < std::min(row.operations.size(), shown); ++o) {
       const OperationTime& op = row.operations[o];
@@ -85,10 +95,10 @@ std::string operations_text(const Latency& r) {
 }
 
 std::string notes_text(const Latency& r) {
+  const std::vector<std::string> labels = short_labels_of(r);
   std::string out;
   for (std::size_t i = 0; i < r.rows.size(); ++i)
-    if (const std::string label = short_label(r.rows[i].label, i + 1); label != r.rows[i].label)
-      out += note(label + " = " + r.rows[i].label, /*markdown=*/false);
+    if (labels[i] != r.rows[i].label) out += note(labels[i] + " = " + r.rows[i].label, /*markdown=*/false);
   return out + note(r.rows.size() > 1
                         ? "The operations that take longest; --out has all. Those of side streams, copies "
                           "and the host run beside others."

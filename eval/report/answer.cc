@@ -218,10 +218,7 @@ Answer answer_of(const Summary& s) {
   a.title = fmt::format("{} on {}: {}, {} each{}", benchmark_title(m.benchmark), cut(m.model, kLongestName),
                         counted(s.methods.size(), "method"), counted(m.all_samples(), a.losses ? "window" : "sample"),
                         s.complete ? "" : ", NOT COMPLETE");
-  std::vector<std::string> labels;
-  labels.reserve(s.methods.size());
-  for (const MethodSummary& method : s.methods) labels.push_back(method.label);
-  const std::vector<std::string> names = short_labels(labels, kLongestName);
+  const std::vector<std::string> names = short_labels(labels_of(s, /*markdown=*/true), kLongestName);
   a.baseline = baseline_label(s, names);
   const std::optional<double> full = touched_by_full(s);
   for (std::size_t i = 0; i < s.methods.size(); ++i) {

@@ -58,4 +58,19 @@ std::vector<std::string> short_labels(const std::vector<std::string>& labels, st
   return names;
 }
 
+std::vector<std::string> labels_of(const Summary& s, bool markdown) {
+  std::vector<std::string> labels;
+  labels.reserve(s.methods.size());
+  for (const MethodSummary& m : s.methods) labels.push_back(m.label);
+  return markdown ? labels : short_labels(labels);
+}
+
+std::string labels_note(const Summary& s, bool markdown) {
+  const std::vector<std::string> labels = labels_of(s, markdown);
+  std::string out;
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (labels[i] != s.methods[i].label) out += note(labels[i] + " = " + s.methods[i].label, markdown);
+  return out;
+}
+
 }  // namespace tandem::eval

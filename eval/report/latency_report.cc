@@ -153,35 +153,6 @@ bool is_embedded(const Manifest& manifest) {
   return manifest.model == "embedded" || manifest.model == kEmbeddedModel;
 }
 
-std::string short_label(const std::string& label, std::size_t number) {
-  constexpr std::size_t kLongest = 24;
-  return text_columns(label) <= kLongest ? label : fmt::format("{}#{}", label.substr(0, label.find(':')), number);
-}
-
-std::vector<std::string> labels_of(const Summary& s, bool markdown) {
-  Labels labels;
-  for (const MethodSummary& m : s.methods) {
-    const auto entry = std::ranges::find(s.manifest.methods, m.label, &MethodEntry::label);
-    labels.push_back(markdown ? m.label
-                              : short_label(m.label, static_cast<std::size_t>(entry - s.manifest.methods.begin()) + 1));
-  }
-  return labels;
-}
-
-std::string labels_note(const Summary& s, bool markdown) {
-  const Labels labels = labels_of(s, markdown);
-  std::string out;
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    if (labels[i] != s.methods[i].label) out += note(labels[i] + " = " + s.methods[i].label, markdown);
-  return out;
-}
-
-std::string remarks_note(const Summary& s, bool markdown) {
-  std::string out;
-  for (const std::string& remark : s.remarks) out += note(remark, markdown);
-  return out;
-}
-
 std::string note(const std::string& text, bool markdown) {
   return markdown ? "\n" + markdown_paragraph(text) + "\n" : wrap(printable(text), terminal_width()) + "\n";
 }

@@ -100,25 +100,31 @@ std::string accuracy_note(const Summary& s, const Labels& labels) {
     text +=
         fmt::format(" Differences are taken on the same samples ({}); an interval that holds 0 shows no difference.",
                     fmt::join(paired, ", "));
-  std::vector<std::string> detectable;
+  constexpr double kTelling = 0.5;  // a larger difference needs no test to be seen
+  std::vector<std::string> detectable, too_few;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const AccuracyCell& all = s.methods[i].overall;
-    if (all.has_difference && all.difference.has_p)
+    if (!all.has_difference || !all.difference.has_p) continue;
+    if (all.difference.detectable > kTelling) {
+      too_few.push_back(labels[i]);
+    } else {
       detectable.push_back(fmt::format("{:.1f} for {}", 100 * all.difference.detectable, labels[i]));
+    }
   }
-  if (!detectable.empty()) {
-    text += fmt::format(
-        " p: McNemar's test, mid-p. Of runs this large, four in five would find a true difference of so many points: "
-        "{}.",
-        fmt::join(detectable, ", "));
-  }
+  const std::size_t with_p = detectable.size() + too_few.size();
+  if (with_p > 0) text += " p: McNemar's test, mid-p.";
+  if (!detectable.empty())
+    text += fmt::format(" Of runs this large, four in five would find a true difference of so many points: {}.",
+                        fmt::join(detectable, ", "));
+  if (!too_few.empty())
+    text += fmt::format(" Too few samples to find a true difference below {:.0f} points in four of five runs: {}.",
+                        100 * kTelling, fmt::join(too_few, ", "));
   // Nothing is corrected for how many comparisons there are.
-  const bool with_p = !detectable.empty();
-  if (const std::size_t n = with_p ? detectable.size() : comparisons; n > 1)
+  if (const std::size_t n = with_p > 0 ? with_p : comparisons; n > 1)
     text += fmt::format(
         " Each {} is that of its comparison alone: of {} without a true difference, were they independent, one or more "
         "would {} in {:.0f} % of runs.",
-        with_p ? "p" : "interval of a difference", n, with_p ? "be below 0.05" : "have no 0 in theirs",
+        with_p > 0 ? "p" : "interval of a difference", n, with_p > 0 ? "be below 0.05" : "have no 0 in theirs",
         100 * (1 - std::pow(0.95, static_cast<double>(n))));
   return text + fmt::format(
                     " {} decode steps were near ties of the two best logits, where rounding may choose the token; "

@@ -115,6 +115,9 @@ Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesy
 /// The report as one page with its plots, to look at or to send.
 inline constexpr const char* kPage = "report.html";
 
+/// The report's tables as a terminal shows them; `tandem report` prints it.
+inline constexpr const char* kTextReport = "report.txt";
+
 /// The trace of the run's method `number`, from 1 on: its label makes the name readable, the number makes it unique.
 std::string trace_file(std::size_t number, std::string_view label);
 

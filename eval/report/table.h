@@ -50,9 +50,7 @@ std::string wrap(std::string_view text, std::size_t width);
 /// others; "name#3" of the third where these are too long, too.
 std::vector<std::string> short_labels(const std::vector<std::string>& labels, std::size_t longest = 24);
 
-/// The label as it is, or "name#3" of method 3 where an option list is too long for a column of a terminal.
-std::string short_label(const std::string& label, std::size_t number);
-/// Labels of the methods as they are or, for a terminal, short.
+/// Labels of the methods as they are or, for a terminal, short_labels().
 std::vector<std::string> labels_of(const Summary& summary, bool markdown);
 
 /// The label of the run's first method, which others are compared with, also where it has no sample yet.
@@ -110,7 +108,7 @@ std::string latency_report(const Summary& summary, bool markdown);
 /// Markdown: ". Times are simulated for h200", and nothing for a terminal, whose tables name the clock.
 std::string clock_note(const Summary& summary, bool markdown);
 
-/// What "name#3" stands for; empty where no label is too long.
+/// What short labels stand for; empty where no label is too long.
 std::string labels_note(const Summary& summary, bool markdown);
 
 /// The summary's remarks, a paragraph each; empty where there are none.

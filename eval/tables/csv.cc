@@ -42,6 +42,13 @@ std::string times(const LatencySummary* l, const std::set<std::string>& causes) 
                             l->peak_host_kv, l->peak_peer_kv);
 }
 
+/// "idle_ms_host_attention" of "host attention", as in a sweep's CSV.
+std::string column_of(const std::string& cause) {
+  std::string name = "idle_ms_" + cause;
+  std::ranges::replace(name, ' ', '_');
+  return csv_cell(name);
+}
+
 }  // namespace
 
 std::string tables_csv(std::span<const ReportedRun> runs) {
@@ -51,11 +58,11 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
       if (m.latency)
         for (const auto& [cause, ms] : m.latency->idle_ms_by_cause) causes.insert(cause);
   std::string text =
-      "run,model,benchmark,protocol,clock,batch,precision,method,task,length,measure,n,units,value,low,high,difference,"
+      "run,model,benchmark,clock,batch,precision,method,task,length,measure,n,units,value,low,high,difference,"
       "difference_low,difference_high,p,timed_samples,ttft_ms,prefill_ms,setup_ms,first_step_ms,tpot_ms,tpot_p50_ms,"
       "tpot_p90_ms,tpot_p99_ms,step_ms,"
       "busy_ms,idle_ms";
-  for (const std::string& cause : causes) text += "," + csv_cell("idle_ms: " + cause);
+  for (const std::string& cause : causes) text += "," + column_of(cause);
   text +=
       ",hbm_bytes_per_token,dram_bytes_per_token,h2d_bytes_per_token,d2h_bytes_per_token,peer_link_bytes_per_token,"
       "peer_hbm_bytes_per_token,touched_bytes_per_token,attended_device,attended_host,peak_device_kv_bytes,peak_host_"
@@ -64,8 +71,8 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
   for (const ReportedRun& run : runs) {
     const Manifest& m = run.manifest;
     const std::string origin =
-        fmt::format("{},{},{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model), csv_cell(m.benchmark),
-                    csv_cell(m.protocol_id), csv_cell(m.clock), batch_of(m), csv_cell(m.precision));
+        fmt::format("{},{},{},{},{},{}", csv_cell(run.name), csv_cell(m.model), csv_cell(m.benchmark),
+                    csv_cell(m.clock), batch_of(m), csv_cell(m.precision));
     for (const MethodSummary& method : run.methods) {
       const auto add = [&](const AccuracyCell& cell) {
         const PairedEstimate& paired = cell.difference;

@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/common/error.h"
+#include "engine/common/printable.h"
 #include "engine/common/read_file.h"
 #include "eval/perplexity/perplexity.h"
 #include "eval/report/line_file.h"
@@ -9,11 +10,31 @@
 #include "eval/tables/tables.h"
 
 namespace tandem::eval {
+namespace {
+
+/// A run with what its summary.json says.
+template <class Summarised>
+ReportedRun reported(const Summarised& of_run, Summary summary, const std::string& name, bool perplexity) {
+  ReportedRun run{std::move(summary), name, perplexity, {}, {}, {}, to_json_text(of_run)};
+  for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
+  return run;
+}
+
+ReportedRun reported(const RunFolder& folder, const std::string& name) {
+  if (folder.manifest().benchmark == kPerplexity) {
+    const PerplexitySummary summary = summarise_perplexity(folder);
+    return reported(summary, summary.run, name, true);
+  }
+  const Summary summary = summarise(folder);
+  return reported(summary, summary, name, false);
+}
+
+}  // namespace
+
 ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
   const RunFolder folder = RunFolder::open(path);
-  const bool perplexity = folder.manifest().benchmark == kPerplexity;
-  ReportedRun run{perplexity ? summarise_perplexity(folder).run : summarise(folder), name, perplexity, {}, {}};
-  for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
+  ReportedRun run = reported(folder, name);
+  if (run.complete) run.whole = printable_lines(read_if_there(path / kTextReport));
   const std::filesystem::path target = path / "target.json";
   if (!path_exists(target)) return run;
   try {
@@ -58,7 +79,7 @@ ReportedSweep read_sweep(const std::filesystem::path& folder, const std::string&
   refuse_links(folder);
   const std::string text = read_if_there(file);
   if (text.empty()) throw_input_error("The file '{}' is empty or cannot be read.", file.string());
-  return {name, parse_sweep(text, file.string())};
+  return {name, parse_sweep(text, file.string()), text};
 }
 
 }  // namespace tandem::eval

@@ -253,6 +253,16 @@ std::string sweeps_text(std::span<const ReportedSweep> sweeps, TableFormat forma
   return text;
 }
 
+std::string tables_json(std::span<const ReportedRun> runs, std::span<const ReportedSweep> sweeps) {
+  nlohmann::ordered_json json = {{"runs", nlohmann::ordered_json::array()},
+                                 {"sweeps", nlohmann::ordered_json::array()}};
+  for (const ReportedRun& run : runs)
+    json["runs"].push_back({{"name", run.name}, {"summary", parse_ordered_json(run.json, "summary.json")}});
+  for (const ReportedSweep& sweep : sweeps)
+    json["sweeps"].push_back({{"name", sweep.name}, {"sweep", parse_ordered_json(sweep.json, kSweepFile)}});
+  return json_text(json, 2) + "\n";
+}
+
 std::string latex_text(const std::string& anybodys) {
   constexpr std::string_view kNoBreak = "\u00a0";
   const std::string text = printable(anybodys);

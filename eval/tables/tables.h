@@ -21,6 +21,14 @@ struct ReportedRun : Summary {
   bool perplexity = false;
   std::optional<Prediction> target;  // what --as predicted
   std::string target_problem;        // why its file cannot be shown: a sentence; else empty
+  std::string whole;  // all tables, as the run itself wrote them (kTextReport); empty where it is not complete
+  std::string json;   // what the run's summary.json says, from its samples
+};
+
+struct ReportedSweep {
+  std::string name;  // for heads
+  SweepFile file;
+  std::string json;  // the file's text
 };
 
 /// A run's folder under a name. InputError where it is none, or a damaged one.
@@ -29,6 +37,10 @@ ReportedRun read_run(const std::filesystem::path& folder, const std::string& nam
 /// In what the runs' questions differ, a sentence for each later run, beside another budget of methods that only one of
 /// them has; empty: they are alike. Figures of unlike runs are not comparable.
 std::vector<std::string> unlike(std::span<const ReportedRun> runs);
+
+/// Runs and sweeps with their names, as one JSON document: {"runs": [{"name", "summary"}], "sweeps": [{"name",
+/// "sweep"}]}, where a summary is what summary.json has, and a sweep what sweep.json has.
+std::string tables_json(std::span<const ReportedRun> runs, std::span<const ReportedSweep> sweeps);
 
 enum class TableFormat : std::uint8_t { terminal, markdown, latex };
 
@@ -54,11 +66,6 @@ std::string tables_csv(std::span<const ReportedRun> runs);
 
 /// Whether a folder holds a sweep, and no run.
 bool holds_sweep(const std::filesystem::path& folder);
-
-struct ReportedSweep {
-  std::string name;  // for heads
-  SweepFile file;
-};
 
 /// A sweep's folder under a name. InputError where its file is damaged or has no point.
 ReportedSweep read_sweep(const std::filesystem::path& folder, const std::string& name);

@@ -68,7 +68,7 @@ TEST_F(EvalProgram, TablesSayWhereQuestHasNoDenseLayers) {
       "eval perplexity --quiet --no-plot --context 64 --new 8 --windows 1 --methods full,quest:budget=32 --out " +
       folder("a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, HasSubstr("\nquest with dense_layers=0 "));
+  EXPECT_THAT(bytes("a", "report.txt"), HasSubstr("\nquest with dense_layers=0 "));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("\nquest with dense_layers=0 "));
 }
 
@@ -131,7 +131,8 @@ TEST_F(EvalProgram, ScoresATextOfOnesOwn) {
       " --out " + folder("a");
   const cli::Outcome one = cli::run(command);
   ASSERT_EQ(one.code, 0) << one.text;
-  EXPECT_THAT(one.text, AllOf(HasSubstr("book.txt: 1 window"), HasSubstr("[-]"), HasSubstr("no interval")));
+  EXPECT_THAT(bytes("a", "report.txt"),
+              AllOf(HasSubstr("book.txt: 1 window"), HasSubstr("[-]"), HasSubstr("no interval")));
   write_bytes(folder("book.txt"), text + "more");
   const cli::Outcome changed = cli::run(command + " --resume", cli::kOnlyErrors);
   EXPECT_EQ(changed.code, 2) << "another text under the same name";

@@ -2,7 +2,9 @@
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "engine/common/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/run_folders.h"
 
@@ -41,6 +43,10 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
 
   const cli::Outcome worse = cli::run(gate("a", "c") + "--out " + folder("gate.json"), cli::kOnlyOutput);
   EXPECT_EQ(worse.code, 1) << worse.text;
+  const cli::Outcome json = cli::run(gate("a", "c") + "--json", cli::kOnlyOutput);
+  EXPECT_EQ(json.code, 1);
+  EXPECT_EQ(json.text, read_bytes(folder("gate.json")));
+  EXPECT_EQ(parse_json(json.text, "JSON").at("verdict"), "failed");
   EXPECT_THAT(worse.text, AllOf(HasSubstr("FAILED: quest:budget=240: accuracy fell by "), HasSubstr("Failed: the run"),
                                 HasSubstr("budget is 240 in the baseline and 16 in the run")));
   EXPECT_THAT(read_bytes(folder("gate.json")), HasSubstr("\"verdict\": \"failed\""));

@@ -35,8 +35,8 @@ class LEvalProgram : public RunFolders {
 TEST_F(LEvalProgram, ARunLeavesAFolderWithUpstreamsFigures) {
   const cli::Outcome done = cli::run(command("--out " + folder("a")));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, AllOf(HasSubstr("1 to 2 samples per task, complete"), HasSubstr("exact_match"),
-                               HasSubstr("geometric_mean"), HasSubstr("simulated for A100-80G")));
+  EXPECT_THAT(bytes("a", "report.txt"), AllOf(HasSubstr("1 to 2 samples per task, complete"), HasSubstr("exact_match"),
+                                              HasSubstr("geometric_mean"), HasSubstr("simulated for A100-80G")));
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("leval/v1+data:"), HasSubstr("--max-length ")));
   EXPECT_THAT(bytes("a", "leval.json"), AllOf(HasSubstr("\"full\": {"), HasSubstr("\"rougeL\": ")));
   EXPECT_THAT(bytes("a", "report.md"), AllOf(HasSubstr("# L-Eval on"), HasSubstr("## L-Eval")));

@@ -29,8 +29,8 @@ class NeedleProgram : public RunFolders {
 TEST_F(NeedleProgram, ShowsMapsAndKeepsARun) {
   const cli::Outcome done = cli::run(command("a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, AllOf(HasSubstr("Recall by depth and length, %"), HasSubstr("Cells below full"),
-                               HasSubstr("simulated for A100-80G")));
+  EXPECT_THAT(bytes("a", "report.txt"), AllOf(HasSubstr("Recall by depth and length, %"), HasSubstr("Cells below full"),
+                                              HasSubstr("simulated for A100-80G")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("# A needle by depth and length on tiny"));
   const auto manifest = parse_json(bytes("a", "manifest.json"), "JSON");
   EXPECT_EQ(manifest.at("benchmark"), "needle");

@@ -3,9 +3,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <pty.h>
 #include <sstream>
 #include <string>
@@ -13,6 +15,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "engine/common/json.h"
 #include "eval/report/table.h"
 #include "tests/files.h"
 
@@ -227,6 +230,30 @@ TEST(Program, InfoShowsOneProfile) {
   const Outcome outcome = run("info --hw fluxion-a100");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text, AllOf(HasSubstr("hbm_gbps"), HasSubstr("source"), Not(HasSubstr("KV per token"))));
+}
+
+TEST(Program, InfoAsJsonIsOneDocument) {
+  const auto printed = [](const std::string& arguments) {
+    const Outcome outcome = run("info --json " + arguments, kOnlyOutput);
+    EXPECT_EQ(outcome.code, 0) << arguments;
+    return outcome.text;
+  };
+  const auto all = parse_json(printed(""), "JSON");
+  EXPECT_EQ(all.at("model").at("name"), "embedded");
+  EXPECT_GT(all.at("machine").at("memory_bytes"), all.at("model").at("weights_bytes"));
+  EXPECT_GT(all.at("profiles").size(), 3u);
+  for (const auto& shape : all.at("shapes")) {
+    EXPECT_EQ(shape.at("kv_bytes_per_token").get<std::uint64_t>(), 2 * 2 * shape.at("layers").get<std::uint64_t>() *
+                                                                       shape.at("kv_heads").get<std::uint64_t>() *
+                                                                       shape.at("head_dim").get<std::uint64_t>())
+        << shape;
+  }
+  EXPECT_EQ(parse_json(printed("--model synthetic:llama-3.1-8b"), "JSON").at("layers"), 32);
+  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) / "tandem_info_mine.json";
+  testing::write_bytes(file, printed("--hw h100"));
+  EXPECT_EQ(run("info --json --hw " + file.string(), kOnlyOutput).text, printed("--hw h100")) << "a profile's file";
+  std::filesystem::remove(file);
+  EXPECT_EQ(run("info --json --hw h100 --model embedded").code, 2);
 }
 
 TEST(Program, MethodsListsAndExplains) {

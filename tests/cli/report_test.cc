@@ -4,7 +4,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "engine/common/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/run_folders.h"
 
@@ -69,6 +71,16 @@ TEST_F(Report, ShowsSweepsBehindRuns) {
   const std::string csv = cli::run("report --format csv " + folder("s") + " " + folder("t")).text;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 8 + 4);
   EXPECT_THAT(csv, AllOf(StartsWith("run,model,hardware,"), HasSubstr("\nt,qwen2.5-0.5b,h200,simulated,max,2,")));
+  const cli::Outcome json = cli::run(all + " --json", cli::kOnlyOutput);
+  const auto document = parse_json(json.text, "JSON");
+  ASSERT_EQ(document.at("runs").size(), 1u);
+  EXPECT_EQ(document["runs"][0].at("name"), "a");
+  EXPECT_EQ(document["runs"][0].at("summary"), parse_json(bytes("a", "summary.json"), "JSON"));
+  ASSERT_EQ(document.at("sweeps").size(), 2u);
+  EXPECT_EQ(document["sweeps"][1].at("sweep"), parse_json(bytes("t", "sweep.json"), "JSON"));
+  EXPECT_EQ(cli::run(all + " --format json --out " + folder("all.json")).code, 0);
+  EXPECT_EQ(bytes(".", "all.json"), json.text);
+  EXPECT_EQ(cli::run(all + " --json --format text").code, 2);
   EXPECT_THAT(cli::run(all + " --format csv", cli::kOnlyErrors).text, HasSubstr("'s' is a sweep of simulate"));
 }
 
@@ -134,6 +146,7 @@ TEST_F(Report, NamesOfAStrangersRunReachNoTerminal) {
   replace("manifest.json", "\"model\": \"tiny\"", "\"model\": \"tiny" + steers + "\"");
   for (const char* file : {"manifest.json", "samples.jsonl", "timings.jsonl"})
     replace(file, "\"streaming\"", "\"streaming" + steers + "\"");
+  write_bytes(folder("a") + "/report.txt", bytes("a", "report.txt") + "\x1b[2J\u009b8m\u202e\r\n");
   const std::string command = "report " + folder("a") + " --format ";
   const auto expect_harmless = [](const std::string& text) {
     for (const char* raw : {"\x1b", "\u009b", "\u202e", "\r"}) EXPECT_EQ(text.find(raw), std::string::npos) << text;

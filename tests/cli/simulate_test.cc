@@ -47,6 +47,10 @@ TEST_F(Simulate, PrintsTablesAndWritesThem) {
               AllOf(HasSubstr("# llama-3.2-1b"), HasSubstr("## All figures"), HasSubstr("Made by tandem")));
   EXPECT_THAT(bytes("a", "sweep.csv"), HasSubstr("llama-3.2-1b,h200,simulated,max,3,1024,full,1,"));
   EXPECT_FALSE(fs::exists(folder("a") + "/plot.png"));
+  const cli::Outcome json =
+      cli::run(small("--context 512,1K --batch 2,max --most 3 --hw h200 --resume --json", "a"), cli::kOnlyOutput);
+  EXPECT_EQ(json.code, 0);
+  EXPECT_EQ(json.text, bytes("a", "sweep.json"));
 }
 
 TEST_F(Simulate, BudgetsAreSetToEqualBytes) {

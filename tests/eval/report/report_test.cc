@@ -50,6 +50,21 @@ TEST(Report, SaysHowManyComparisonsThereAre) {
                     HasSubstr("one or more would have no 0 in theirs in 14 % of runs.")));
 }
 
+TEST(Report, SaysHowLargeADifferenceTheSamplesFind) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  PairedEstimate& difference = s.methods[1].overall.difference;
+  ASSERT_TRUE(difference.has_p);
+  difference.detectable = 0.3;
+  EXPECT_THAT(report_text(s, true), AllOf(HasSubstr("true difference of so many points: 30.0 for hybrid:budget=0.2."),
+                                          Not(HasSubstr("Too few samples"))));
+  difference.detectable = 0.861;
+  EXPECT_THAT(report_text(s, true),
+              AllOf(HasSubstr("Too few samples to find a true difference below 50 points in four of five runs: "
+                              "hybrid:budget=0.2."),
+                    HasSubstr("McNemar's test"), Not(HasSubstr("so many points"))));
+}
+
 TEST(Table, TextIsThis) {
   Table t;
   t.head = {"method", "accuracy, % [95 %]", "n"};
@@ -212,9 +227,10 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
   const std::string text = report_text(s, false);
   EXPECT_LE(widest(text), kTerminalWidth) << text;
   EXPECT_THAT(text, HasSubstr("\nSome method with option=0 "));
-  for (const char* part : {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT",
-                           "Host share", "88.8", "Wilson score", "Newcombe paired", "near ties",
-                           "hybrid#11 = hybrid:budget=0.8", "simulated for h200", "host attention", "McNemar"})
+  for (const char* part :
+       {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT", "Host share", "88.8",
+        "Wilson score", "Newcombe paired", "near ties", "hybrid:budget=0.8 = hybrid:budget=0.8,sink=4,recent=64",
+        "simulated for h200", "host attention", "McNemar"})
     EXPECT_THAT(text, HasSubstr(part));
   const std::string markdown = report_text(s, true);
   for (const MethodEntry& method : s.manifest.methods) EXPECT_THAT(markdown, HasSubstr("| " + method.label + " |"));

@@ -118,8 +118,9 @@ TEST(RunFolder, ForceRemovesWhatIsOfTheEarlierRun) {
   const std::string trace = trace_file(2, "hybrid:budget=0.2");
   EXPECT_EQ(trace, "trace-2-hybrid_budget_0.2.json");
   EXPECT_LT(trace_file(1, std::string(5000, 'x')).size(), 100u);
-  const char* own[] = {"flops.json", "leval.json",   "longbench.json", "reasoning.json", "errors.json", "report.md",
-                       "ruler.json", "errors.jsonl", "windows.jsonl",  "report.md.new",  "plot.svg",    trace.c_str()};
+  const char* own[] = {"report.txt",    "flops.json", "leval.json", "longbench.json", "reasoning.json",
+                       "errors.json",   "report.md",  "ruler.json", "errors.jsonl",   "windows.jsonl",
+                       "report.md.new", "plot.svg",   trace.c_str()};
   const char* foreign[] = {"trace-2-full.json", "trace-3-hgca.json", "trace-12.json", "samples.jsonl.bak",
                            "sweep.json"};
   for (const char* name : own) write_bytes(path / name, "earlier");
