@@ -14,7 +14,7 @@
 namespace tandem::eval {
 namespace {
 
-constexpr std::size_t kLongestName = 36;  // columns, so that all of the table's stand side by side in 100
+constexpr std::size_t kLongestName = 34;  // columns, so that all of the table's stand side by side in 100
 
 /// Bytes that a step of `full` touches; none where the run has no such method or did not count them.
 std::optional<double> touched_by_full(const Summary& s) {
@@ -26,7 +26,7 @@ std::optional<double> touched_by_full(const Summary& s) {
   return std::nullopt;
 }
 
-void set_difference(const MethodSummary& m, bool is_baseline, bool losses, AnswerRow& row) {
+void take_difference(const MethodSummary& m, bool is_baseline, bool losses, AnswerRow& row) {
   row.keeps = is_baseline;
   if (!m.overall.has_difference) return;
   const Estimate& difference = m.overall.difference.difference;
@@ -52,7 +52,7 @@ AnswerCost cost_that_all_have(const std::vector<AnswerRow>& rows) {
 
 /// Sorts the rows, best first, and marks the front: behind better rows a row is on it where it costs less than all of
 /// them, or as little as the cheapest of its equals.
-void rank(Answer& a) {
+void sort_rows(Answer& a) {
   const auto value = [&](const AnswerRow& row) { return a.losses ? -row.score.value : row.score.value; };
   const auto cost = [&](const AnswerRow& row) { return cost_of(row, a.cost).value_or(0); };
   std::ranges::stable_sort(a.rows, [&](const AnswerRow& x, const AnswerRow& y) {
@@ -100,22 +100,27 @@ std::string noise_sentence(const Answer& a) {
   return text;
 }
 
+/// The cheapest of the rows that keep the score, by this figure; null where none has less than the baseline.
+const AnswerRow* cheapest_that_keeps(const Answer& a, std::optional<double> AnswerRow::*figure) {
+  const auto baseline = std::ranges::find(a.rows, a.baseline, &AnswerRow::name);
+  if (baseline == a.rows.end()) return nullptr;
+  const AnswerRow* least = &*baseline;
+  for (const AnswerRow& row : a.rows)
+    if (row.keeps && row.*figure && row.*figure < least->*figure) least = &row;
+  return least == &*baseline ? nullptr : least;
+}
+
 std::string cost_sentence(const Answer& a) {
-  const AnswerRow *baseline = nullptr, *fastest = nullptr, *smallest = nullptr;
-  for (const AnswerRow& row : a.rows) {
-    if (row.name == a.baseline) baseline = &row;
-    if (!row.keeps) continue;
-    if (row.tpot_ms && (fastest == nullptr || *row.tpot_ms < fastest->tpot_ms)) fastest = &row;
-    if (row.kv_share && (smallest == nullptr || *row.kv_share < smallest->kv_share)) smallest = &row;
-  }
   std::string text;
-  if (fastest != nullptr && baseline != nullptr && baseline->tpot_ms) {
-    text = fastest == baseline
+  const auto baseline = std::ranges::find(a.rows, a.baseline, &AnswerRow::name);
+  if (baseline->tpot_ms) {
+    const AnswerRow* fastest = cheapest_that_keeps(a, &AnswerRow::tpot_ms);
+    text = fastest == nullptr
                ? fmt::format("None of them is faster than {}.", a.baseline)
                : fmt::format("The fastest of them is {}, with a TPOT {:.2f} times that of {}.", fastest->name,
-                             fastest->tpot_ms.value_or(0) / *baseline->tpot_ms, a.baseline);
+                             fastest->tpot_ms.value_or(0) / baseline->tpot_ms.value_or(1), a.baseline);
   }
-  if (smallest != nullptr && smallest != baseline)
+  if (const AnswerRow* smallest = cheapest_that_keeps(a, &AnswerRow::kv_share); smallest != nullptr)
     text += fmt::format("{}{} touches the fewest bytes of the context, {} % of what full touches.",
                         text.empty() ? "" : " ", smallest->name, percent_text(smallest->kv_share.value_or(0)));
   return text;
@@ -140,7 +145,8 @@ std::string budget_sentence(const Summary& s, const Answer& a) {
 std::string parted_sentence(const Summary& s) {
   std::vector<std::string> names;
   for (const MethodSummary& m : s.methods)
-    if (!m.parted.empty()) names.push_back(fmt::format("{} in {}", m.label, counted(m.parted.size(), "sample")));
+    if (!m.parted.empty())
+      names.push_back(fmt::format("{} in {}", cut(m.label, kLongestName), counted(m.parted.size(), "sample")));
   if (names.empty()) return "";
   return fmt::format("Warning: tokens of a lossless method part from full's: {}. report.md names the steps.",
                      names_text(names));
@@ -179,10 +185,9 @@ std::vector<AnswerColumn> columns_of(const Answer& a) {
   return columns;
 }
 
-/// The table of the first `shown` rows, with the first of its columns that stand side by side in `width`.
+/// The table of the first `shown` rows, with as many of the first columns as stand side by side in `width`.
 std::string rows_text(const Answer& a, std::size_t shown, std::size_t width) {
-  std::vector<AnswerColumn> columns = columns_of(a);
-  for (; columns.size() > 1; columns.pop_back()) {
+  for (std::vector<AnswerColumn> columns = columns_of(a);; columns.pop_back()) {
     Table t;
     t.head = {"  method"};
     for (const AnswerColumn& column : columns) t.head.push_back(column.head);
@@ -192,9 +197,9 @@ std::string rows_text(const Answer& a, std::size_t shown, std::size_t width) {
       for (const AnswerColumn& column : columns) row.push_back(column.cells[i]);
     }
     std::string text = t.text(width);
-    if (text.find("\n\n") == std::string::npos) return text;  // else a second table follows
+    const bool is_one_table = text.find("\n\n") == std::string::npos;
+    if (is_one_table || columns.size() == 1) return text;
   }
-  return "";
 }
 
 }  // namespace
@@ -228,7 +233,7 @@ Answer answer_of(const Summary& s) {
     row.name = names[i];
     row.score = method.overall.accuracy;
     row.attends_everything_at = method.attends_everything_at;
-    set_difference(method, method.label == m.methods.front().label, a.losses, row);
+    take_difference(method, method.label == m.methods.front().label, a.losses, row);
     const std::optional<LatencySummary> times = mean_of_lengths(method);
     if (!times) continue;
     row.attended = times->attended_device + times->attended_host;
@@ -237,7 +242,7 @@ Answer answer_of(const Summary& s) {
     row.idle_share = mean_idle_share(method);
   }
   a.cost = cost_that_all_have(a.rows);
-  rank(a);
+  sort_rows(a);
   const bool compared =
       std::ranges::any_of(s.methods, [](const MethodSummary& method) { return method.overall.has_difference; });
   const auto say = [&](std::string sentence) {

@@ -37,7 +37,7 @@ Summary drawn_summary(std::mt19937& random, const Drawn& of) {
     MethodEntry& entry = s.manifest.methods.emplace_back();
     entry.name = i == 0 ? "full" : below(2) == 0 ? "quest" : "hgca";
     entry.label = entry.name;
-    if (i > 0) entry.label += fmt::format(":budget={},{}=1", i, std::string(1 + below(of.longest), 'x'));
+    if (i > 0) entry.label += fmt::format(":budget={:02},{}=1", i, std::string(1 + below(of.longest), 'x'));
     MethodSummary& m = s.methods.emplace_back();
     m.label = entry.label;
     const std::uint64_t n = 20, right = std::uint64_t{below(6)} * 4;
@@ -129,9 +129,10 @@ TEST(Answer, FitsOnAScreenHoweverManyMethodsThereAre) {
           EXPECT_LE(text_columns(std::string_view(text).substr(begin, end - begin)), width) << text;
           begin = end + 1;
         }
-        EXPECT_THAT(text, HasSubstr(a.rows[0].name));
+        EXPECT_THAT(text, HasSubstr(a.rows[0].name.substr(0, 20)));
         std::size_t shown = 0, hidden = 0;
-        for (const AnswerRow& row : a.rows) shown += text.find((row.front ? "\n* " : "\n  ") + row.name) < text.size();
+        for (const AnswerRow& row : a.rows)
+          shown += text.find((row.front ? "\n* " : "\n  ") + row.name.substr(0, 20)) < text.size();
         if (const std::size_t at = text.find("\n  and "); at != std::string::npos)
           hidden = std::stoul(text.substr(at + 7));
         EXPECT_EQ(shown + hidden, methods) << text;
