@@ -72,15 +72,20 @@ class ShownReport {
   /// Whether there is a page: where none can be made, standard error says why.
   bool write_page() {
     const std::string path = folder_.path().string();
+    const std::vector<eval::PageFolder> run = {{path, path, report_.summary.complete}};
+    std::string page;
     try {
-      const std::vector<eval::PageFolder> run = {{path, path, report_.summary.complete}};
-      folder_.write(eval::kPage, eval::tables_page(eval::page_title(report_.summary.manifest), "", run,
-                                                   fmt::format("Made by {}.", program_text())));
-      return true;
+      page = eval::tables_page(eval::page_title(report_.summary.manifest), "", run,
+                               fmt::format("Made by {}.", program_text()));
     } catch (const InputError& error) {
       say(error.what());
       return false;
+    } catch (const RunError& error) {
+      say(error.what());
+      return false;
     }
+    folder_.write(eval::kPage, page);
+    return true;
   }
 
   void write() {

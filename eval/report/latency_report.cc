@@ -213,7 +213,8 @@ std::string clock_note(const Summary& s, bool markdown) {
 }
 
 bool has_front(const Summary& s) {
-  return std::ranges::count_if(s.methods, [](const MethodSummary& m) { return m.latency.has_value(); }) > 1;
+  return std::ranges::count_if(s.methods, [](const MethodSummary& m) { return m.latency && m.latency->step_ms > 0; }) >
+         1;
 }
 
 std::string front_picture(const Summary& s, bool with_plot) {

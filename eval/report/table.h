@@ -121,7 +121,7 @@ std::string provenance(const Manifest& manifest);
 /// `by_task` there is no table of tasks and lengths.
 std::string report_text(const Summary& summary, bool markdown, bool with_plot = false, bool by_task = true);
 
-/// Whether kPlot draws pareto.png beside plot.png: two methods or more have times.
+/// Whether kPlot draws pareto.png beside plot.png: two methods or more have steps that take time.
 bool has_front(const Summary& summary);
 /// Markdown: the picture of the front, or nothing where none is drawn.
 std::string front_picture(const Summary& summary, bool with_plot);
