@@ -1,15 +1,13 @@
 """The front of a run: each method's score over what a step of it costs, and the methods that no other beats. plot.py draws it as
 pareto.png and pareto.svg."""
-import math
-
 from plotting import FAINT, SCORES, TITLES, in_order, length_name, line_legend, line_styles, plt, save, wrapped
 
 
 def score_of(run, method):
-    """(score, low, high), in per cent or as a perplexity."""
+    """(score, low, high), in per cent; of a perplexity nats per token more than the first method, None where that is not known."""
     if run["benchmark"] == "perplexity":
-        value, interval = method["nll"]["value"], method["nll"]["interval"]
-        return tuple(math.exp(min(nats, 700)) for nats in (value, *(interval or (value, value))))
+        loss = {"value": 0, "interval": None} if method is run["methods"][0] else method.get("nll_difference")
+        return loss and (loss["value"], *(loss["interval"] or (loss["value"], loss["value"])))
     overall = method["overall"]
     return tuple(100 * part for part in (overall["accuracy"], *overall["interval"]))
 
@@ -47,7 +45,7 @@ def front(points, better):
 
 def draw_panel(axes, run, costs, ranges, label):
     losses = run["benchmark"] == "perplexity"
-    scores = {m["method"]: score_of(run, m) for m in run["methods"] if m["method"] in costs}
+    scores = {m["method"]: score for m in run["methods"] if m["method"] in costs and (score := score_of(run, m)) is not None}
     points = {name: (costs[name], score[0]) for name, score in scores.items()}
     best = sorted(points[name] for name in front(points, lambda a, b: a <= b if losses else a >= b))
     axes.plot([x for x, _ in best], [y for _, y in best], color="0.6", linewidth=7, alpha=0.4, zorder=0, solid_capstyle="round",
@@ -65,9 +63,7 @@ def draw_panel(axes, run, costs, ranges, label):
     locator.set_params(subs=(1, 2, 3, 5) if few else (1, 3))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.3g}")
     axes.minorticks_off()
-    if losses:
-        axes.invert_yaxis()
-    else:
+    if not losses:
         axes.set_ylim(0, 103)
     axes.grid(color=FAINT)
     axes.set_axisbelow(True)
@@ -86,9 +82,12 @@ def draw_pareto(run, target, folder):
                                 constrained_layout=True)
     for ax, panel in zip(axes[0], panels):
         draw_panel(ax, run, *panel)
-    score = SCORES.get(run["benchmark"], "accuracy")
-    unit = "" if score == "perplexity" else ", %"
-    axes[0][0].set_ylabel(f"{score}{unit} (bars: 95 % interval)")
+    if run["benchmark"] == "perplexity":
+        axes[0][0].invert_yaxis()  # of both panels
+        score = wrapped(f"nats per token more than {run['methods'][0]['method']}", 40)
+    else:
+        score = SCORES.get(run["benchmark"], "accuracy") + ", %"
+    axes[0][0].set_ylabel(f"{score} (bars: 95 % interval)")
     title = f"{TITLES.get(run['benchmark'], run['benchmark'].upper())} on {run['model']}: up and to the left is better"
     axes[0][0].set_title(wrapped(title, 60), fontsize=9, loc="left")
     band = plt.Line2D([], [], color="0.6", linewidth=7, alpha=0.5)

@@ -36,7 +36,7 @@ OTHER_COLOURS, OTHER_MARKERS = ["#7B5EA7", "#8C6D31", GREY], ["*", "p", "h", "<"
 SHADES = [0, -0.35, 0.4, -0.6, 0.65]  # towards black below 0, towards white above: settings of one method
 
 
-SCORES = {"longbench": "score", "leval": "score", "longproc": "score", "reasoning": "Pass@1", "perplexity": "perplexity"}  # others: accuracy
+SCORES = {"longbench": "score", "leval": "score", "longproc": "score", "reasoning": "Pass@1"}  # others: accuracy
 TITLES = {"longbench": "LongBench", "leval": "L-Eval", "longproc": "LongProc", "reasoning": "Reasoning", "perplexity": "Perplexity"}
 
 

@@ -119,7 +119,7 @@ def dressed(table):
         if len(cells) > kept:
             cells[kept] = re.sub(r"^<(t[hd])[^>]*>", r'<\1 class="name">', cells[kept])
         # A method's options may begin a line.
-        cells = [re.sub(r"(?<=\w)([:,])(?=\w)", r"\1<wbr>", cell) if i == kept or cell.startswith("<th") else cell
+        cells = [re.sub(r"(?<=\w)([:,=])(?=\w)", r"\1<wbr>", cell) if i == kept or cell.startswith("<th") else cell
                  for i, cell in enumerate(cells)]
         return before + "".join(cells)
 

@@ -2,6 +2,7 @@
 
   python3 studies/scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION...] [--json FILE]
   python3 studies/scripts/plot_tradeoff.py RUN_FOLDER --by-length [--json FILE]
+  python3 studies/scripts/plot_tradeoff.py FILE.json PLOT.svg [--lines OPTION...]        the plot again, from what --json wrote
 
 Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. Of several lengths, bytes and
 TPOT are means of the lengths' means, so that a length weighs the same whatever a method generated there. The first method of the
@@ -31,6 +32,12 @@ def options_of(label):
 
 def text_of(options):
     return ", ".join(f"{k}={v}" for k, v in options.items())
+
+
+def kept_rows(file):
+    """(run, rows) of what --json wrote."""
+    kept = read_json(file)
+    return {**kept["made"], "benchmark": kept["made"]["protocol_id"].partition("/")[0]}, kept["methods"]
 
 
 def rows_of(folder, length):
@@ -149,8 +156,9 @@ def draw(run, rows, target, joined):
                   label=name + (f", {rest}" if rest else "") + (f", by {varied}" if varied else ""))
         for n, (x, y, (_, label)) in enumerate(zip(*at, points)):
             below = (i if varied else n) % 2 == 1
-            axes.annotate(label, (x, y), xytext=(0, -12 if below else 6), textcoords="offset points", fontsize=7, color=style["color"],
-                          ha="center" if varied else "left")
+            axes.annotate(label, (x, y), xytext=(0, -5 if below else 5), textcoords="offset points", fontsize=7, color=style["color"],
+                          ha="center" if varied else "left", va="top" if below else "bottom",
+                          rotation=0 if varied else -30 if below else 30, rotation_mode="anchor")
     reads = [row["host_bytes"] / 1024 for row in others]
     if max(reads) > 4 * min(reads) > 0:  # a method that reads nothing has no place on a logarithmic axis
         axes.set_xscale("log", base=2)
@@ -177,7 +185,12 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="file for the table's numbers")
     parser.add_argument("--lines", nargs="+", default=[], help="options of the methods")
     options = parser.parse_args()
+    if options.run.is_file() and (options.plot is None or options.json or options.length or options.by_length):
+        parser.error("a file of --json gives its plot alone: name PLOT.svg, and no other option but --lines.")
     try:
+        if options.run.is_file():
+            draw(*kept_rows(options.run), options.plot, options.lines)
+            return
         run, rows = rows_of(options.run, options.length)
         counts = lost_and_gained(options.run) if options.by_length else None
         if counts:
