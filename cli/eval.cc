@@ -15,6 +15,7 @@
 #include "eval/run/decoded.h"
 #include "eval/run/file_dataset.h"
 #include "eval/run/option_values.h"
+#include "eval/tables/tables.h"
 #include "methods/options.h"
 
 namespace tandem::cli {
@@ -58,6 +59,7 @@ class ShownReport {
       names += fmt::format(", {}.png", plot.name);
     }
     if (drawn > 0) folder_.write("report.md", report_.text(/*markdown=*/true, drawn));
+    if (!run_.no_plot && write_page()) names += fmt::format(", {}", eval::kPage);
     for (const auto& [name, content] : report_.files) names += ", " + name;
     names += fmt::format(", {}, {}, timings.jsonl", eval::kTextReport, report_.samples_file);
     if (!run_.json)
@@ -67,6 +69,25 @@ class ShownReport {
   }
 
  private:
+  /// Whether there is a page: where none can be made, standard error says why.
+  bool write_page() {
+    const std::string path = folder_.path().string();
+    const std::vector<eval::PageFolder> run = {{path, path, report_.summary.complete}};
+    std::string page;
+    try {
+      page = eval::tables_page(eval::page_title(report_.summary.manifest), "", run,
+                               fmt::format("Made by {}.", program_text()));
+    } catch (const InputError& error) {
+      say(error.what());
+      return false;
+    } catch (const RunError& error) {
+      say(error.what());
+      return false;
+    }
+    folder_.write(eval::kPage, page);
+    return true;
+  }
+
   void write() {
     for (; written_ < report_.files.size(); ++written_)
       folder_.write(report_.files[written_].first, report_.files[written_].second);

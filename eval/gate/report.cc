@@ -7,6 +7,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "eval/gate/gate.h"
+#include "eval/report/answer.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -35,10 +36,11 @@ std::string at_length(const TimeVerdict& time) {
   return time.length == 0 ? "" : " at " + length_text(time.length);
 }
 
-std::string accuracy_failure(const MethodVerdict& m) {
+std::string accuracy_failure(const Gate& gate, const MethodVerdict& m) {
   const PairedEstimate& change = m.accuracy.change;
-  std::string text = fmt::format("{}: accuracy fell by {:.1f} points, from {:.1f} to {:.1f} %", m.label,
-                                 -100 * change.difference.value, 100 * m.accuracy.before, 100 * m.accuracy.after);
+  std::string text =
+      fmt::format("{}: {} fell by {:.1f} points, from {:.1f} to {:.1f} %", m.label, score_name(gate.run.benchmark),
+                  -100 * change.difference.value, 100 * m.accuracy.before, 100 * m.accuracy.after);
   if (change.has_p)
     text += fmt::format(" ({} {} lost and {} gained, McNemar's p {:.2g})", change.counts.first_only,
                         change.counts.total() == change.difference.n ? "samples" : "questions or documents",
@@ -78,7 +80,7 @@ std::string tpot_text(const MethodVerdict& m) {
 Table table_of(const Gate& gate, bool markdown) {
   const std::vector<std::string> labels = labels_of(names_of(gate), markdown);
   Table t;
-  t.head = {"method", "accuracy %", "difference, points [95\u00a0%]"};
+  t.head = {"method", score_name(gate.run.benchmark) + " %", "difference, points [95\u00a0%]"};
   const bool timed = !gate.run.clock.empty();
   if (timed) t.head.push_back("TPOT ms, " + gate.run.clock);
   for (const PredictedSteps& steps : gate.predictions)
@@ -119,9 +121,9 @@ std::string accuracy_doubt(const Gate& gate) {
     needed = std::max(needed, m.accuracy.needed);
   }
   if (methods.empty()) return "";
-  std::string text =
-      fmt::format("{} samples cannot exclude that accuracy fell by more than {:.3g} points: it may have fallen by {}.",
-                  gate.samples, 100 * gate.options.accuracy_margin, join_names(methods));
+  std::string text = fmt::format(
+      "{} samples cannot exclude that {} fell by more than {:.3g} points: it may have fallen by {}.", gate.samples,
+      score_name(gate.run.benchmark), 100 * gate.options.accuracy_margin, join_names(methods));
   if (needed > 0)
     text += fmt::format(" With {}, four of five runs that lose nothing pass without this doubt.",
                         about_text(needed, kMostNeeded));
@@ -179,10 +181,10 @@ std::vector<std::string> notes_of(const Gate& gate) {
   for (const MethodVerdict& m : gate.methods)
     if (m.by_tokens) by_tokens.push_back(m.label);
   if (!by_tokens.empty())
-    notes.push_back(
-        fmt::format("Of {}, all samples have the baseline's tokens, by which accuracy passes; other tokens in so few "
-                    "samples ({}) could not have been judged to {:.3g} points.",
-                    join_names(by_tokens), gate.samples, 100 * gate.options.accuracy_margin));
+    notes.push_back(fmt::format(
+        "Of {}, all samples have the baseline's tokens, by which {} passes; other tokens in so few "
+        "samples ({}) could not have been judged to {:.3g} points.",
+        join_names(by_tokens), score_name(gate.run.benchmark), gate.samples, 100 * gate.options.accuracy_margin));
   for (const MethodVerdict& m : gate.methods)
     if (m.other_tokens > 0 && !gate.options.same_tokens) notes.push_back(other_tokens(gate, m));
   return notes;
@@ -244,7 +246,7 @@ std::vector<std::string> failures_of(const Gate& gate) {
   for (const MethodVerdict& m : gate.methods) {
     if (m.run_label.empty())
       out.push_back(fmt::format("{}: the run does not have this method of the baseline.", m.label));
-    if (m.accuracy.verdict == Verdict::failed) out.push_back(accuracy_failure(m));
+    if (m.accuracy.verdict == Verdict::failed) out.push_back(accuracy_failure(gate, m));
     for (const TimeVerdict& time : m.times)
       if (time.verdict == Verdict::failed) out.push_back(time_failure(m, time));
     if (gate.options.same_tokens && m.other_tokens > 0) out.push_back(other_tokens(gate, m));

@@ -295,7 +295,7 @@ FigureTable LEval::figures(const RunFolder& folder, const Summary&) const {
   table.head = {"task", "metric", "n"};
   table.notes = {
       "As upstream's auto_eval.py prints it, in per cent; geometric_mean is its score of a summary, of the three means "
-      "above it. The accuracy further up is the mean over all questions, a summary's being its ROUGE-L. Judgements of "
+      "above it. The score further up is the mean over all questions, a summary's being its ROUGE-L. Judgements of "
       "a language model, which upstream reports beside these, are not made here."};
   if (cut_ + empty_ > 0)
     table.notes.push_back(fmt::format("{} of {} documents were cut to {} tokens{}.", cut_ + empty_, documents_,

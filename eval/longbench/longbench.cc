@@ -163,7 +163,7 @@ FigureTable LongBench::figures(const RunFolder& folder, const Summary& summary) 
   table.head = {"task", "metric", "n"};
   table.notes = {
       "100 times the mean score, as upstream's eval.py rounds it; the last row is the mean of the rows above, and "
-      "\"-\" where one of them has no sample. The accuracy further up is the same scores' mean over all samples, so "
+      "\"-\" where one of them has no sample. The score further up is the same scores' mean over all samples, so "
       "that tasks count as many times as they have samples."};
   const bool ranges = std::any_of(choice_.tasks.begin(), choice_.tasks.end(), is_e);
   if (ranges) table.head.insert(table.head.begin() + 1, "words");

@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
-from plotting import FAINT, line_legend, line_style, plt, read_json, run_script, save  # noqa: E402
+from plotting import FAINT, in_order, line_legend, line_styles, plt, read_json, run_script, save  # noqa: E402
 
 BYTES = {"touched-bytes": ("bytes of the context that a step touches", lambda latency: latency["bytes_per_token"].get("touched")),
          "device-bytes": ("bytes kept on the device", lambda latency: latency["peak_kv_bytes"]["device"])}
@@ -46,10 +46,10 @@ def main(folder):
     equal, run = read_json(folder, "equal.json"), read_json(folder, "summary.json")
     lines = lines_of(equal, run)
     figure, axes = plt.subplots(figsize=(6.4, 4.4), constrained_layout=True)
-    for i, points in enumerate(lines.values()):
-        x, y, low, high = ([100 * p[k] for p in sorted(points)] for k in range(4))
+    for method, style in line_styles(in_order(lines)).items():
+        x, y, low, high = ([100 * p[k] for p in sorted(lines[method])] for k in range(4))
         axes.errorbar(x, y, yerr=[[a - b for a, b in zip(y, low)], [b - a for a, b in zip(y, high)]], capsize=2,
-                      elinewidth=0.8, **line_style(i))
+                      elinewidth=0.8, **style)
     for share in equal["shares"]:
         axes.axvline(100 * share["share"], color="#BBBBBB", linewidth=0.8, zorder=0)
     axes.set_xscale("log", base=2)
@@ -58,7 +58,7 @@ def main(folder):
     axes.minorticks_off()
     axes.set_ylim(0, 100)
     axes.set_xlabel(f"{BYTES[equal['asked'].split('=')[0]][0]}, % of what {equal['reference']} comes to", loc="left")
-    axes.set_ylabel("accuracy, % [95 %]")
+    axes.set_ylabel("accuracy, % (bars: 95 % interval)")
     axes.set_title(f"{run['model']}, {run['clock']}", fontsize=9, loc="left")
     axes.grid(axis="y", color=FAINT)
     axes.set_axisbelow(True)

@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
-from plotting import length_name, method_name, plt, read_json, run_script, save  # noqa: E402
+from plotting import in_order, length_name, method_name, plt, read_json, run_script, save  # noqa: E402
 
 ACROSS = 5  # maps beside each other
 
@@ -24,7 +24,7 @@ def draw(axes, method, depths, lengths):
         for x, recall in enumerate(row):
             if not math.isnan(recall):
                 axes.text(x, y, f"{100 * recall:.0f}", ha="center", va="center", fontsize=7,
-                          color="black" if recall > 0.6 else "white")
+                          color="black" if recall > 0.45 else "white")
     axes.set_xticks(range(len(lengths)), [length_name(length) for length in lengths])
     axes.set_yticks(range(len(depths)), [f"{depth} %" for depth in depths])
     axes.set_title(method_name(method["method"], 26), fontsize=9, loc="left")
@@ -34,6 +34,8 @@ def draw(axes, method, depths, lengths):
 
 def main(folder):
     methods = read_json(folder, "summary.json")["methods"]
+    order = in_order(method["method"] for method in methods)
+    methods = sorted(methods, key=lambda method: order.index(method["method"]))
     cells = [cell for method in methods for cell in method["cells"]]
     depths = sorted({int(cell["task"].removeprefix("depth_")) for cell in cells})
     lengths = sorted({cell["length"] for cell in cells})

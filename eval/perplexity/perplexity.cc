@@ -11,6 +11,7 @@
 #include "engine/common/error.h"
 #include "engine/common/json.h"
 #include "engine/model/utf8.h"
+#include "eval/report/answer.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
 #include "eval/ruler_tasks/wording.h"
@@ -320,22 +321,23 @@ std::string perplexity_report(const PerplexitySummary& s, bool markdown, bool wi
   if (markdown) out += fmt::format("# Perplexity of {}\n", markdown_text(m.model));
   out +=
       note(fmt::format("{}: {} {}, each {} tokens of context prefilled with full attention, then {} tokens fed and "
-                       "scored one by one through the method; {}",
+                       "scored one by one through the method; {}{}",
                        m.tasks.front(), m.samples, m.samples == 1 ? "window" : "windows", m.lengths.front(), s.scored,
-                       s.run.complete ? "complete" : "NOT COMPLETE: some windows, or times of them, are missing"),
+                       s.run.complete ? "complete" : "NOT COMPLETE: some windows, or times of them, are missing",
+                       clock_note(s.run, markdown)),
            markdown);
   out += labels_note(s.run, markdown);
+  if (markdown) out += answer_list(answer_of(s.run)) + front_picture(s.run, with_plot);
   out += section("Loss", markdown) + text_of(loss_table(s, labels), markdown) +
          note(loss_note(s) + budget_note(s.run), markdown);
   out += remarks_note(s.run, markdown);
-  out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);
-  out += note(has_baseline(s) ? fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front())
-                              : "Mean nats of a token.",
-              markdown);
-  out += latency_report(s.run, markdown);
-  if (markdown) out += provenance(m);
   if (markdown && with_plot) out += "\n![Perplexity and where a step's time goes](plot.png)\n";
-  return out;
+  out += latency_report(s.run, markdown);
+  out += section("Loss by position", markdown) + text_of(position_table(s, labels), markdown);
+  return out + note(has_baseline(s)
+                        ? fmt::format("Mean nats of a token of {}; of the others, how much more.", labels.front())
+                        : "Mean nats of a token.",
+                    markdown);
 }
 
 }  // namespace tandem::eval

@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "report"))
-from plotting import FAINT, length_name, line_legend, line_style, method_name, plt, read_json, run_script, save, wrapped  # noqa: E402
+from plotting import FAINT, in_order, length_name, line_legend, line_styles, method_name, plt, read_json, run_script, save, why_absent, wrapped  # noqa: E402
 
 
 def unique(values):
@@ -50,11 +50,11 @@ def rate_range(point):
 
 
 def draw_lines(axes, name, lines, methods, value, ends=None):
-    for i, method in enumerate(methods):
+    for method, style in line_styles(methods).items():
         line = sorted(lines.get(method, []), key=lambda entry: entry[0])
         if not line:
             continue
-        drawn, = axes.plot([x for x, _ in line], [value(p) for _, p in line], **line_style(i))
+        drawn, = axes.plot([x for x, _ in line], [value(p) for _, p in line], **style)
         for x, p in line:
             if ends and ends(p):
                 axes.plot([x, x], ends(p), color=drawn.get_color(), linewidth=0.8, alpha=0.6)
@@ -79,8 +79,9 @@ def draw_panels(sweep, methods, folder):
         rate.set_title(wrapped(title, 40), fontsize=9, loc="left")
         idle.set_ylim(0, 100)
         idle.set_xlabel(name, loc="left")
-    panels[0][0].set_ylabel(f"tokens/s, simulated (bars: range), {sweep['model']}")
+    panels[0][0].set_ylabel("tokens/s, simulated (bars: range)")
     panels[1][0].set_ylabel("device idle, % of a decode step")
+    figure.suptitle(sweep["model"], fontsize=9, x=0.01, ha="left")
     line_legend(figure, methods)
     save(figure, folder, "plot", bbox_inches="tight")
 
@@ -92,18 +93,19 @@ def rate_text(rate):
 def draw_map(axes, sweep, methods, machines):
     """Tokens per second in numbers, and in colour as a share of what the machine's fastest method has."""
     at = {(p["method"], p["hardware"]): p for p in sweep["points"] if "refused" not in p}
+    absent = {(p["method"], p["hardware"]): why_absent(p).replace("does not fit", "does not\nfit") for p in sweep["points"]}
     fastest = {machine: max((tokens_per_second(p) for p in at.values() if p["hardware"] == machine), default=0)
                for machine in machines}
     shares = [[float("nan")] * len(machines) for _ in methods]
     for y, method in enumerate(methods):
         for x, machine in enumerate(machines):
-            point, text, colour, ends = at.get((method, machine)), "\u2013", "#999999", None
+            point, text, colour, ends = at.get((method, machine)), absent.get((method, machine), ""), "#707070", None
             if point:
                 shares[y][x] = tokens_per_second(point) / fastest[machine]
-                text, colour, ends = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.6 else "white", rate_range(point)
+                text, colour, ends = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.45 else "white", rate_range(point)
                 if point["batch"] == "max":
                     text += f"\n({point['sequences']}{'+' if point['sequences'] >= sweep['most_sequences'] else ''})"
-            axes.text(x, y - (0.17 if ends else 0), text, ha="center", va="center", fontsize=7.5, color=colour)
+            axes.text(x, y - (0.17 if ends else 0), text, ha="center", va="center", fontsize=7.5 if point else 6.5, color=colour)
             if ends:
                 axes.text(x, y + 0.25, "\u2013".join(map(rate_text, ends)), ha="center", va="center", fontsize=5.5, color=colour)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
@@ -122,9 +124,8 @@ def draw_machines(sweep, methods, machines, folder):
     figure, axes = plt.subplots(figsize=(2.6 + 0.78 * len(machines), 1.5 + 0.36 * len(methods)), constrained_layout=True)
     image = draw_map(axes, sweep, methods, machines)
     name = batch_name(batch, sweep)
-    sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} x {context}"
-    absent = "does not fit, too slow, refused or not simulated" if batch == "max" else "does not fit, refused or not simulated"
-    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; below: their range; \u2013: {absent}", 100), loc="left")
+    sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} \u00d7 {context}"
+    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; small: their range; empty: not simulated", 100), loc="left")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
     bar.set_ticklabels(["0 %", "50 %", "100 %"])
     bar.set_label("of the machine's fastest method")
@@ -136,7 +137,7 @@ def main(folder):
     points = sweep["points"]
     if not points:
         sys.exit("eval/predict/plot_sweep.py: the sweep has no point yet")
-    methods, machines = unique(p["method"] for p in points), unique(p["hardware"] for p in points)
+    methods, machines = in_order(unique(p["method"] for p in points)), unique(p["hardware"] for p in points)
     if len(machines) > 1 and len(unique((p["batch"], p["context"]) for p in points)) == 1:
         draw_machines(sweep, methods, machines, folder)
     else:

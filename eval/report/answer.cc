@@ -8,18 +8,13 @@
 #include <string_view>
 
 #include "engine/common/printable.h"
+#include "eval/report/markdown.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
 namespace {
 
 constexpr std::size_t kLongestName = 34;  // columns, so that all of the table's stand side by side in 100
-
-std::string measure_of(const std::string& benchmark) {
-  if (benchmark == kPerplexity) return "perplexity";
-  constexpr std::array<std::string_view, 3> kShares = {"longbench", "leval", "longproc"};  // not right or wrong alone
-  return std::ranges::find(kShares, benchmark) == kShares.end() ? "accuracy, %" : "score, %";
-}
 
 /// Bytes that a step of `full` touches; none where the run has no such method or did not count them.
 std::optional<double> touched_by_full(const Summary& s) {
@@ -157,28 +152,36 @@ std::string parted_sentence(const Summary& s) {
                      names_text(names));
 }
 
-struct AnswerColumn {
-  std::string head;
-  std::vector<std::string> cells;
-};
+/// Appends a column unless no row has a value.
+void add_column(const Answer& a, std::string head, const auto& cell, std::vector<AnswerColumn>& columns) {
+  AnswerColumn column{std::move(head), {}};
+  column.cells.reserve(a.rows.size());
+  for (const AnswerRow& row : a.rows) column.cells.push_back(cell(row));
+  const bool any = std::ranges::any_of(column.cells, [](const std::string& text) { return text != "-"; });
+  if (any) columns.push_back(std::move(column));
+}
 
-/// The columns behind the names, those without any value left out.
+void add_costs(const Answer& a, std::vector<AnswerColumn>& columns) {
+  const auto share = [](const AnswerRow& row) { return figure_text(row.kv_share, percent_text); };
+  const auto idle = [](const AnswerRow& row) { return figure_text(row.idle_share, percent_text); };
+  add_column(a, "KV bytes, % of full", share, columns);
+  add_column(
+      a, "TPOT ms", [](const AnswerRow& row) { return figure_text(row.tpot_ms, tpot_text); }, columns);
+  add_column(a, "GPU idle, %", idle, columns);
+}
+
+/// The columns behind the names.
 std::vector<AnswerColumn> columns_of(const Answer& a) {
   std::vector<AnswerColumn> columns;
-  const auto add = [&](std::string head, const auto& cell) {
-    AnswerColumn column{std::move(head), {}};
-    column.cells.reserve(a.rows.size());
-    for (const AnswerRow& row : a.rows) column.cells.push_back(cell(row));
-    const bool any = std::ranges::any_of(column.cells, [](const std::string& text) { return text != "-"; });
-    if (any) columns.push_back(std::move(column));
-  };
-  add(a.measure + " [95\u00a0%]", [&](const AnswerRow& row) { return score_text(a, row); });
-  add("KV bytes, % of full", [](const AnswerRow& row) { return figure_text(row.kv_share, percent_text); });
-  add("TPOT ms", [](const AnswerRow& row) { return figure_text(row.tpot_ms, tpot_text); });
-  add("GPU idle, %", [](const AnswerRow& row) { return figure_text(row.idle_share, percent_text); });
-  add("tokens attended", [](const AnswerRow& row) {
-    return figure_text(row.attended, [](double tokens) { return fmt::format("{:.0f}", tokens); });
-  });
+  add_column(
+      a, a.measure + " [95\u00a0%]", [&](const AnswerRow& row) { return score_text(a, row); }, columns);
+  add_costs(a, columns);
+  add_column(
+      a, "tokens attended",
+      [](const AnswerRow& row) {
+        return figure_text(row.attended, [](double tokens) { return fmt::format("{:.0f}", tokens); });
+      },
+      columns);
   return columns;
 }
 
@@ -200,6 +203,16 @@ std::string rows_text(const Answer& a, std::size_t shown, std::size_t width) {
 }
 
 }  // namespace
+
+std::string score_name(const std::string& benchmark) {
+  if (benchmark == kPerplexity) return "perplexity";
+  constexpr std::array<std::string_view, 3> kShares = {"longbench", "leval", "longproc"};
+  return std::ranges::find(kShares, benchmark) == kShares.end() ? "accuracy" : "score";
+}
+
+std::string measure_of(const std::string& benchmark) {
+  return score_name(benchmark) + (benchmark == kPerplexity ? "" : ", %");
+}
 
 Answer answer_of(const Summary& s) {
   const Manifest& m = s.manifest;
@@ -249,6 +262,27 @@ std::string score_text(const Answer& a, const AnswerRow& row) {
   if (!a.losses) return accuracy_text(row.score);
   const auto perplexity = [](double nats) { return fmt::format("{:.4g}", std::exp(nats)); };
   return row.score.kind == IntervalKind::none ? perplexity(row.score.value) : interval_text(row.score, perplexity);
+}
+
+std::vector<AnswerColumn> cost_columns(const Answer& a) {
+  std::vector<AnswerColumn> columns;
+  add_costs(a, columns);
+  add_column(
+      a, "Pareto front", [](const AnswerRow& row) { return row.front ? "yes" : "-"; }, columns);
+  return columns;
+}
+
+std::string answer_list(const Answer& a) {
+  std::vector<std::string> items, front;
+  for (const AnswerRow& row : a.rows)
+    if (row.front) front.push_back(row.name);
+  if (a.cost != AnswerCost::none)
+    items.push_back(fmt::format("Pareto front: {}. No other method scores as high with {}.", names_text(front),
+                                a.cost == AnswerCost::kv_share ? "fewer bytes of KV" : "shorter steps"));
+  items.insert(items.end(), a.sentences.begin(), a.sentences.end());
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "\n- " : "- ") + markdown_paragraph(item) + "\n";
+  return text;
 }
 
 std::string answer_text(const Answer& a, std::size_t width, std::size_t lines) {

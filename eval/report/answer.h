@@ -47,6 +47,23 @@ struct Answer {
 /// The answer of a run with at least one method that has a sample.
 Answer answer_of(const Summary& summary);
 
+/// A column of figures, one cell for each row of the answer.
+struct AnswerColumn {
+  std::string head;
+  std::vector<std::string> cells;
+};
+
+/// What a step of each row costs; columns that no row has a value for are left out. The last marks the front.
+std::vector<AnswerColumn> cost_columns(const Answer& answer);
+
+/// Markdown: the front and the sentences, as a list.
+std::string answer_list(const Answer& answer);
+
+/// Name of a benchmark's scores: "accuracy", "score" where samples are not right or wrong alone, or "perplexity".
+std::string score_name(const std::string& benchmark);
+/// Head of their column, as Answer::measure.
+std::string measure_of(const std::string& benchmark);
+
 /// "80.8 [72.9, 86.9]" of a row: in per cent, or as perplexity.
 std::string score_text(const Answer& answer, const AnswerRow& row);
 

@@ -30,18 +30,22 @@ std::string ms_text(double ms) {
   return ms == 0 ? "0" : fmt::format("{:.{}f}", ms, ms >= 100 ? 1 : ms >= 1 ? 2 : 4);
 }
 
-/// One row per length and method; `cells` turns a LatencySummary into the row's cells.
+/// One row per length and method, without the length's column where there is one alone; `cells` turns a LatencySummary
+/// into the row's cells.
 Table by_length(const Summary& s, const Labels& labels, const std::vector<std::string>& head, const auto& cells) {
   Table t;
-  t.leading = 2;
-  t.head = {"length", "method"};
+  const bool lengths = s.manifest.lengths.size() > 1;
+  t.head = {"method"};
+  if (lengths) t.head.emplace_back("length");
+  t.leading = t.head.size();
   t.head.insert(t.head.end(), head.begin(), head.end());
   for (const std::uint32_t length : s.manifest.lengths) {
     for (std::size_t i = 0; i < labels.size(); ++i) {
       for (const LengthLatency& at : s.methods[i].by_length) {
         if (at.length != length) continue;
         std::vector<std::string>& row = t.rows.emplace_back();
-        row = {length_text(length), labels[i]};
+        row = {labels[i]};
+        if (lengths) row.push_back(length_text(length));
         for (std::string& cell : cells(at.latency)) row.push_back(std::move(cell));
       }
     }
@@ -50,7 +54,7 @@ Table by_length(const Summary& s, const Labels& labels, const std::vector<std::s
 }
 
 Table latency_table(const Summary& s, const Labels& labels) {
-  Table t = by_length(
+  return by_length(
       s, labels,
       {"TTFT ms", "= prefill", "+ setup", "+ first step", "TPOT ms", "p50", "p90", "p99", "idle ms", "idle %"},
       [](const L& l) {
@@ -61,41 +65,28 @@ Table latency_table(const Summary& s, const Labels& labels) {
         cells.insert(cells.end(), {ms_text(l.idle_ms), figure_text(l.idle_share(), percent_text)});
         return cells;
       });
-  t.clock = s.manifest.clock;
-  return t;
 }
 
-Table idle_table(const Summary& s, const Labels& labels, std::uint32_t length) {
-  Table t;
-  t.clock = s.manifest.clock;
-  t.head = {"us per decode step"};
-  std::vector<const LatencySummary*> columns;
+/// Microseconds per decode step: the step, its parts, and a column for each cause that some method waits for.
+Table idle_table(const Summary& s, const Labels& labels) {
   std::vector<std::string> causes;
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    for (const LengthLatency& at : s.methods[i].by_length) {
-      if (at.length != length) continue;
-      t.head.push_back(labels[i]);
-      columns.push_back(&at.latency);
+  for (const MethodSummary& m : s.methods)
+    for (const LengthLatency& at : m.by_length)
       for (const auto& [cause, ms] : at.latency.idle_ms_by_cause)
         if (ms > 0 && std::ranges::find(causes, cause) == causes.end()) causes.push_back(cause);
-    }
-  }
-  const auto row = [&](const std::string& name, auto&& value) {
-    std::vector<std::string> cells = {name};
-    for (const LatencySummary* l : columns) cells.push_back(fmt::format("{:.1f}", 1000 * value(*l)));
-    t.rows.push_back(std::move(cells));
-  };
-  row("step", [](const L& l) { return l.step_ms; });
-  row("= busy", [](const L& l) { return l.busy_ms; });
-  row("+ idle", [](const L& l) { return l.idle_ms; });
-  row("(in layer 0)", [](const L& l) { return l.layer0_idle_ms; });
-  for (const std::string& cause : causes) {
-    row("· " + cause, [&](const L& l) {
+  std::vector<std::string> head = {"step, µs", "= busy", "+ idle", "(in layer 0)"};
+  for (const std::string& cause : causes) head.push_back("· " + cause);
+  return by_length(s, labels, head, [&](const L& l) {
+    std::vector<std::string> cells;
+    cells.reserve(head.size());
+    const auto add = [&](double ms) { cells.push_back(fmt::format("{:.1f}", 1000 * ms)); };
+    for (const double ms : {l.step_ms, l.busy_ms, l.idle_ms, l.layer0_idle_ms}) add(ms);
+    for (const std::string& cause : causes) {
       const auto found = l.idle_ms_by_cause.find(cause);
-      return found == l.idle_ms_by_cause.end() ? 0.0 : found->second;
-    });
-  }
-  return t;
+      add(found == l.idle_ms_by_cause.end() ? 0 : found->second);
+    }
+    return cells;
+  });
 }
 
 bool any_has(const Summary& s, const auto& has) {
@@ -130,8 +121,8 @@ Table attended_table(const Summary& s, const Labels& labels) {
   });
 }
 
-/// `l`: of the first method that has times.
-std::string latency_note(const Summary& s, const std::string& label, const L& l) {
+/// `l`: of the first method that has times. A page says at its head what an embedded model's times are worth.
+std::string latency_note(const Summary& s, const std::string& label, const L& l, bool markdown) {
   std::string text =
       "TTFT = prefill of all prompts of the batch, which all methods share (but for column sums of the prompt's "
       "attention, which are in the prefill of the methods that need them), + the method's setup + first step. TPOT is "
@@ -144,7 +135,7 @@ std::string latency_note(const Summary& s, const std::string& label, const L& l)
       text += fmt::format(" Times of {} in smaller batches are left out here and below.",
                           l.left_out == 1 ? "a sample" : fmt::format("{} samples", l.left_out));
   }
-  if (is_embedded(s.manifest)) text += fmt::format(" {}", kOwnSteps);
+  if (!markdown && is_embedded(s.manifest)) text += fmt::format(" {}", kOwnSteps);
   const auto launch = l.idle_ms_by_cause.find("launch");
   const std::optional<double> share =
       launch == l.idle_ms_by_cause.end() ? std::nullopt : ratio(launch->second, l.step_ms);
@@ -193,21 +184,17 @@ std::string latency_report(const Summary& s, bool markdown) {
   const std::optional<L>& times = timed->latency;
   if (!times) return "";
   const Labels labels = labels_of(s, markdown);
-  std::string out = section("Latency", markdown) + text_of(latency_table(s, labels), markdown);
-  out += note(latency_note(s, timed->label, *times), markdown) + section("Where the device waits", markdown);
-  bool first = true;
-  for (const std::uint32_t length : s.manifest.lengths) {
-    const Table t = idle_table(s, labels, length);
-    if (t.head.size() < 2) continue;
-    if (s.manifest.lengths.size() > 1)
-      out += fmt::format("{}length {}{}\n", first ? "" : "\n", length_text(length), markdown ? ":\n" : "");
-    out += text_of(t, markdown);
-    first = false;
-  }
+  const auto timed_table = [&](Table table) {
+    if (!markdown) table.clock = s.manifest.clock;
+    return text_of(table, markdown);
+  };
+  std::string out = section("Where the device waits", markdown) + timed_table(idle_table(s, labels));
   out += note(
-      "A step is the time from its first operation being ready to its token being on the host: busy + idle. Idle time "
-      "is named after what the device waits for.",
+      "Microseconds per decode step. A step is the time from its first operation being ready to its token being on the "
+      "host: busy + idle. Idle time is named after what the device waits for.",
       markdown);
+  out += section("Latency", markdown) + timed_table(latency_table(s, labels));
+  out += note(latency_note(s, timed->label, *times, markdown), markdown);
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
   out += note(
       "Touched: what computing reads and writes of what is kept about the context, wherever it lies: KV, indices, "
@@ -221,6 +208,19 @@ std::string latency_report(const Summary& s, bool markdown) {
                    markdown);
 }
 
+std::string clock_note(const Summary& s, bool markdown) {
+  return markdown && !s.manifest.clock.empty() ? ". Times are " + s.manifest.clock : "";
+}
+
+bool has_front(const Summary& s) {
+  return std::ranges::count_if(s.methods, [](const MethodSummary& m) { return m.latency && m.latency->step_ms > 0; }) >
+         1;
+}
+
+std::string front_picture(const Summary& s, bool with_plot) {
+  return with_plot && has_front(s) ? "\n![The score over what a step costs](pareto.png)\n" : "";
+}
+
 std::string provenance(const Manifest& m) {
   std::string programs;
   for (const auto& [version, commit] : m.programs)
@@ -228,11 +228,11 @@ std::string provenance(const Manifest& m) {
   const std::string data = ruler_data_text(m.protocol_id, m.tasks);
   return fmt::format(
       "\n## How it was made\n\n- command: {}\n- tandem {}, weights {}, tokenizer {}\n{}- protocol: {}\n"
-      "- clock: {}\n- machine: {}, {} cores, {} threads\n- {} to {}\n",
+      "- machine: {}, {} cores, {} threads\n- {} to {}\n",
       markdown_code(m.command), markdown_text(programs), markdown_text(m.weights_hash), markdown_text(m.tokenizer_hash),
       data.empty() ? "" : "- prompts: " + markdown_text(data) + "\n", markdown_code(m.protocol_id),
-      markdown_text(m.clock), markdown_text(m.machine.cpu_model), m.machine.cores, m.threads,
-      markdown_text(m.started_utc), markdown_text(m.finished_utc));
+      markdown_text(m.machine.cpu_model), m.machine.cores, m.threads, markdown_text(m.started_utc),
+      markdown_text(m.finished_utc));
 }
 
 }  // namespace tandem::eval

@@ -1,24 +1,24 @@
-"""Draws plot.png and plot.svg of a run folder from its summary.json: accuracy, or what a perplexity loses, by task or position in
-another panel where lengths do not tell the rows apart, and where a decode step's time goes; where a target shape was asked for (target.json),
-where its time would go, too.
+"""Draws two figures of a run folder from its summary.json, and from its target.json where a target shape was asked for. pareto.png and
+pareto.svg: the score over what a step costs (pareto.py). plot.png and plot.svg: accuracy, or what a perplexity loses, by task or position
+in another panel where lengths do not tell the rows apart, and where a decode step's time goes, or would go at the target shape.
 
   python3 eval/report/plot.py RUN_FOLDER
 
-One row per method and length, shared by all panels, so that what a method loses and what it gains stand side by side.
+The second has one row per method and length, shared by all panels, so that what a method loses and what it gains stand side by side.
 """
 import math
 import os
 
-from plotting import length_name, method_name, plt, read_json, run_script, save, why_absent, wrapped
+from pareto import draw_pareto
+from plotting import in_order, length_name, line_styles, method_name, plt, read_json, run_script, save, SCORES, TITLES, why_absent, wrapped
 
 # Okabe and Ito's palette, told apart with any kind of colour vision; neighbours in a bar differ in lightness too.
 BUSY = "#4D4D4D"
 CAUSES = {"host attention": "#D55E00", "selection": "#F0E442", "recall": "#CC79A7", "offload": "#56B4E9", "transfer": "#0072B2",
           "handoff": "#E69F00", "launch": "#C8C8C8", "sampling": "#009E73", "scheduler": "#000000"}
-OTHER = "#8A6FB5"  # a cause that this program does not know
+OTHER = "#8A6FB5"  # causes that are too short to be seen, and those that this program does not know
+SEEN = 0.012  # of a panel's width: slices that are narrower in all bars are joined
 BETTER, WORSE = "#0072B2", "#D55E00"  # than the first method
-SCORES = {"longbench": "mean score", "leval": "mean score", "longproc": "mean score", "reasoning": "Pass@1"}  # others: accuracy
-TITLES = {"longbench": "LongBench", "leval": "L-Eval", "longproc": "LongProc", "reasoning": "Reasoning", "perplexity": "Perplexity"}
 
 
 def rows_of(run):
@@ -36,14 +36,16 @@ def rows_of(run):
     return rows
 
 
-def draw_estimates(axes, estimates):
-    """estimates: (y, value, its interval or None, text beside it); what is no number is left out."""
-    for y, x, interval, text in estimates:
+def draw_estimates(axes, run, rows, estimates):
+    """estimates: (y, value, its interval or None, text beside it) of each row; what is no number is left out."""
+    styles = line_styles(method["method"] for method in run["methods"])
+    for (_, i, *_), (y, x, interval, text) in zip(rows, estimates):
         if not math.isfinite(x):
             continue
+        style = styles[run["methods"][i]["method"]]
         if interval and all(map(math.isfinite, interval)):
-            axes.plot(interval, [y, y], color="black", linewidth=1.2, solid_capstyle="butt")
-        axes.plot(x, y, "o", color="black", markersize=5, clip_on=False)
+            axes.plot(interval, [y, y], color=style["color"], linewidth=1.2, solid_capstyle="butt")
+        axes.plot(x, y, **(style | {"linestyle": "none"}), clip_on=False)
         axes.text(1.03, y, text, va="center", fontsize=8, transform=axes.get_yaxis_transform())
     axes.grid(axis="x", color="#E5E5E5")
     axes.set_axisbelow(True)
@@ -66,12 +68,12 @@ def draw_perplexity(axes, run, rows):
     if len(rows) == 1:
         nll = rows[0][3]["nll"]
         value = perplexity(nll["value"])
-        draw_estimates(axes, [(rows[0][0], value, nll["interval"] and [perplexity(end) for end in nll["interval"]], f"{value:.2f}")])
+        draw_estimates(axes, run, rows, [(rows[0][0], value, nll["interval"] and [perplexity(end) for end in nll["interval"]], f"{value:.2f}")])
         axes.set_xlabel(f"perplexity, with 95 % interval {windows}", loc="left")
         return
     none = {"value": math.nan, "interval": None}  # of a run that is not finished: a method without windows of the first
     losses = [(y, cell.get("nll_difference", {"value": 0, "interval": None} if i == 0 else none), cell) for y, i, _, cell, _ in rows]
-    draw_estimates(axes, [(y, loss["value"], loss["interval"], f"{perplexity(cell['nll']['value']):.2f}") for y, loss, cell in losses])
+    draw_estimates(axes, run, rows, [(y, loss["value"], loss["interval"], f"{perplexity(cell['nll']['value']):.2f}") for y, loss, cell in losses])
     axes.axvline(0, color="#808080", linewidth=0.8, zorder=0)
     first = method_name(run["methods"][0]["method"], 30).replace("\n", " ")
     axes.set_xlabel(wrapped(f"nats per token more than {first}, with 95 % interval {windows}; beside it the perplexity", 62),
@@ -81,7 +83,7 @@ def draw_perplexity(axes, run, rows):
 def draw_accuracy(axes, run, rows):
     estimates = [(y, 100 * cell["accuracy"], [100 * end for end in cell["interval"]], f"{100 * cell['accuracy']:.1f}")
                  for y, _, _, cell, _ in rows]
-    draw_estimates(axes, estimates)
+    draw_estimates(axes, run, rows, estimates)
     axes.set_xlim(0, 100)
     score = SCORES.get(run["benchmark"], "accuracy")
     axes.set_xlabel(f"{score}, %, with 95 % interval (n = {count_of(row[3]['n'] for row in rows)})", loc="left")
@@ -149,21 +151,35 @@ def number(value):
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
-def draw_bars(axes, bars, height, clock):
-    """bars: (y, ms busy, {cause: ms idle}); in place of the ms a text that says why there are none."""
-    found = {cause for _, _, idle in bars for cause, ms in idle.items() if ms > 0}
-    order = [cause for cause in CAUSES if cause in found] + sorted(found - set(CAUSES))
-    totals = sorted(busy + sum(idle.values()) for _, busy, idle in bars if not isinstance(busy, str)) or [1]
-    unit, scale = ("us", 1000) if totals[-1] < 1 else ("ms", 1)
-    # A few steps that are many times as long as the others would make those invisible: they leave the panel.
-    longest = max(total for total in totals if total <= 4 * totals[len(totals) // 2])
+def totals_of(bars):
+    return sorted(busy + sum(idle.values()) for _, busy, idle in bars if not isinstance(busy, str)) or [1]
+
+
+def longest_of(bars):
+    """A few steps that are many times as long as the others would make those invisible: they leave the panel."""
+    totals = totals_of(bars)
+    return max(total for total in totals if total <= 4 * totals[len(totals) // 2])
+
+
+def seen_causes(panels):
+    """Causes with a slice in some bar that can be seen, in the order of the slices; panels: the bars of each."""
+    seen = {cause for bars in panels for _, _, idle in bars for cause, ms in idle.items() if ms > SEEN * longest_of(bars)}
+    return [cause for cause in CAUSES if cause in seen] + sorted(seen - set(CAUSES))
+
+
+def draw_bars(axes, bars, causes, height, clock):
+    """bars: (y, ms busy, {cause: ms idle}); in place of the ms a text that says why there are none. Causes that are not among `causes`
+    are joined."""
+    totals, longest = totals_of(bars), longest_of(bars)
+    unit, scale = ("\u00b5s", 1000) if totals[-1] < 1 else ("ms", 1)
     right = 1.12 * scale * longest
     for y, busy, idle in bars:
         if isinstance(busy, str):
             axes.text(0.015 * scale * longest, y, busy, va="center", fontsize=8)
             continue
         at = 0.0
-        for ms, colour in [(busy, BUSY)] + [(idle.get(c, 0), CAUSES.get(c, OTHER)) for c in order]:
+        other = sum(ms for cause, ms in idle.items() if cause not in causes)
+        for ms, colour in [(busy, BUSY), *((idle.get(c, 0), CAUSES.get(c, OTHER)) for c in causes), (other, OTHER)]:
             if ms > 0:
                 axes.barh(y, scale * ms, left=at, height=height, color=colour, edgecolor="white", linewidth=0.4)
             at += scale * ms
@@ -175,49 +191,63 @@ def draw_bars(axes, bars, height, clock):
     axes.set_xlim(0, right)
     axes.set_xlabel(wrapped(f"{unit} per decode step, {clock}", 58), loc="left")
     axes.tick_params(axis="y", length=0, labelleft=False)
-    swatches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in [BUSY] + [CAUSES.get(c, OTHER) for c in order]]
-    axes.legend(swatches, ["device busy"] + ["waits: " + cause for cause in order], frameon=False, loc="lower left",
-                bbox_to_anchor=(-0.02, 1.0), ncol=3, fontsize=8, handlelength=1.2, columnspacing=1.2)
 
 
-def draw_steps(axes, run, rows):
-    timed = [row for row in rows if row[4] and row[4]["steps"] > 0]
-    draw_bars(axes, [(y, at["busy_ms"], at["idle_ms_by_cause"]) for y, _, _, _, at in timed], 0.72, run["clock"])
+def causes_legend(figure, causes, panels):
+    """One for all panels, above them."""
+    named = [("device busy", BUSY)] + [("waits: " + cause, CAUSES.get(cause, OTHER)) for cause in causes]
+    if any(ms > 0 and cause not in causes for bars in panels for _, _, idle in bars for cause, ms in idle.items()):
+        named.append(("waits: other", OTHER))
+    figure.legend([plt.Rectangle((0, 0), 1, 1, color=colour) for _, colour in named], [name for name, _ in named], frameon=False,
+                  loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=5, fontsize=8, handlelength=1.2, columnspacing=1.2)
 
 
-def draw_target(axes, run, rows, target):
-    """One bar per method, in the middle of its rows."""
+def bars_of_run(rows):
+    return [(y, at["busy_ms"], at["idle_ms_by_cause"]) for y, _, _, _, at in rows if at and at["steps"] > 0]
+
+
+def bars_of_target(run, rows, target):
+    """One per method, in the middle of its rows."""
     predicted = {row.get("compared_as", row["method"]): row for row in target["methods"]}
     bars = []
     for i, method in enumerate(run["methods"]):
         row, ys = predicted.get(method["method"]), [y for y, of, *_ in rows if of == i]
         if row and ys:
             bars.append((sum(ys) / len(ys), why_absent(row) or row["busy_ms"], row.get("idle_ms_by_cause", {})))
-    shape = f"{target['model']}, batch {target['batch']} x {length_name(target['context'])}"
-    draw_bars(axes, bars, 1.0, f"{target['clock']}: {shape}")
+    return bars
 
 
 def main(folder):
     run = read_json(folder, "summary.json")
     target = read_json(folder, "target.json") if os.path.lexists(os.path.join(folder, "target.json")) else None
+    first, *others = run["methods"]  # the baseline stays where it is
+    order = in_order(dict.fromkeys(method["method"] for method in others))
+    run["methods"] = [first, *sorted(others, key=lambda method: order.index(method["method"]))]
+    draw_pareto(run, target, folder)
     rows = rows_of(run)
-    timed = any(row[4] and row[4]["steps"] > 0 for row in rows)
+    steps, target_steps = bars_of_run(rows), bars_of_target(run, rows, target) if target else []
+    timed = bool(steps)
     by_column = map_of(run)
+    bars = [part for part in (steps, target_steps) if part]
+    causes = seen_causes(bars)
     panels = [(5.3 if timed or target is not None else 6.5, lambda axes: draw_quality(axes, run, rows))]
     if by_column:
         width = max(3.5, 0.5 * len(by_column[0]))
         panels.append((width, lambda axes: draw_map(axes, width, run, rows, *by_column)))
     if timed:
-        panels.append((5.3, lambda axes: draw_steps(axes, run, rows)))
+        panels.append((5.3, lambda axes: draw_bars(axes, steps, causes, 0.72, run["clock"])))
     if target is not None:
-        panels.append((5.3, lambda axes: draw_target(axes, run, rows, target)))
+        shape = f"{target['model']}, batch {target['batch']} \u00d7 {length_name(target['context'])}"
+        panels.append((5.3, lambda axes: draw_bars(axes, target_steps, causes, 1.0, f"{target['clock']}: {shape}")))
     widths = [width for width, _ in panels]
-    height = 1.7 + 0.3 * (rows[-1][0] + 1) + (0.5 if by_column else 0)
+    height = 1.7 + 0.26 * (rows[-1][0] + 1) + (0.5 if by_column else 0)
     figure, axes = plt.subplots(1, len(widths), figsize=(sum(widths), height), sharey=True, squeeze=False, constrained_layout=True,
                                 gridspec_kw={"width_ratios": widths})
     for ax, (_, draw) in zip(axes[0], panels):
         draw(ax)
-    save(figure, folder, "plot")
+    if bars:
+        causes_legend(figure, causes, bars)
+    save(figure, folder, "plot", bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 
 #include "engine/common/error.h"
 #include "engine/common/python.h"
+#include "eval/report/answer.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
@@ -18,20 +19,28 @@ namespace {
 
 using Labels = std::vector<std::string>;  // by index into Summary::methods
 
-Table accuracy_table(const Summary& s, const Labels& labels) {
+/// The best score first. A page has what a step costs, too, beside it; a terminal's answer has that.
+Table accuracy_table(const Summary& s, const Labels& labels, const Answer& answer, bool markdown) {
   Table t;
-  t.head = {"method", "n", "accuracy, % [95\u00a0%]",
-            "difference to " + baseline_label(s, labels) + ", points [95\u00a0%]", "McNemar\u00a0p"};
+  t.head = {"method", answer.measure + " [95\u00a0%]",
+            "difference to " + baseline_label(s, labels) + ", points [95\u00a0%]", "McNemar\u00a0p", "n"};
   const bool marked = any_attends_everything(s.methods);
   if (marked) t.head.emplace_back("budget");
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    const AccuracyCell& all = s.methods[i].overall;
+  const std::vector<AnswerColumn> costs = markdown ? cost_columns(answer) : std::vector<AnswerColumn>();
+  for (const AnswerColumn& column : costs) t.head.push_back(column.head);
+  for (std::size_t rank = 0; rank < answer.rows.size(); ++rank) {
+    const auto method = std::ranges::find(s.methods, answer.rows[rank].label, &MethodSummary::label);
+    const AccuracyCell& all = method->overall;
     const double p = all.difference.p;
-    t.rows.push_back({labels[i], std::to_string(all.accuracy.n), accuracy_text(all.accuracy), difference_text(all),
-                      !all.difference.has_p ? "-"
-                      : p < 0.001           ? "<0.001"
-                                            : fmt::format("{:.3f}", p)});
-    if (marked) t.rows.back().push_back(budget_text(s.methods[i].attends_everything_at));
+    std::vector<std::string>& row = t.rows.emplace_back();
+    row = {labels[static_cast<std::size_t>(method - s.methods.begin())], accuracy_text(all.accuracy),
+           difference_text(all),
+           !all.difference.has_p ? "-"
+           : p < 0.001           ? "<0.001"
+                                 : fmt::format("{:.3f}", p),
+           std::to_string(all.accuracy.n)};
+    if (marked) row.push_back(budget_text(method->attends_everything_at));
+    for (const AnswerColumn& column : costs) row.push_back(column.cells[rank]);
   }
   return t;
 }
@@ -166,6 +175,10 @@ std::string benchmark_title(const std::string& benchmark) {
   return found == titles.end() ? benchmark : found->second;
 }
 
+std::string page_title(const Manifest& m) {
+  return benchmark_title(m.benchmark) + " on " + m.model;
+}
+
 const std::string& baseline_label(const Summary& s, const std::vector<std::string>& labels) {
   const std::string& baseline = s.manifest.methods.front().label;
   return s.methods.front().label == baseline ? labels.front() : baseline;
@@ -205,24 +218,23 @@ std::string difference_text(const AccuracyCell& cell) {
 std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by_task) {
   const Manifest& m = s.manifest;
   const Labels labels = labels_of(s, markdown);
+  const Answer answer = answer_of(s);
   std::string out;
-  if (markdown) out += fmt::format("# {}\n\n", markdown_text(benchmark_title(m.benchmark) + " on " + m.model));
-  out += fmt::format("{}, {}\n", samples_text(m),
-                     s.complete ? "complete" : "NOT COMPLETE: some samples, or times of them, are missing");
+  if (markdown) out += fmt::format("# {}\n", markdown_text(page_title(m)));
+  out += note(fmt::format("{}, {}{}", samples_text(m),
+                          s.complete ? "complete" : "NOT COMPLETE: some samples, or times of them, are missing",
+                          clock_note(s, markdown)),
+              markdown);
   out += labels_note(s, markdown);
-  out += section("Accuracy", markdown);
-  out += text_of(accuracy_table(s, labels), markdown);
+  if (markdown) out += answer_list(answer) + front_picture(s, with_plot);
+  out += section(score_name(m.benchmark) == "accuracy" ? "Accuracy" : "Scores", markdown);
+  out += text_of(accuracy_table(s, labels, answer, markdown), markdown);
   out += note(accuracy_note(s, labels) + budget_note(s), markdown) + remarks_note(s, markdown);
   if (const std::string parted = parted_note(s, labels); !parted.empty()) out += note(parted, markdown);
-  if (by_task && m.tasks.size() * m.lengths.size() > 1) {
-    out += "\n";
-    out += text_of(task_table(s, labels), markdown);
-  }
+  if (markdown && with_plot) out += "\n![Scores, and where a step's time goes](plot.png)\n";
   out += latency_report(s, markdown);
-  if (markdown) {
-    out += provenance(m);
-    if (with_plot) out += "\n![Accuracy and where a step's time goes](plot.png)\n";
-  }
+  if (by_task && m.tasks.size() * m.lengths.size() > 1)
+    out += section("By task", markdown) + text_of(task_table(s, labels), markdown);
   return out;
 }
 

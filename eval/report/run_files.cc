@@ -17,10 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // Beside the manifest and traces, and with ".damaged" behind it each ".jsonl".
-constexpr const char* kOwnFiles[] = {
-    "samples.jsonl", "windows.jsonl", "timings.jsonl",  "errors.jsonl",   "summary.json", "report.md", "plot.png",
-    "plot.svg",      "target.json",   "predicted.json", "equal.json",     "equal.png",    "equal.svg", "flops.json",
-    "leval.json",    "longproc.json", "longbench.json", "reasoning.json", "errors.json",  kTextReport};
+constexpr const char* kOwnFiles[] = {"samples.jsonl",  "windows.jsonl",  "timings.jsonl", "errors.jsonl",
+                                     "summary.json",   "report.md",      kTextReport,     kPage,
+                                     "plot.png",       "plot.svg",       "pareto.png",    "pareto.svg",
+                                     "target.json",    "predicted.json", "equal.json",    "equal.png",
+                                     "equal.svg",      "flops.json",     "leval.json",    "longproc.json",
+                                     "longbench.json", "reasoning.json", "errors.json"};
 constexpr std::string_view kDamaged = ".damaged";
 constexpr std::string_view kTrace = "trace-", kJson = ".json";
 

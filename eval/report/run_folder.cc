@@ -202,7 +202,8 @@ RunFolder RunFolder::resume(const fs::path& given, const Manifest& mine) {
 void RunFolder::continued_by(const Manifest& mine) {
   const std::size_t there = found_.size();
   if (there == manifest_.all_samples() * manifest_.methods.size()) return;
-  for (const char* plot : {"plot.png", "plot.svg", "equal.png", "equal.svg"}) output_.remove(plot);
+  for (const char* plot : {"plot.png", "plot.svg", "pareto.png", "pareto.svg", "equal.png", "equal.svg", kPage})
+    output_.remove(plot);
   Manifest manifest = manifest_;
   manifest.command = mine.command;  // the room for KV may be another: that of before may not have been enough
   manifest.finished_utc.clear();    // a damaged line may have made it unfinished again

@@ -112,6 +112,9 @@ struct Merged {
 /// was.
 Merged merge_runs(std::span<const std::filesystem::path> runs, const std::filesystem::path& out, bool force);
 
+/// The report as one page with its plots, to look at or to send.
+inline constexpr const char* kPage = "report.html";
+
 /// The report's tables as a terminal shows them; `tandem report` prints it.
 inline constexpr const char* kTextReport = "report.txt";
 

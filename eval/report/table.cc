@@ -190,10 +190,8 @@ std::string Table::markdown() const {
     for (std::string& cell : cells) cell = markdown_text(cell);
     return cells;
   };
-  std::vector<std::string> heads = escaped(head);
-  if (!clock.empty())
-    for (std::size_t c = leading; c < heads.size(); ++c) heads[c] += "<br>" + markdown_text(clock);
-  std::string out = line(heads) + "|";
+  std::string out = clock.empty() ? "" : markdown_paragraph("Figures are " + clock + ".") + "\n\n";
+  out += line(escaped(head)) + "|";
   for (std::size_t c = 0; c < head.size(); ++c) out.append(c < leading ? "---|" : "---:|");
   out += "\n";
   for (const auto& row : rows) out += line(escaped(row));

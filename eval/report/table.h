@@ -21,7 +21,7 @@ struct Table {
   std::vector<std::string> head;               // broken at spaces where a column is narrower than its head
   std::vector<std::vector<std::string>> rows;  // as many cells as `head`
   std::size_t leading = 1;  // columns that name a row: left aligned, repeated when a wide table is cut into several
-  std::string clock;        // of the other columns: printed above them, in Markdown in each head; empty for counts
+  std::string clock;        // of the other columns: printed above them, in Markdown above the table; empty for counts
 
   /// Aligned text. Columns that do not fit into `width` follow in a further table with the same rows; too wide a cell
   /// ends in "…".
@@ -99,9 +99,14 @@ bool is_embedded(const Manifest& manifest);
 
 /// "LongBench" of "longbench"; a name without a title as it is.
 std::string benchmark_title(const std::string& benchmark);
+/// "LongBench on llama".
+std::string page_title(const Manifest& manifest);
 
-/// The sections on latency, idle time and bytes; empty where no sample has a timing.
+/// The sections on idle time, latency and bytes; empty where no sample has a timing. Markdown does not name the clock:
+/// clock_note() at the report's head does.
 std::string latency_report(const Summary& summary, bool markdown);
+/// Markdown: ". Times are simulated for h200", and nothing for a terminal, whose tables name the clock.
+std::string clock_note(const Summary& summary, bool markdown);
 
 /// What short labels stand for; empty where no label is too long.
 std::string labels_note(const Summary& summary, bool markdown);
@@ -109,12 +114,17 @@ std::string labels_note(const Summary& summary, bool markdown);
 /// The summary's remarks, a paragraph each; empty where there are none.
 std::string remarks_note(const Summary& summary, bool markdown);
 
-/// Markdown: how the run was made.
+/// Markdown: how the run was made. A report ends with it.
 std::string provenance(const Manifest& manifest);
 
 /// Sections with tables and how to read them; `markdown` false: for a terminal of terminal_width() columns. Without
 /// `by_task` there is no table of tasks and lengths.
 std::string report_text(const Summary& summary, bool markdown, bool with_plot = false, bool by_task = true);
+
+/// Whether kPlot draws pareto.png beside plot.png: two methods or more have steps that take time.
+bool has_front(const Summary& summary);
+/// Markdown: the picture of the front, or nothing where none is drawn.
+std::string front_picture(const Summary& summary, bool with_plot);
 
 /// Draws a run folder's summary.json.
 constexpr const char* kPlot = "eval/report/plot.py";

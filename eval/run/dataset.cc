@@ -45,6 +45,7 @@ std::string RunReport::text(bool markdown, std::size_t drawn) const {
   for (const ReportSection& section : sections) text += markdown ? section.markdown : section.terminal;
   for (std::size_t i = 0; i < drawn; ++i)
     if (!plots[i].caption.empty()) text += fmt::format("\n![{}]({}.png)\n", plots[i].caption, plots[i].name);
+  if (markdown) text += provenance(summary.manifest);
   return text;
 }
 

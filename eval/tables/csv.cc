@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <set>
 
+#include "eval/report/answer.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/markdown.h"
 #include "eval/tables/tables.h"
@@ -78,7 +79,7 @@ std::string tables_csv(std::span<const ReportedRun> runs) {
         text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", origin, csv_cell(method.label),
                             cell.task.empty() ? "all" : csv_cell(cell.task),
                             cell.length == 0 ? "all" : std::to_string(cell.length),
-                            run.perplexity ? "nats_per_token" : "accuracy", cell.accuracy.n, cell.units,
+                            run.perplexity ? "nats_per_token" : score_name(m.benchmark), cell.accuracy.n, cell.units,
                             estimate(cell.accuracy), estimate(paired.difference),
                             paired.has_p ? fmt::format("{}", paired.p) : "", times(latency_of(method, cell), causes));
       };

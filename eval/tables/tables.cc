@@ -11,6 +11,7 @@
 #include "engine/common/json.h"
 #include "engine/common/printable.h"
 #include "engine/common/python.h"
+#include "eval/report/answer.h"
 #include "eval/report/manifest_difference.h"
 #include "eval/report/table.h"
 
@@ -53,7 +54,7 @@ Table quality_table(std::span<const ReportedRun> runs) {
   Table t;
   t.head = {"method"};
   for (const ReportedRun& run : runs) {
-    t.head.push_back(head(runs, run, run.perplexity ? "perplexity [95\u00a0%]" : "accuracy, % [95\u00a0%]"));
+    t.head.push_back(head(runs, run, measure_of(run.manifest.benchmark) + " [95\u00a0%]"));
     if (has_baseline(run))
       t.head.push_back(
           head(runs, run,
@@ -209,7 +210,9 @@ std::string tables_text(std::span<const ReportedRun> runs, TableFormat format) {
   for (const ReportedRun& run : runs) add(describe(run));
   for (const std::string& sentence : other_models_of_a_name(runs)) add(sentence);
   const bool losses = std::ranges::any_of(runs, [](const ReportedRun& r) { return r.perplexity; });
-  text += show(quality_table(runs), format, losses ? "Loss" : "Accuracy");
+  const bool right_or_wrong =
+      std::ranges::all_of(runs, [](const ReportedRun& r) { return score_name(r.manifest.benchmark) == "accuracy"; });
+  text += show(quality_table(runs), format, losses ? "Loss" : right_or_wrong ? "Accuracy" : "Scores");
   const Table times = time_table(runs);
   if (times.head.size() > 1) text += show(times, format, "Latency, idle time, memory");
   if (std::ranges::any_of(
@@ -310,7 +313,7 @@ std::string latex_table(const Table& table) {
 
 std::string title_of(std::span<const ReportedRun> runs) {
   const Manifest& first = runs.front().manifest;
-  std::string title = fmt::format("{} on {}", first.benchmark, first.model);
+  std::string title = page_title(first);
   if (runs.size() == 1) return title;
   for (const ReportedRun& run : runs)
     if (run.manifest.model != first.model || run.manifest.benchmark != first.benchmark) title = "Tandem";
@@ -330,7 +333,7 @@ std::string tables_page(const std::string& title, const std::string& tables, std
   if (answer.end == PythonEnd::done) return std::move(answer.text);
   if (answer.end == PythonEnd::no_package || answer.end == PythonEnd::not_installed)
     throw_input_error(
-        "--format html needs python3 and its markdown: install the Debian package python3-markdown "
+        "An HTML page needs python3 and its markdown: install the Debian package python3-markdown "
         "(scripts/install_packages.sh does).");
   throw_run_error("{}: there is no page.", answer.end == PythonEnd::failed ? fmt::format("{} failed", kScript)
                                                                            : "No new process could be started");

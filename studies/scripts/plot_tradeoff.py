@@ -2,6 +2,7 @@
 
   python3 studies/scripts/plot_tradeoff.py RUN_FOLDER [PLOT.svg] [--length N] [--lines OPTION...] [--json FILE]
   python3 studies/scripts/plot_tradeoff.py RUN_FOLDER --by-length [--json FILE]
+  python3 studies/scripts/plot_tradeoff.py FILE.json PLOT.svg [--lines OPTION...]        the plot again, from what --json wrote
 
 Bytes from host memory per token: what the CPU reads there, and what crosses the link to the device. Of several lengths, bytes and
 TPOT are means of the lengths' means, so that a length weighs the same whatever a method generated there. The first method of the
@@ -13,14 +14,13 @@ first, and how many samples the first alone has right (lost) and how many it alo
 Without PLOT.svg: the table alone. Where the run has errors.json (--head-errors), the table has the heads' mean error.
 """
 import argparse
+import importlib.util
 import json
 import pathlib
 import sys
 
 from run_tables import figure_text, latency_of, weights_note  # adds the folder of safe_files, too
 from safe_files import cleaned, markdown_text, printable, read_bytes, read_json
-
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]  # Okabe and Ito's palette
 
 
 def options_of(label):
@@ -32,6 +32,12 @@ def options_of(label):
 
 def text_of(options):
     return ", ".join(f"{k}={v}" for k, v in options.items())
+
+
+def kept_rows(file):
+    """(run, rows) of what --json wrote."""
+    kept = read_json(file)
+    return {**kept["made"], "benchmark": kept["made"]["protocol_id"].partition("/")[0]}, kept["methods"]
 
 
 def rows_of(folder, length):
@@ -127,34 +133,32 @@ def write_json(folder, target, rows, counts):
 
 
 def draw(run, rows, target, joined):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
+    if importlib.util.find_spec("matplotlib") is None:
         sys.exit("matplotlib is missing (Debian package python3-matplotlib).")
-    plt.rcParams.update({"font.size": 9, "text.parse_math": False, "svg.hashsalt": "tandem", "axes.spines.top": False, "axes.spines.right": False})
+    from plotting import FAINT, GREY, line_styles, plt
     figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
     base, others = rows[0], rows[1:]
     if not others:
         sys.exit(f"plot_tradeoff.py: the run has one method, {base['label']}: there is nothing to draw beside it.")
-    axes.axhline(base["accuracy"], color="#4D4D4D", linestyle="--", linewidth=1, label=base["label"])
+    axes.axhline(base["accuracy"], color=GREY, linestyle="--", linewidth=1, label=base["label"])
     families = {}  # methods that differ in an option of --lines alone; the others of a name together
     for row in others:
         name, options = options_of(row["label"])
         varied = next((k for k in joined if k in options), None)
         rest = text_of({k: v for k, v in options.items() if k != varied}) if varied else ""
         families.setdefault((name, varied, rest), []).append((row, options.get(varied) or text_of(options) or name))
+    styles = line_styles(f"{name}:{varied},{rest}" for name, varied, rest in families).values()
     for i, ((name, varied, rest), points) in enumerate(families.items()):
-        colour = COLOURS[i % len(COLOURS)]
+        style = list(styles)[i]
         points.sort(key=lambda p: p[0]["host_bytes"])
         at = [p["host_bytes"] / 1024 for p, _ in points], [p["accuracy"] for p, _ in points]
-        axes.plot(*at, "o-" if varied else "o", color=colour, linewidth=1, markersize=5,
+        axes.plot(*at, **(style | {"linestyle": "-" if varied else "none", "linewidth": 1}),
                   label=name + (f", {rest}" if rest else "") + (f", by {varied}" if varied else ""))
         for n, (x, y, (_, label)) in enumerate(zip(*at, points)):
             below = (i if varied else n) % 2 == 1
-            axes.annotate(label, (x, y), xytext=(0, -12 if below else 6), textcoords="offset points", fontsize=7, color=colour,
-                          ha="center" if varied else "left")
+            axes.annotate(label, (x, y), xytext=(0, -5 if below else 5), textcoords="offset points", fontsize=7, color=style["color"],
+                          ha="center" if varied else "left", va="top" if below else "bottom",
+                          rotation=0 if varied else -30 if below else 30, rotation_mode="anchor")
     reads = [row["host_bytes"] / 1024 for row in others]
     if max(reads) > 4 * min(reads) > 0:  # a method that reads nothing has no place on a logarithmic axis
         axes.set_xscale("log", base=2)
@@ -165,11 +169,11 @@ def draw(run, rows, target, joined):
     axes.margins(x=0.15)
     axes.set_xlabel("KiB read from host memory per token (CPU and link)", loc="left")
     axes.set_ylabel(f"accuracy, % (n = {base['n']})")
-    axes.grid(color="#E5E5E5")
+    axes.grid(color=FAINT)
     axes.set_axisbelow(True)
     axes.set_title(f"{run['benchmark'].upper()}, {run['model']}, {run['clock']}", fontsize=9, loc="left")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-    figure.savefig(target, metadata={"Date": None} if str(target).endswith(".svg") else None)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure.savefig(target, bbox_inches="tight", metadata={"Date": None} if str(target).endswith(".svg") else None)
 
 
 def main():
@@ -181,7 +185,12 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="file for the table's numbers")
     parser.add_argument("--lines", nargs="+", default=[], help="options of the methods")
     options = parser.parse_args()
+    if options.run.is_file() and (options.plot is None or options.json or options.length or options.by_length):
+        parser.error("a file of --json gives its plot alone: name PLOT.svg, and no other option but --lines.")
     try:
+        if options.run.is_file():
+            draw(*kept_rows(options.run), options.plot, options.lines)
+            return
         run, rows = rows_of(options.run, options.length)
         counts = lost_and_gained(options.run) if options.by_length else None
         if counts:

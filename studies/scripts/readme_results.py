@@ -122,12 +122,11 @@ def table(data):
 def draw(data):
     import plotting
     plt = plotting.plt
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "tandem", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
     up_to = lambda ends: [max(0, end) for end in ends]  # an end that is the figure itself may lie a rounding inside
-    names = list(dict.fromkeys(r["name"] for part in ("accuracy", "steps") for r in data[part]["rows"]))
+    names = plotting.in_order(dict.fromkeys(r["name"] for part in ("accuracy", "steps") for r in data[part]["rows"]))
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-    for i, name in enumerate(names):
-        style = plotting.line_style(i) | {"capsize": 2, "elinewidth": 0.8}
+    for name, style in plotting.line_styles(names).items():
+        style = style | {"capsize": 2, "elinewidth": 0.8}
         own = sorted((r for r in data["accuracy"]["rows"] if r["name"] == name), key=lambda r: r["share"])
         if name not in LOSSLESS[1:]:  # the others lie on full's point
             y = [100 * r["accuracy"] for r in own]
@@ -142,16 +141,15 @@ def draw(data):
     best = front(data["accuracy"]["rows"])
     left.plot([100 * r["share"] for r in best], [100 * r["accuracy"] for r in best], color="0.6", linewidth=6, alpha=0.35, zorder=0,
               solid_capstyle="round", marker="o", markersize=11, markeredgewidth=0)
-    run, shape = data["accuracy"], data["steps"]
-    left.set(title="Accuracy, measured", xlabel="KV bytes touched in a step, % of full", ylabel="needles found, % (95 % interval)",
+    shape = data["steps"]
+    for axes, title in ((left, "Accuracy, measured"),
+                        (right, f"Step of {shape['model']}, {shape['batch']} \u00d7 {plotting.length_name(shape['context'])}, simulated")):
+        axes.set_title(title, fontsize=9, loc="left")
+    left.set(xlabel="KV bytes touched in a step, % of full", ylabel="needles found, % (95 % interval)",
              ylim=(0, 104), xlim=(15, 104))
-    right.set(title=f"Step of {shape['model']}, {shape['batch']} x {plotting.length_name(shape['context'])}, simulated",
-              xlabel="KV bytes touched in a step, % of full", ylabel="ms per step (range of the profile)", yscale="log", xlim=(15, 104))
+    right.set(xlabel="KV bytes touched in a step, % of full", ylabel="ms per step (range of the profile)", yscale="log", xlim=(15, 104))
     right.yaxis.set_major_formatter(plt.FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    handles = [plt.Line2D([], [], **plotting.line_style(i)) for i in range(len(names))]
-    handles.append(plt.Line2D([], [], color="0.6", linewidth=6, alpha=0.5))
-    figure.legend(handles, [*names, "Pareto front"], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8,
-                  handlelength=3)
+    plotting.line_legend(figure, names, [(plt.Line2D([], [], color="0.6", linewidth=6, alpha=0.5), "Pareto front")])
     figure.savefig(ROOT / "results" / "readme.svg", metadata={"Date": None}, bbox_inches="tight")
     return figure
 

@@ -97,6 +97,16 @@ class PlotTradeoffTest(unittest.TestCase):
             plt.close("all")
 
     @unittest.skipIf(NO_MATPLOTLIB, "not installed: matplotlib")
+    def test_the_plot_is_drawn_again_from_the_kept_numbers(self):
+        write_run(self.folder, [("full", 0.5, 0, 0), ("a:x=1", 0.25, 1024, 0), ("a:x=2", 0.375, 2048, 0)])
+        manifest = json.loads((self.folder / "manifest.json").read_text())
+        (self.folder / "manifest.json").write_text(json.dumps({**manifest, "protocol_id": "ruler/v1", "model": "m", "clock": "simulated"}))
+        self.run_script(str(self.folder / "a.svg"), "--json", str(self.folder / "a.json"), "--lines", "x")
+        with mock.patch.object(sys, "argv", ["plot_tradeoff.py", str(self.folder / "a.json"), str(self.folder / "b.svg"), "--lines", "x"]):
+            plot_tradeoff.main()
+        self.assertEqual((self.folder / "a.svg").read_text(), (self.folder / "b.svg").read_text())
+
+    @unittest.skipIf(NO_MATPLOTLIB, "not installed: matplotlib")
     def test_a_method_alone_is_a_sentence(self):
         write_run(self.folder, [("full", 0.5, 0, 0)])
         with self.assertRaisesRegex(SystemExit, "the run has one method, full: there is nothing to draw beside it"):

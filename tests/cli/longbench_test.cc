@@ -55,7 +55,7 @@ TEST_F(LongBenchProgram, ThePlotHasAColumnForEachTask) {
   if (!std::filesystem::exists(folder("a") + "/plot.svg")) GTEST_SKIP() << "matplotlib is not here";
   EXPECT_THAT(bytes("a", "plot.svg"),
               AllOf(HasSubstr(">qasper<"), HasSubstr(">trec<"), HasSubstr(">LongBench, 2 tasks"),
-                    HasSubstr(">mean score, %, with 95 % interval (n = 4)<")));
+                    HasSubstr(">score, %, with 95 % interval (n = 4)<")));
   EXPECT_THAT(bytes("a", "report.md"), HasSubstr("](plot.png)"));
   EXPECT_THAT(done.text, HasSubstr("report.md, plot.png"));
   const cli::Outcome ranges = cli::run(start + "qasper_e --out " + folder("b"));

@@ -24,6 +24,12 @@ std::size_t widest(const std::string& text) {
   return width;
 }
 
+std::size_t count(const std::string& text, std::string_view part) {
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++found;
+  return found;
+}
+
 TEST(Report, ProvenanceNamesEveryProgram) {
   Manifest manifest = example_manifest();
   EXPECT_THAT(provenance(manifest), HasSubstr("\n- tandem 0.1.0 (abc), weights w1, tokenizer t1\n"));
@@ -77,7 +83,8 @@ TEST(Table, TextIsThis) {
             "full    100.0 [83.9, 100.0]    20\n"
             "é                       5.0  1000\n");
   EXPECT_EQ(t.markdown(),
-            "| method | accuracy, % [95 %]<br>simulated for h200 | n<br>simulated for h200 |\n"
+            "Figures are simulated for h200.\n\n"
+            "| method | accuracy, % [95 %] | n |\n"
             "|---|---:|---:|\n"
             "| full | 100.0 [83.9, 100.0] | 20 |\n"
             "| é | 5.0 | 1000 |\n");
@@ -173,7 +180,8 @@ TEST(Report, NamesOfAStrangersRunStayText) {
     for (std::string line; std::getline(lines, line);) count += line.starts_with('#') ? 1 : 0;
     return count;
   };
-  const std::size_t own = headings(report_text(s, /*markdown=*/true));
+  const auto page = [&] { return report_text(s, /*markdown=*/true, /*with_plot=*/true) + provenance(s.manifest); };
+  const std::size_t own = headings(page());
   Manifest& m = s.manifest;
   for (std::string* name :
        {&m.model, &m.command, &m.protocol_id, &m.clock, &m.machine.cpu_model, &m.programs[0].git_commit,
@@ -186,7 +194,7 @@ TEST(Report, NamesOfAStrangersRunStayText) {
     for (AccuracyCell& cell : method.cells) cell.task += kHostile;
     for (LengthLatency& at : method.by_length) at.latency.idle_ms_by_cause = {{kHostile, 1.0}};
   }
-  const std::string markdown = report_text(s, /*markdown=*/true);
+  const std::string markdown = page();
   for (const char* raw : {"\x1b", "\x07", "\u202e"}) EXPECT_THAT(markdown, Not(HasSubstr(raw)));
   EXPECT_EQ(headings(markdown), own);
   std::size_t cells = 0;
@@ -234,7 +242,7 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
     EXPECT_THAT(text, HasSubstr(part));
   const std::string markdown = report_text(s, true);
   for (const MethodEntry& method : s.manifest.methods) EXPECT_THAT(markdown, HasSubstr("| " + method.label + " |"));
-  EXPECT_THAT(markdown, HasSubstr("TPOT ms<br>simulated for h200"));
+  EXPECT_EQ(count(markdown, "simulated for h200"), 1u) << "the clock, at the head";
   EXPECT_THAT(markdown, HasSubstr("of 10 without a true difference, were they independent, one or more would be below "
                                   "0.05 in 40 % of runs."));
   // Every Markdown table line has as many cells as its head.
@@ -248,6 +256,41 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
     }
     bars = here;
     begin = end + 1;
+  }
+}
+
+TEST(Report, APageBeginsWithTheAnswerAndTheFront) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  const std::string page = report_text(s, true, /*with_plot=*/true);
+  std::size_t at = 0;
+  for (const char* part : {"# RULER on tiny\n", "\n- ", "](pareto.png)", "\n## Accuracy\n", "](plot.png)",
+                           "\n## Where the device waits\n", "\n## Bytes per decoded token\n", "\n## By task\n"}) {
+    const std::size_t next = page.find(part, at);
+    ASSERT_NE(next, std::string::npos) << part << " is not behind the parts before:\n" << page;
+    at = next;
+  }
+  EXPECT_THAT(report_text(s, true), Not(HasSubstr(".png"))) << "nothing was drawn";
+  s.methods[1].latency.reset();
+  EXPECT_THAT(report_text(s, true, true), AllOf(Not(HasSubstr("pareto.png")), HasSubstr("plot.png")))
+      << "one method alone has times";
+}
+
+TEST(Report, TheBestScoreIsFirst) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  std::swap(s.methods[0], s.methods[1]);
+  const std::string page = report_text(s, true);
+  EXPECT_LT(page.find("| full | 100.0 ["), page.find("| hybrid:budget=0.2 | 75.0 ["));
+}
+
+TEST(Report, ScoresThatAreNoAccuracyAreNotCalledSo) {
+  TemporaryFolder root;
+  Summary s = summarise(RunFolder::open(write_run(root)));
+  for (const char* shares : {"longbench", "leval", "longproc"}) {
+    s.manifest.benchmark = shares;
+    for (const bool markdown : {false, true})
+      EXPECT_THAT(report_text(s, markdown), AllOf(Not(HasSubstr("ccuracy")), HasSubstr("score, %"))) << shares;
   }
 }
 

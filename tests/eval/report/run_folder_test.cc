@@ -120,7 +120,7 @@ TEST(RunFolder, ForceRemovesWhatIsOfTheEarlierRun) {
   EXPECT_LT(trace_file(1, std::string(5000, 'x')).size(), 100u);
   const char* own[] = {"report.txt",    "flops.json", "leval.json", "longbench.json", "reasoning.json",
                        "errors.json",   "report.md",  "ruler.json", "errors.jsonl",   "windows.jsonl",
-                       "report.md.new", "plot.svg",   trace.c_str()};
+                       "report.md.new", "plot.svg",   "pareto.svg", "report.html",    trace.c_str()};
   const char* foreign[] = {"trace-2-full.json", "trace-3-hgca.json", "trace-12.json", "samples.jsonl.bak",
                            "sweep.json"};
   for (const char* name : own) write_bytes(path / name, "earlier");

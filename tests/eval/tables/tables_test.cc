@@ -55,7 +55,7 @@ TEST_F(Tables, OneRunHasItsFigures) {
   EXPECT_THAT(text, HasSubstr("| -25.0 ["));
   // 6 ms to the first token, then 1 and 3 ms; half of the second's steps take twice as long: mean 3 ms. It waits for 40
   // and for 6.2 / 9.5 of its steps' time.
-  EXPECT_THAT(text, HasSubstr("TPOT ms<br>simulated for h200"));
+  EXPECT_THAT(text, HasSubstr("Figures are simulated for h200.\n\n| method | TTFT ms | TPOT ms |"));
   EXPECT_THAT(text, HasSubstr("| full | 6 | 2 | 0.7333 | 40.0 | 1.00 | 2.00 |"));
   EXPECT_THAT(text, HasSubstr("| hybrid:budget=0.2 | 6 | 3 | 1.4 | 52.6 | 1.00 | 2.00 |"));
   EXPECT_THAT(text, HasSubstr("means of the lengths' means"));
