@@ -42,7 +42,8 @@ class Command {
   /// run; a name without dashes is a word at its place, or all words there. The type says what can be given: no empty
   /// text and no option's name, whole numbers in digits, as large as the type is, and other numbers that are finite. A
   /// list of texts may be given again, each time with one; one of numbers takes them with commas between. --method,
-  /// --length and --context are also read as --methods, --lengths and --contexts, and these as those.
+  /// --length and --context are also read as --methods, --lengths and --contexts, and these as those. --hw and --base take
+  /// a part of a profile's name for the name (full_profile_names).
   template <class Type>
   void option(const std::string& name, Type& value, const std::string& help) {
     add(name, &value, help, /*required=*/false);
