@@ -8,10 +8,13 @@
 #include <gtest/gtest.h>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/machines.h"
 #include "cli/program.h"
+#include "cli/task_names.h"
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/model/presets.h"
@@ -28,39 +31,35 @@ using Words = std::vector<std::string>;
 /// Thrown when all of a command line was read, before the command does its work.
 struct Parsed {};
 
-/// The words of a shell's line up to a comment, a pipe or a redirection that come after `tandem` or a path of it. Empty
-/// where there is none.
+/// The words after `tandem`, or after a path of it; none where there is no such word.
+Words behind_program(const Words& words) {
+  const auto at = std::ranges::find_if(
+      words, [](const std::string& word) { return word == "tandem" || word.ends_with("/tandem"); });
+  return at == words.end() ? Words() : Words(at + 1, words.end());
+}
+
+/// The command in a shell's line: its words up to a comment, a pipe or a redirection.
 Words command_in(const std::string& line) {
   Words words;
   std::string word;
-  bool quoted = false, begun = false;
-  char mark = 0;
-  const auto end_word = [&] {
-    if (begun) words.push_back(word);
-    word.clear();
-    begun = false;
-  };
-  for (const char c : line) {
-    if (quoted ? c == mark : c == '\'' || c == '"') {
-      quoted = !quoted;
-      mark = c;
+  char quote = 0;
+  bool begun = false;
+  for (const char c : line + " ;") {
+    if (quote != 0 ? c == quote : c == '\'' || c == '"') {
+      quote = quote != 0 ? '\0' : c;
       begun = true;
-    } else if (quoted || (c != ' ' && c != '|' && c != '>' && c != '<' && c != ';' && c != '&' && c != '#')) {
+    } else if (quote != 0 || std::string_view(" |<>;&#").find(c) == std::string_view::npos) {
       word += c;
       begun = true;
     } else {
-      end_word();
-      const auto at =
-          std::ranges::find_if(words, [](const std::string& w) { return w == "tandem" || w.ends_with("/tandem"); });
-      if (c == '#') break;
-      if (c != ' ' && at != words.end()) break;
-      if (c != ' ') words.clear();
+      if (begun) words.push_back(std::exchange(word, {}));
+      begun = false;
+      if (c == ' ') continue;
+      if (const Words command = behind_program(words); !command.empty() || c == '#') return command;
+      words.clear();
     }
   }
-  end_word();
-  const auto at =
-      std::ranges::find_if(words, [](const std::string& w) { return w == "tandem" || w.ends_with("/tandem"); });
-  return at == words.end() ? Words() : Words(at + 1, words.end());
+  return {};
 }
 
 void check_value(const std::string& command, const std::string& option, const std::string& value) {
@@ -94,7 +93,8 @@ std::string refusal(const Words& words, bool whole) {
   const std::unique_ptr<CLI::App> app = make_app();
   app->parse_complete_callback([] { throw Parsed(); });
   try {
-    app->parse(Words(words.rbegin(), words.rend()));
+    const Words own = with_own_task_names(words);
+    app->parse(Words(own.rbegin(), own.rend()));
   } catch (const Parsed&) {
   } catch (const CLI::Success&) {  // --help
   } catch (const CLI::RequiredError& error) {

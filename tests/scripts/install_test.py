@@ -30,7 +30,7 @@ class InstallTest(unittest.TestCase):
         cls.program.write_bytes(code.replace(source, b"/" + b"-" * (len(source) - 1)))
 
     def run_there(self, *arguments):
-        done = subprocess.run([self.program, *arguments], cwd="/", capture_output=True, text=True, check=False)
+        done = subprocess.run([self.program, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
