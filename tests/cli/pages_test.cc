@@ -31,11 +31,13 @@ using Words = std::vector<std::string>;
 /// Thrown when all of a command line was read, before the command does its work.
 struct Parsed {};
 
-/// The words after `tandem`, or after a path of it; none where there is no such word.
+/// The words after `tandem`, or after a path of it; none where that is no command. Variables and mpirun may be before.
 Words behind_program(const Words& words) {
-  const auto at = std::ranges::find_if(
-      words, [](const std::string& word) { return word == "tandem" || word.ends_with("/tandem"); });
-  return at == words.end() ? Words() : Words(at + 1, words.end());
+  const auto is_program = [](const std::string& word) { return word == "tandem" || word.ends_with("/tandem"); };
+  const auto is_setting = [](const std::string& word) { return word.find('=') != std::string::npos; };
+  auto at = std::ranges::find_if_not(words, is_setting);
+  if (at != words.end() && *at == "mpirun") at = std::find_if(at, words.end(), is_program);
+  return at == words.end() || !is_program(*at) ? Words() : Words(at + 1, words.end());
 }
 
 /// The command in a shell's line: its words up to a comment, a pipe or a redirection.
@@ -183,7 +185,7 @@ TEST(Pages, SoIsEveryExampleOfTheHelp) {
 TEST(Pages, AWrongCommandIsFound) {
   EXPECT_EQ(command_in("    A=b mpirun -n 2 x/bin/tandem info --hw 'a b'  # why"), (Words{"info", "--hw", "a b"}));
   EXPECT_EQ(command_in("printf 'a\\nb' | tandem generate --chat <in >out"), (Words{"generate", "--chat"}));
-  EXPECT_EQ(command_in("cmake --build build"), Words());
+  EXPECT_EQ(command_in("cmake --build build --target tandem all"), Words());
   EXPECT_EQ(refusal({"compare", "--methods", "full,quest:budget=64", "--hw", "h100"}, true), "");
   for (const Words& wrong : {Words{"compar"}, Words{"compare", "--method", "ful"}, Words{"compare", "--hw", "h101"},
                              Words{"compare", "--sample", "1"}, Words{"compare", "--tasks", "niahs"},

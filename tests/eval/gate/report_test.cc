@@ -69,7 +69,8 @@ TEST_F(GateReport, JUnitHasACaseForEachMethod) {
   EXPECT_THAT(text, AllOf(HasSubstr(fmt::format("tests=\"{}\" failures=\"{}\" skipped=\"1\">", result.methods.size(),
                                                 result.methods.size() - 1)),
                           HasSubstr("name=\"a&lt;b&gt;&amp;&quot;c&quot;\\u001b\">\n      <skipped message="),
-                          HasSubstr("<failure message=\"hybrid:budget=0.2: "), HasSubstr(failures_of(result).back()), Not(HasSubstr("\x1b"))));
+                          HasSubstr("<failure message=\"hybrid:budget=0.2: "), HasSubstr(failures_of(result).back()),
+                          Not(HasSubstr("\x1b"))));
   result.options.strict = true;
   EXPECT_THAT(gate_junit(result), AllOf(HasSubstr("skipped=\"0\""), Not(HasSubstr("<skipped"))));
   EXPECT_THAT(gate_junit(gate({})), AllOf(HasSubstr("failures=\"0\""), Not(HasSubstr("<failure"))));
