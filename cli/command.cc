@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cli/machines.h"
 #include "eval/report/table.h"
 #include "eval/run/option_values.h"
 
@@ -35,6 +36,11 @@ std::string with_other_name(const std::string& name) {
     if (name == one + "s") return name + "," + one;
   }
   return name;
+}
+
+/// Options whose values are hardware profiles, in every command that has them.
+bool names_profiles(std::string_view name) {
+  return name == "--hw" || name == "--base";
 }
 
 /// Rejects empty texts, which CLI11 would take for an option that was not given, and the option that follows where a
@@ -162,6 +168,7 @@ void Command::add(const std::string& name, Value value, const std::string& help,
         CLI::Option* option = app_->add_option(with_other_name(name), *to, help)->required(required);
         if constexpr (std::is_same_v<Single, std::string>) {
           check_text(*app_, option);
+          if (names_profiles(name)) option->transform(full_profile_names, "");
         } else {
           check_number<Single>(option);
         }

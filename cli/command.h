@@ -1,7 +1,7 @@
 // How subcommands declare their part of the command line, and help as it is printed: lines of at most
 // eval::terminal_width() columns, however long the texts of options and examples are. Behind it is CLI11, which only
-// command.cc and main.cc include: its header costs g++ 12 six seconds a file (-O2, a core of Zen 4), more than most of
-// cli/ does.
+// command.cc, completion.cc and program.cc include: its header costs g++ 12 six seconds a file (-O2, a core of Zen 4),
+// more than most of cli/ does.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ class Command {
   /// run; a name without dashes is a word at its place, or all words there. The type says what can be given: no empty
   /// text and no option's name, whole numbers in digits, as large as the type is, and other numbers that are finite. A
   /// list of texts may be given again, each time with one; one of numbers takes them with commas between. --method,
-  /// --length and --context are also read as --methods, --lengths and --contexts, and these as those.
+  /// --length and --context are also read as --methods, --lengths and --contexts, and these as those. --hw and --base
+  /// take a part of a profile's name for the name (full_profile_names).
   template <class Type>
   void option(const std::string& name, Type& value, const std::string& help) {
     add(name, &value, help, /*required=*/false);
@@ -56,6 +57,9 @@ class Command {
 
   /// Of callbacks: whether the command line has this option.
   bool given(const std::string& name) const;
+
+  /// CLI11's command, for completion.
+  const CLI::App& app() const { return *app_; }
 
  private:
   using Value = std::variant<std::string*, std::uint32_t*, std::uint64_t*, float*, double*,

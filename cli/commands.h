@@ -1,8 +1,8 @@
 // The program's subcommands. A new one is a file cli/<name>.cc with `void add_<name>(Command)`, declared here and
-// called in cli/main.cc; cli/info.cc is the example to follow.
+// called in cli/program.cc; cli/info.cc is the example to follow.
 //
 // add_<name> declares the options and sets the subcommand's callback, which does the work and returns when all went
-// well. Anything else is an exception, and main.cc turns it into a sentence on stderr and the exit code.
+// well. Anything else is an exception, and program.cc turns it into a sentence on stderr and the exit code.
 #pragma once
 
 #include <memory>
@@ -31,6 +31,7 @@ class GateFailed : public std::runtime_error {
 void add_bench(Command app);
 void add_calibrate(Command app);
 void add_compare(Command app);
+void add_completion(Command app);
 void add_eval(Command app);
 void add_fluxion(Command app);
 void add_gate(Command app);

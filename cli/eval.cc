@@ -221,7 +221,11 @@ Examples:
   tandem eval longproc --data LongProc --model ~/llama --chat      long answers that a procedure determines
   tandem eval leval --data LEval-data --model ~/llama --chat       exams, questions and summaries, as published
   tandem eval reasoning --data reasoning --model ~/qwen3 --chat    Pass@1 on AIME, MATH-500, GPQA beside FLOPs
-  tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle)";
+  tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle
+  tandem eval minerva_math500 --data reasoning            as `tandem eval reasoning --tasks math500`
+
+Names that lm-evaluation-harness has for tasks of RULER, LongBench, AIME, MATH-500, GPQA and GSM8K are understood.
+Prompts and scores are those that each dataset's help describes.)";
 
 void add_dataset(Command eval, const eval::DatasetEntry& entry) {
   Command command = eval.subcommand(entry.name, entry.summary, entry.footer);

@@ -21,7 +21,7 @@ Examples:
   tandem compare --no-plot --out baseline              once, with the program that is good; keep the folder
   tandem compare --no-plot --out run                   the same command, with the program to judge
   tandem gate --baseline baseline --run run            exit code 0: as good; 1: not; 2: cannot be compared
-  tandem gate --baseline baseline --run run --methods full,quest --latency-margin 0 --same-tokens --out gate.md
+  tandem gate --baseline baseline --run run --methods full,quest --latency-margin 0 --same-tokens --out gate.md --out gate.xml
   tandem gate --baseline baseline --run run --as qwen3-14b --hw h200 --context 64K      predicted steps elsewhere
   tandem gate --baseline runs/a --run runs/c --noise runs/b      real times: how far two runs of one program differ
 
@@ -50,9 +50,22 @@ struct GateArguments {
   eval::GateOptions options;
   eval::GateShape shape;
   bool shaped = false;  // --hw, --batch or --context is given
-  OutFile out;
+  std::vector<std::string> out;
+  bool force = false;
   bool json = false;
+
+  std::vector<OutFile> files() const {
+    std::vector<OutFile> all;
+    all.reserve(out.size());
+    for (const std::string& name : out) all.push_back({name, force});
+    return all;
+  }
 };
+
+std::string text_for(const OutFile& file, const eval::Gate& result) {
+  if (file.ending() == ".md") return eval::gate_text(result, /*markdown=*/true);
+  return file.ending() == ".xml" ? eval::gate_junit(result) : eval::gate_json(result);
+}
 
 void gate(GateArguments& a) {
   eval::GateOptions& options = a.options;
@@ -74,7 +87,7 @@ void gate(GateArguments& a) {
     throw_input_error("--as none predicts nothing: leave --hw, --batch and --context away.");
   }
   options.interrupted = interrupted;
-  a.out.check({".json", ".md"});
+  for (const OutFile& file : a.files()) file.check({".json", ".md", ".xml"});
   std::error_code not_there;
   if (std::filesystem::equivalent(a.baseline, a.run, not_there))
     throw_input_error("--baseline and --run are the same folder, '{}', which is always as good as itself.", a.run);
@@ -83,7 +96,7 @@ void gate(GateArguments& a) {
   for (const std::string& folder : a.noise) noise.push_back(eval::RunFolder::open(folder));
   const eval::Gate result =
       eval::judge(eval::RunFolder::open(a.baseline), eval::RunFolder::open(a.run), noise, options);
-  a.out.write(a.out.ending() == ".md" ? eval::gate_text(result, /*markdown=*/true) : eval::gate_json(result));
+  for (const OutFile& file : a.files()) file.write(text_for(file, result));
   print("{}", a.json ? eval::gate_json(result) : eval::gate_text(result, /*markdown=*/false));
   check_stdout();
   if (result.verdict == eval::Verdict::failed)
@@ -114,7 +127,10 @@ void add_gate(Command app) {
   command.flag("--same-tokens", a->options.same_tokens, "Where a sample has other tokens, fail");
   command.flag("--any-machine", a->options.any_machine, "Compare measured times of two machines");
   command.flag("--subset", a->options.subset, "Judge a run that lacks samples of the baseline, by those that it has");
-  a->out.add_to(command, "Also write the verdict: JSON, or Markdown to a .md file");
+  command.option(
+      "--out", a->out,
+      "Also write the verdict: Markdown to a .md file, JUnit to an .xml file, else JSON; may be given again");
+  command.flag("--force", a->force, "Replace these files");
   command.flag("--json", a->json, json_help("the verdict"));
   command.callback([a, command] {
     a->shaped = command.given("--hw") || command.given("--batch") || command.given("--context");

@@ -1,5 +1,6 @@
 // tandem generate: one prompt, or a conversation, through one method, streamed, with the step times behind it.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fmt/format.h>
 #include <optional>
@@ -31,8 +32,9 @@ Examples:
 With --chat each line of the input is a turn of the user's (an empty one or the end of the input ends the session);
 --prompt is then the first one. The method keeps its session: a turn computes only what is new, exactly over the KV that
 the method still has. Where the chat format rewrites what was said, as Qwen3's does with reasoning, the conversation is
-prefilled anew. The text streams to stdout; the figures follow on stderr. TTFT is prefill + the
-method's own preparation + the first step; TPOT is the mean of the steps after it.
+prefilled anew. The text streams to stdout; what it took follows on stderr: with --chat the real speed of this machine
+unless --device or --hw is given, else TTFT (prefill + the method's own preparation + the first step) and TPOT (the
+mean of the steps after it).
 
 Decoding is greedy unless --temperature is above 0. Tokens are then drawn from the softmax of the logits divided by it,
 of what --top-k, then --top-p, then --min-p leave. The same seed gives the same text on the same logits: a draw depends
@@ -46,6 +48,7 @@ struct GenerateOptions {
   eval::ChatChoice chat;
   Sampling sampling;
   bool filtered = false;  // --top-k and the like were given
+  bool timed = false;     // --device or --hw was given
 };
 
 /// Repaired text would be another prompt than the one that was meant.
@@ -101,6 +104,29 @@ void print_figures(const Session& session, const Conversation::Reply& reply) {
   say(fmt::format("device busy {}, idle {}{}", percent(all.busy), percent(all.idle), causes));
 }
 
+/// Real time of an answer on this machine, whichever device's time a report would have.
+class Speed {
+ public:
+  void token() {
+    last_ = Clock::now();
+    if (tokens_++ == 0) first_ = last_;
+  }
+  void print(std::size_t prefilled) const {
+    const auto seconds = [](Clock::time_point from, Clock::time_point to) {
+      return std::chrono::duration<double>(to - from).count();
+    };
+    std::string text = fmt::format("this machine: prefill of {} tokens", prefilled);
+    if (tokens_ > 0) text += fmt::format(" and first token {:.2f} s", seconds(begin_, first_));
+    if (tokens_ > 1) text += fmt::format(", then {:.1f} tokens/s", double(tokens_ - 1) / seconds(first_, last_));
+    say(text);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now(), first_ = begin_, last_ = begin_;
+  std::uint64_t tokens_ = 0;
+};
+
 /// Decodes behind `tokens` and prints the text as it comes. Returns what was printed.
 std::string answer(const GenerateOptions& options, const Session& session, Conversation& conversation,
                    const std::vector<std::int32_t>& tokens) {
@@ -115,7 +141,9 @@ std::string answer(const GenerateOptions& options, const Session& session, Conve
   };
   DecodeOptions stream;
   if (options.sampling.temperature > 0) stream.sampling = {&options.sampling, 1};
+  Speed speed;
   stream.on_token = [&](std::size_t, std::int32_t token) {
+    speed.token();
     // A synthetic model's ids have no text: its tokenizer is another model's.
     show(session.model.synthetic ? fmt::format(" {}", token) : decoder.push(token));
   };
@@ -123,7 +151,11 @@ std::string answer(const GenerateOptions& options, const Session& session, Conve
   show(decoder.finish());
   print("\n");
   check_stdout();
-  print_figures(session, reply);
+  if (options.chat.chat && !options.timed) {
+    speed.print(reply.prefilled);
+  } else {
+    print_figures(session, reply);
+  }
   return text;
 }
 
@@ -222,6 +254,7 @@ void add_generate(Command app) {
   command.callback([options, command] {
     for (const char* name : {"--top-k", "--top-p", "--min-p", "--seed"})
       options->filtered = options->filtered || command.given(name);
+    options->timed = command.given("--device") || command.given("--hw");
     generate(*options);
   });
 }

@@ -2,15 +2,50 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iterator>
 #include <utility>
 
+#include "cli/output.h"
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/common/read_file.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {
+namespace {
+
+constexpr std::size_t kShortestPart = 3;  // letters that may stand for a profile's name
+
+/// The only shipped profile with `part` in its name, in small or capital letters. A profile of that name
+/// counts alone. Empty where none or several have it.
+std::string profile_with(std::string part) {
+  std::transform(part.begin(), part.end(), part.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::string found;
+  if (part.size() < kShortestPart) return found;
+  for (const std::string& name : profile_names()) {
+    if (name == part) return name;
+    if (name.find(part) == std::string::npos) continue;
+    if (!found.empty()) return "";
+    found = name;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string full_profile_names(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, comma - at), whole = profile_with(item);
+    if (!whole.empty() && whole != item) say(fmt::format("'{}' is the hardware profile {}.", item, whole));
+    out += (at == 0 ? "" : ",") + (whole.empty() ? item : whole);
+    at = comma + 1;
+  }
+  return out;
+}
 
 std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_view option) {
   const std::vector<std::string> names = eval::split_list(text, option);

@@ -12,6 +12,10 @@
 
 namespace tandem::cli {
 
+/// `text`, profiles with commas, with the whole name of each shipped profile: "4090" becomes "rtx-4090", and stderr
+/// says so, if no other profile has that in its name. Everything else stays.
+std::string full_profile_names(const std::string& text);
+
 /// Names of shipped profiles or JSON files, with commas; "all" stands for those of the shipped ones that are not
 /// named. InputError for two of one name.
 std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_view option);

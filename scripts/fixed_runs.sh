@@ -43,7 +43,7 @@ turns=$work/turns.txt
   printf '\nQuestion: What is the secret number for box 7? Answer:\n'
 } >"$turns"
 for method in "${methods[@]}"; do
-  "$tandem" generate --chat --chat-format llama-2 --max-new 24 --method "$method" <"$turns" 2>&1 |
+  "$tandem" generate --chat --chat-format llama-2 --device sim --max-new 24 --method "$method" <"$turns" 2>&1 |
     add "two turns $method"
 done
 for shape in llama-3.1-8b qwen3-14b; do

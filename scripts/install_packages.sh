@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Tandem needs from scripts/packages.txt. Needs no network and changes nothing when all of it is there.
 #
-#   scripts/install_packages.sh [--lint | --mpi | --chinese]      --lint: also what scripts/lint.sh needs; --mpi: Open MPI, for
-#                                       mpirun -n 2; --chinese: jieba, for the scores of LongBench's Chinese data sets
+#   scripts/install_packages.sh [--lint | --mpi | --chinese | --site]      --lint: also what scripts/lint.sh needs; --mpi: Open MPI, for
+#                                       mpirun -n 2; --chinese: jieba, for the scores of LongBench's Chinese data sets; --site: MkDocs,
+#                                       for scripts/site.sh
 #
 # TANDEM_NO_INSTALL=1 turns a missing package from something to install into an error.
 set -euo pipefail
@@ -11,12 +12,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 lint=0
 mpi=0
 chinese=0
+site=0
 case "${1:-}" in
   '') ;;
   --lint) lint=1 ;;
   --mpi) mpi=1 ;;
   --chinese) chinese=1 ;;
-  *) echo "install_packages.sh: unknown option '$1'; there are --lint, --mpi and --chinese." >&2; exit 2 ;;
+  --site) site=1 ;;
+  *) echo "install_packages.sh: unknown option '$1'; there are --lint, --mpi, --chinese and --site." >&2; exit 2 ;;
 esac
 
 wanted=()
@@ -25,6 +28,7 @@ while read -r line; do
     '' | '#'*) ;;
     lint:*) if [ "$lint" = 1 ]; then wanted+=("${line#lint:}"); fi ;;
     chinese:*) if [ "$chinese" = 1 ]; then wanted+=("${line#chinese:}"); fi ;;
+    site:*) if [ "$site" = 1 ]; then wanted+=("${line#site:}"); fi ;;
     mpi:*) if [ "$mpi" = 1 ]; then wanted+=("${line#mpi:}"); fi ;;
     *) wanted+=("$line") ;;
   esac

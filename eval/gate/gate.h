@@ -168,5 +168,7 @@ std::vector<std::string> doubts_of(const Gate& gate);
 /// The table, and the sentences below it; `markdown` false: for a terminal.
 std::string gate_text(const Gate& gate, bool markdown);
 std::string gate_json(const Gate& gate);
+/// JUnit XML: methods that cannot be judged are skipped, or fail where options.strict.
+std::string gate_junit(const Gate& gate);
 
 }  // namespace tandem::eval

@@ -41,7 +41,8 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
   EXPECT_EQ(few.code, 0) << "20 samples alone could not tell";
   EXPECT_THAT(few.text, HasSubstr("all samples have the baseline's tokens"));
 
-  const cli::Outcome worse = cli::run(gate("a", "c") + "--out " + folder("gate.json"), cli::kOnlyOutput);
+  const std::string files = "--out " + folder("gate.json") + " --out " + folder("gate.xml");
+  const cli::Outcome worse = cli::run(gate("a", "c") + files, cli::kOnlyOutput);
   EXPECT_EQ(worse.code, 1) << worse.text;
   const cli::Outcome json = cli::run(gate("a", "c") + "--json", cli::kOnlyOutput);
   EXPECT_EQ(json.code, 1);
@@ -50,6 +51,7 @@ TEST_F(GateProgram, TheSameCommandPassesAndASmallerBudgetFails) {
   EXPECT_THAT(worse.text, AllOf(HasSubstr("FAILED: quest:budget=240: accuracy fell by "), HasSubstr("Failed: the run"),
                                 HasSubstr("budget is 240 in the baseline and 16 in the run")));
   EXPECT_THAT(read_bytes(folder("gate.json")), HasSubstr("\"verdict\": \"failed\""));
+  EXPECT_THAT(read_bytes(folder("gate.xml")), HasSubstr("<failure message=\"quest:budget=240: accuracy fell by "));
   EXPECT_THAT(cli::run(gate("a", "c"), cli::kOnlyErrors).text, HasSubstr("is not as good as"));
   const cli::Outcome back = cli::run(gate("c", "a"));
   EXPECT_EQ(back.code, 1) << back.text;

@@ -44,6 +44,12 @@ TEST(GenerateProgram, AConversationPrefillsOnlyWhatIsNew) {
   ASSERT_EQ(prefilled.size(), 2u) << figures.text;
   EXPECT_GT(prefilled[0], 40);  // the default system message in a small vocabulary
   EXPECT_LT(prefilled[1], prefilled[0]);
+  // Under an answer stands how fast this machine was, and simulated times only where they are asked for.
+  EXPECT_THAT(figures.text, ::testing::ContainsRegex("first token [0-9.]+ s, then [0-9.]+ tokens/s\n"));
+  EXPECT_THAT(figures.text, ::testing::Not(HasSubstr("simulated")));
+  const cli::Outcome simulated = cli::run(
+      "generate --model seed --hw h200 --chat --chat-format qwen2 --max-new 3 < " + turns + " 2>&1 >/dev/null #", "");
+  EXPECT_THAT(simulated.text, ::testing::AllOf(HasSubstr("simulated for"), HasSubstr("TTFT"), HasSubstr("TPOT")));
   const cli::Outcome text = cli::run(command + turns + " 2>/dev/null #", "");
   EXPECT_EQ(std::count(text.text.begin(), text.text.end(), '\n') >= 2, true) << text.text;
 }
@@ -101,7 +107,7 @@ TEST(GenerateProgram, WindowsLineEndsAreNoPartOfATurn) {
   const std::string turns = (folder.path() / "turns").string();
   const auto say = [&](const std::string& text) {
     write_bytes(turns, text);
-    return cli::run("generate --chat --chat-format qwen2 --max-new 3 < " + turns + " 2>&1 #", "").text;
+    return cli::run("generate --chat --chat-format qwen2 --device sim --max-new 3 < " + turns + " 2>&1 #", "").text;
   };
   EXPECT_EQ(say("First\r\nSecond\r\n\r\nnever read\r\n"), say("First\nSecond\n\nnever read\n"));
 }
@@ -118,7 +124,7 @@ TEST(GenerateProgram, ASignalEndsTheWaitForATurn) {
         cli::start("generate --chat --chat-format qwen2 --max-new 2 --prompt 'First words' < " + turns, errors);
     // The figures are the last that it does before it waits.
     const auto said = [&](const char* text) { return read_bytes(errors).find(text) != std::string::npos; };
-    cli::wait_until([&] { return std::filesystem::exists(errors) && said("device busy"); });
+    cli::wait_until([&] { return std::filesystem::exists(errors) && said("this machine:"); });
     kill(child, signal);
     EXPECT_TRUE(cli::ends_within(child, std::chrono::seconds(10))) << strsignal(signal) << ": it waits on";
     EXPECT_EQ(cli::exit_code_of(child), 0);

@@ -78,5 +78,22 @@ TEST(Info, NamesBytesThatTheTokenizerLeavesOut) {
   EXPECT_THAT(other.text, Not(HasSubstr("tokenizer ")));
 }
 
+TEST(Info, APartOfAProfilesNameIsEnough) {
+  const std::string whole = cli::run("info --hw rtx-4090", cli::kOnlyOutput).text;
+  EXPECT_THAT(whole, HasSubstr("4090"));
+  for (const char* part : {"4090", "RTX-4090"}) {
+    EXPECT_EQ(cli::run(std::string("info --hw ") + part, cli::kOnlyOutput).text, whole);
+    EXPECT_EQ(cli::run(std::string("info --hw ") + part, cli::kOnlyErrors).text,
+              "'" + std::string(part) + "' is the hardware profile rtx-4090.\n");
+  }
+  EXPECT_EQ(cli::run("info --hw h100", cli::kOnlyErrors).text, "");  // asyncspade-h100 has it, too
+  const cli::Outcome several = cli::run("info --hw a100", cli::kOnlyErrors);
+  EXPECT_EQ(several.code, 2);
+  EXPECT_THAT(several.text, HasSubstr("'asyncspade-a100' or 'fluxion-a100'"));
+  const cli::Outcome list = cli::run("plan --as llama-3.1-8b --hw 4090,h200 --context 4K --batch 1");
+  EXPECT_EQ(list.code, 0) << list.text;
+  EXPECT_THAT(list.text, HasSubstr("'4090' is the hardware profile rtx-4090."));
+}
+
 }  // namespace
 }  // namespace tandem::testing

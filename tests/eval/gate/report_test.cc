@@ -1,4 +1,5 @@
 // What a gate says, for people and as JSON.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -55,6 +56,24 @@ TEST_F(GateReport, TextFitsTheTerminalAndJsonHasTheSame) {
   EXPECT_EQ(json["methods"][1]["accuracy"]["verdict"], "failed");
   EXPECT_NEAR(json["methods"][1]["times"][0]["change"], 0.2, 1e-9);
   EXPECT_EQ(json["failures"].size(), 6u);
+}
+
+TEST_F(GateReport, JUnitHasACaseForEachMethod) {
+  Changes slow;
+  slow.timing = [](SampleTiming& t) { slow_down(t, 1.2); };
+  Gate result = gate(slow, {});
+  result.methods[0].verdict = Verdict::cannot_tell;
+  result.methods[0].label = "a<b>&\"c\"\x1b";
+  ASSERT_EQ(result.methods[1].verdict, Verdict::failed);
+  const std::string text = gate_junit(result);
+  EXPECT_THAT(text, AllOf(HasSubstr(fmt::format("tests=\"{}\" failures=\"{}\" skipped=\"1\">", result.methods.size(),
+                                                result.methods.size() - 1)),
+                          HasSubstr("name=\"a&lt;b&gt;&amp;&quot;c&quot;\\u001b\">\n      <skipped message="),
+                          HasSubstr("<failure message=\"hybrid:budget=0.2: "), HasSubstr(failures_of(result).back()),
+                          Not(HasSubstr("\x1b"))));
+  result.options.strict = true;
+  EXPECT_THAT(gate_junit(result), AllOf(HasSubstr("skipped=\"0\""), Not(HasSubstr("<skipped"))));
+  EXPECT_THAT(gate_junit(gate({})), AllOf(HasSubstr("failures=\"0\""), Not(HasSubstr("<failure"))));
 }
 
 }  // namespace
