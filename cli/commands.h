@@ -28,6 +28,7 @@ class GateFailed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+void add_advise(Command app);
 void add_bench(Command app);
 void add_calibrate(Command app);
 void add_compare(Command app);

@@ -67,6 +67,26 @@ std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_
   return profiles;
 }
 
+double parse_memory_gb(const std::string& text, std::string_view option) {
+  const bool digits = text.find_first_not_of("0123456789.") == std::string::npos;
+  const double gb = double(eval::parse_size(digits ? text + "GB" : text, option)) * 1e-9;
+  if (gb < 0.1) throw_input_error("{} is {}: give 0.1 GB or more, for example 64 or 64GB.", option, text);
+  return gb;
+}
+
+void set_host_memory(std::vector<HardwareProfile>& machines, const std::string& text) {
+  if (text.empty()) return;
+  for (HardwareProfile& machine : machines) {
+    machine.host.memory_gb = parse_memory_gb(text, "--host-memory");
+    machine.title += fmt::format(", with {:.4g} GB of host memory", machine.host.memory_gb);
+  }
+}
+
+void add_precision(Command command, eval::Precision& precision) {
+  command.option("--weight-bits", precision.weight_bits, "Bits of a weight: 16 (bf16), 8 or 4; as bytes alone");
+  command.option("--kv-bits", precision.kv_bits, "Bits of a number of the KV cache: 16 (bf16), 8 or 4; as bytes alone");
+}
+
 std::vector<std::uint32_t> parse_batches(const std::string& text, std::uint64_t most,
                                          std::optional<std::uint32_t> max) {
   std::vector<std::uint32_t> batches;

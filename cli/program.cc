@@ -29,6 +29,7 @@ Examples:
   tandem compare                                    all methods on the embedded model, two minutes on two cores
   tandem compare --methods full,hybrid-fixed:budget=0.05 --lengths 4K --hw fluxion-a100
   tandem eval perplexity --text book.txt            how much a method loses when every token goes through it
+  tandem advise --hw rtx-4090 --context 32K --lose 2    which method to run on a machine
   tandem simulate --as qwen3-8b --context 16K,64K --batch 1,16    which method is fast on which hardware
   tandem gate --baseline baseline --run run         whether a run is as good as an earlier one: exit code 0 or 1
   tandem methods hybrid-fixed                       what a method does, and its options
@@ -213,7 +214,7 @@ std::unique_ptr<CLI::App> make_app() {
   format_help(*app);
   for (const auto add :
        {add_compare, add_eval, add_report, add_merge, add_gate, add_generate, add_bench, add_methods, add_profile,
-        add_fluxion, add_simulate, add_validate, add_plan, add_reproduce, add_calibrate, add_info, add_completion})
+        add_fluxion, add_advise, add_simulate, add_validate, add_plan, add_reproduce, add_calibrate, add_info, add_completion})
     add(Command(*app));
   return app;
 }

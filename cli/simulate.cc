@@ -37,8 +37,7 @@ Examples:
   tandem simulate --hw all --context 32K --batch max --tpot 50 --steps 16    who serves most within 50 ms a token
   tandem simulate --methods full,hgca:device_kv=0.25,hgca:device_kv=0.5 --context 16K --batch max
   tandem simulate --batch 1 --context 32K --level this-engine    with what this engine's control thread takes
-  tandem simulate --context 16K,32K --batch max --accuracy runs/mine --lose 2
-      the fastest that loses at most 2 points in that run of compare or eval at 16K and 32K
+  tandem simulate --hw rtx-4090 --host-memory 64 --context 128K --batch 1 --kv-bits 8    with KV of 8 bits
 
 The engine's own schedule of each method runs with the costs of the shape that --as names on a simulated machine
 (`tandem info` lists the profiles; `tandem calibrate` makes one of yours): no weights, no GPU, no tensor. Times are
@@ -46,14 +45,11 @@ virtual: the same in every run. Which blocks and tokens heads would choose is dr
 
 --batch max decodes as many sequences as the method's KV leaves room for: what it can serve, not how fast it is beside
 others of the same batch; with --tpot, as many as keep to that time per token. A method that keeps little of the context
-is fast and may answer badly: `tandem compare` and `tandem eval` measure that, and --accuracy reads it from the folder of
-such a run and names the fastest method that loses no more than --lose says, at the contexts that the run's prompts have.
-`tandem compare --as` records a workload on a model of yours and predicts with it.
+is fast and may answer badly: `tandem compare` and `tandem eval` measure that, and `tandem advise` recommends a method by
+speed and loss together. `tandem compare --as` records a workload on a model of yours and predicts with it.
 
 The folder of --out gets report.md, sweep.json, sweep.csv and plot.png. The same command with --resume goes on where ^C
 stopped it; with more machines, batches, contexts or methods it simulates what the folder lacks.)";
-
-constexpr double kLose = 1;  // points
 
 struct SimulateArguments {
   std::string as = "llama-3.1-8b", hardware = "fluxion-a100", contexts = "8K,32K", batches = "16", methods;
@@ -61,8 +57,8 @@ struct SimulateArguments {
   std::string equal;  // empty: methods as they are given
   std::string level = "machine";
   std::string sample = std::to_string(eval::kDrawnSequences);
-  std::optional<double> tpot_ms, lose;
-  std::string accuracy;  // empty: speed alone
+  std::string host_memory;  // empty: the profiles'
+  std::optional<double> tpot_ms;
   eval::SweepOptions options;
   bool force = false, resume = false, no_plot = false, quiet = false, json = false;
 };
@@ -71,6 +67,8 @@ struct SimulateArguments {
 eval::SweepOptions options_of(const SimulateArguments& a) {
   eval::SweepOptions o = a.options;
   o.hardware = load_profiles(a.hardware, "--hw");
+  set_host_memory(o.hardware, a.host_memory);
+  eval::check_precision(o.precision);
   o.level = eval::load_level(a.level);
   o.contexts = eval::parse_lengths(a.contexts, "--context");
   for (const std::uint32_t context : o.contexts) expect(context >= 2, "--context", context, "at least 2 tokens");
@@ -91,9 +89,6 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
                         a.batches);
     o.tpot_ms = *a.tpot_ms;
   }
-  if (a.lose && a.accuracy.empty())
-    throw_input_error("--lose says what answers of the run of --accuracy may lose: give its folder too.");
-  if (a.lose) expect(*a.lose >= 0 && *a.lose <= 100, "--lose", *a.lose, "points from 0 to 100");
   o.drawn_sequences = 0;
   try {
     if (a.sample != "all")
@@ -108,17 +103,19 @@ eval::SweepOptions options_of(const SimulateArguments& a) {
 /// The command as it can be typed again, without where the results go. `methods`: as they are given.
 std::string command_of(const SimulateArguments& a, const std::vector<std::string>& methods,
                        const std::optional<eval::EqualBytes>& equal) {
+  const auto bits = [](const char* option, std::uint32_t value) {
+    return value == 16 ? "" : fmt::format(" {} {}", option, value);
+  };
   return fmt::format(
       "tandem simulate --as {} --hw {} --methods {}{} --context {} --batch {} --level {} --workload {} --steps {} "
-      "--prefill-chunk {} --most {} --sample {}{}{}",
+      "--prefill-chunk {} --most {} --sample {}{}{}{}{}",
       eval::shell_word(a.as), eval::shell_word(a.hardware),
       eval::shell_word(fmt::format("{}", fmt::join(methods, ","))), equal ? " --equal " + eval::to_text(*equal) : "",
       eval::shell_word(a.contexts), eval::shell_word(a.batches), eval::shell_word(a.level),
       eval::shell_word(a.workload), a.options.steps, a.options.prefill_chunk, a.options.most_sequences, a.sample,
       a.tpot_ms ? fmt::format(" --tpot {}", *a.tpot_ms) : "",
-      a.accuracy.empty()
-          ? ""
-          : fmt::format(" --accuracy {} --lose {}", eval::shell_word(a.accuracy), a.lose.value_or(kLose)));
+      a.host_memory.empty() ? "" : " --host-memory " + eval::shell_word(a.host_memory),
+      bits("--weight-bits", a.options.precision.weight_bits), bits("--kv-bits", a.options.precision.kv_bits));
 }
 
 /// Methods with their budgets set to equal bytes, or as the sweep that goes on has them.
@@ -194,12 +191,6 @@ void simulate(const SimulateArguments& a) {
         "--equal sets budgets at one context, since what is equal at one is not at another, and --context has {}: give "
         "one.",
         options.contexts.size());
-  if (equal_bytes && !a.accuracy.empty())
-    throw_input_error(
-        "--equal finds budgets at this shape, and the run of --accuracy has its own: simulate with --equal first, and "
-        "then compare and simulate with --methods as found.");
-  if (!a.accuracy.empty())
-    options.answers = eval::read_answers(a.accuracy, options.methods, shape, a.lose.value_or(kLose) / 100);
   const eval::OutputFolder folder = open_folder(a);
   const std::string command = command_of(a, options.methods, equal_bytes);
   std::optional<eval::Equal> equal;
@@ -212,8 +203,6 @@ void simulate(const SimulateArguments& a) {
     const std::string file = (folder.path() / eval::kSweepFile).string();
     const std::string text = read_file(file, kMostOfData, "--resume: '" + file + "'");
     known = eval::known_points(text, file, eval::empty_sweep(shape, options, workload), program_text());
-    if (!options.answers && eval::holds_answers(text, file))
-      say("What answers lose is no longer in the sweep: it was read by --accuracy, which is not given now.");
   }
   Progress progress("simulating", a.quiet);
   options.progress = progress.hook();
@@ -286,10 +275,8 @@ void add_simulate(Command app) {
       "exact: the notes say what error is left");
   command.option("--tpot", a->tpot_ms,
                  "Milliseconds that a step of max may take: fewer sequences than fit where these take longer");
-  command.option("--accuracy", a->accuracy,
-                 "A finished run of compare or eval: what its answers lose decides which of the fastest are named");
-  command.option("--lose", a->lose,
-                 fmt::format("Points of the score that a method may lose in the run of --accuracy [{}]", kLose));
+  command.option("--host-memory", a->host_memory, kHostMemoryHelp);
+  add_precision(command, a->options.precision);
   command.option("--out", a->out, "Folder for the report, the figures and a plot; none: printed alone");
   command.flag("--resume", a->resume, "Go on with the sweep in that folder, or add to it");
   command.flag("--force", a->force, "Replace the sweep in that folder");

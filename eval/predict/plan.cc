@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/json.h"
+#include "engine/kernels/tensor.h"
 #include "eval/predict/text.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
@@ -50,9 +51,10 @@ std::string gb(double bytes) {
 
 std::string model_facts(const Plan& p) {
   std::string text = fmt::format(
-      "Weights in bf16: {} GB. KV of a token: {} bytes; of a block of {} tokens, over all layers: {} ({:.3f} "
+      "Weights in {}: {} GB. KV of a token: {} bytes; of a block of {} tokens, over all layers: {} ({:.3f} "
       "MB).\n",
-      gb(double(p.weight_bytes)), p.token_bytes, p.options.block_tokens, p.block_bytes, double(p.block_bytes) * 1e-6);
+      bits_text(p.options.precision.weight_bits), gb(double(p.weight_bytes)), p.token_bytes, p.options.block_tokens,
+      p.block_bytes, double(p.block_bytes) * 1e-6);
   const std::string beyond = listed(
       p.options.contexts, [&](std::uint32_t context) { return context > p.positions ? length_text(context) : ""; });
   if (!beyond.empty())
@@ -168,13 +170,14 @@ std::string several_machines(const Plan& p, bool markdown) {
 
 }  // namespace
 
-std::uint64_t kv_bytes_per_token(const ModelConfig& config, DType type) {
-  return std::uint64_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(type);
+std::uint64_t kv_bytes_per_token(const ModelConfig& config, const Precision& precision) {
+  return precision.kv(std::uint64_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DType::bf16));
 }
 
 Plan make_plan(const Model& shape, const std::vector<PlanMemory>& machines, const PlanOptions& options) {
-  Plan plan{shape.name, shape.config.max_positions, shape.weights.bytes(), options, 0, 0, {}, {}};
-  plan.token_bytes = kv_bytes_per_token(shape.config, options.kv_type);
+  Plan plan{shape.name, shape.config.max_positions, options.precision.weights(shape.weights.bytes()), options, 0, 0, {},
+            {}};
+  plan.token_bytes = kv_bytes_per_token(shape.config, options.precision);
   plan.block_bytes = plan.token_bytes * options.block_tokens;
   for (const std::uint32_t context : options.contexts)
     plan.request_bytes.push_back(double(blocks_of(context, options)) * double(plan.block_bytes));
@@ -213,11 +216,12 @@ static void to_json(nlohmann::ordered_json& json, const MachinePlan& m) {
 
 std::string plan_text(const Plan& p, bool markdown) {
   const bool one = p.machines.size() == 1;
-  const std::string what = fmt::format("KV of {} in {}", p.model, to_string(p.options.kv_type));
+  const std::string what = fmt::format("KV of {} in {}", p.model, bits_text(p.options.precision.kv_bits));
   const std::string machine = one ? p.machines.front().memory.title : "";
   std::string text = markdown ? "# " + markdown_text(what) : what;
   if (one) text += markdown ? "\n\n" + markdown_paragraph(machine) : ", " + machine;
-  const std::string facts = model_facts(p) + (one ? machine_facts(p, p.machines.front()) : "");
+  const std::string bits = p.options.precision == Precision{} ? "" : std::string(kHowBitsCount) + "\n";
+  const std::string facts = model_facts(p) + bits + (one ? machine_facts(p, p.machines.front()) : "");
   text += "\n\n" + (markdown ? facts + "\n" : wrap(facts, terminal_width()) + "\n");
   const bool runs = std::ranges::any_of(p.machines, [](const MachinePlan& m) { return m.memory.holds_weights(); });
   if (one && !runs) return text;
@@ -229,7 +233,8 @@ std::string plan_json(const Plan& p) {
   nlohmann::ordered_json json = {{"model", p.model},
                                  {"positions", p.positions},
                                  {"weight_bytes", p.weight_bytes},
-                                 {"kv_type", to_string(p.options.kv_type)},
+                                 {"weight_bits", p.options.precision.weight_bits},
+                                 {"kv_bits", p.options.precision.kv_bits},
                                  {"token_bytes", p.token_bytes},
                                  {"block_tokens", p.options.block_tokens},
                                  {"block_bytes", p.block_bytes},

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/kernels/tensor.h"
 #include "engine/model/model.h"
+#include "eval/predict/precision.h"
 
 namespace tandem::eval {
 
@@ -25,7 +25,7 @@ struct PlanMemory {
 };
 
 struct PlanOptions {
-  DType kv_type = DType::bf16;
+  Precision precision;
   std::uint32_t block_tokens = 32;
   std::vector<std::uint32_t> contexts, batches;
   double step_ms = 100;  // of a decode step, in which blocks can be brought back
@@ -59,8 +59,8 @@ struct MachinePlan {
 
 struct Plan {
   std::string model;
-  std::uint32_t positions = 0;     // that the model knows
-  std::uint64_t weight_bytes = 0;  // in bf16
+  std::uint32_t positions = 0;  // that the model knows
+  std::uint64_t weight_bytes = 0;
   PlanOptions options;
   std::uint64_t token_bytes = 0, block_bytes = 0;  // over all layers
   std::vector<double> request_bytes;               // one per context
@@ -68,7 +68,7 @@ struct Plan {
 };
 
 /// 2 x layers x KV heads x head size x bytes of a number: of one token, over all layers.
-std::uint64_t kv_bytes_per_token(const ModelConfig& config, DType type);
+std::uint64_t kv_bytes_per_token(const ModelConfig& config, const Precision& precision = {});
 
 /// Of `shape` its name, configuration and weight bytes count. Needs a machine, a context and a batch.
 Plan make_plan(const Model& shape, const std::vector<PlanMemory>& machines, const PlanOptions& options);

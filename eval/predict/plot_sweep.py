@@ -3,6 +3,7 @@ for each machine and batch. Of several machines with one batch and one context: 
 
   python3 eval/predict/plot_sweep.py FOLDER          with the sweep.json that `tandem simulate --out FOLDER` wrote
 """
+import math
 import os
 import sys
 
@@ -90,28 +91,41 @@ def rate_text(rate):
     return f"{rate:.1f}" if rate < 9.95 else f"{rate:,.0f}"
 
 
+MOST = 16  # times as fast, or as slow: the ends of the colours
+
+
+def fastest_lossless(points, machine):
+    """Tokens per second of the machine's fastest method that loses nothing, which others are compared with: one that evicts nearly
+    everything is no measure. None where no such method fits or was asked for."""
+    return max((tokens_per_second(p) for p in points if p["hardware"] == machine and p["lossless"]), default=None)
+
+
 def draw_map(axes, sweep, methods, machines):
-    """Tokens per second in numbers, and in colour as a share of what the machine's fastest method has."""
+    """Tokens per second in numbers, and in colour beside the machine's fastest method that loses nothing."""
     at = {(p["method"], p["hardware"]): p for p in sweep["points"] if "refused" not in p}
+    fastest = {machine: fastest_lossless(at.values(), machine) for machine in machines}
+    lossless = {p["method"] for p in sweep["points"] if p["lossless"]}
+    speedups = [[float("nan")] * len(machines) for _ in methods]
     absent = {(p["method"], p["hardware"]): why_absent(p).replace("does not fit", "does not\nfit") for p in sweep["points"]}
-    fastest = {machine: max((tokens_per_second(p) for p in at.values() if p["hardware"] == machine), default=0)
-               for machine in machines}
-    shares = [[float("nan")] * len(machines) for _ in methods]
     for y, method in enumerate(methods):
         for x, machine in enumerate(machines):
             point, text, colour, ends = at.get((method, machine)), absent.get((method, machine), ""), "#707070", None
             if point:
-                shares[y][x] = tokens_per_second(point) / fastest[machine]
-                text, colour, ends = rate_text(tokens_per_second(point)), "black" if shares[y][x] > 0.45 else "white", rate_range(point)
+                if fastest[machine]:
+                    speedups[y][x] = math.log2(tokens_per_second(point) / fastest[machine])
+                dark = abs(speedups[y][x]) > 0.7 * math.log2(MOST)  # False of no number
+                text, colour, ends = rate_text(tokens_per_second(point)), "white" if dark else "black", rate_range(point)
                 if point["batch"] == "max":
                     text += f"\n({point['sequences']}{'+' if point['sequences'] >= sweep['most_sequences'] else ''})"
             axes.text(x, y - (0.17 if ends else 0), text, ha="center", va="center", fontsize=7.5 if point else 6.5, color=colour)
             if ends:
                 axes.text(x, y + 0.25, "\u2013".join(map(rate_text, ends)), ha="center", va="center", fontsize=5.5, color=colour)
-    image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    image = axes.imshow(speedups, vmin=-math.log2(MOST), vmax=math.log2(MOST), cmap="RdBu", aspect="auto")
     axes.set_xticks(range(len(machines)), [wrapped(m, 14) for m in machines], fontsize=8)
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(methods)), [method_name(m, 30) for m in methods])
+    for label, method in zip(axes.get_yticklabels(), methods):
+        label.set_fontweight("bold" if method in lossless else "normal")
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
@@ -125,10 +139,11 @@ def draw_machines(sweep, methods, machines, folder):
     image = draw_map(axes, sweep, methods, machines)
     name = batch_name(batch, sweep)
     sequences = f"contexts of {context}, {name} (in brackets)" if batch == "max" else f"{name} \u00d7 {context}"
-    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; small: their range; empty: not simulated", 100), loc="left")
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
-    bar.set_ticklabels(["0 %", "50 %", "100 %"])
-    bar.set_label("of the machine's fastest method")
+    axes.set_xlabel(wrapped(f"tokens/s, simulated, {sweep['model']}, {sequences}; small: their range; bold: loses nothing; empty: not simulated", 100),
+                    loc="left")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-math.log2(MOST), 0, math.log2(MOST)])
+    bar.set_ticklabels([f"1/{MOST}", "1", f"{MOST}"])
+    bar.set_label("times as fast as the fastest that loses nothing")
     save(figure, folder, "plot")
 
 

@@ -52,16 +52,17 @@ void fill_sampling(const DecodeResult& result, const PredictionOptions& options,
   }
 }
 
-void fill_row(const DecodeResult& result, Nanos prefill, PredictedRow& row) {
+void fill_row(const DecodeResult& result, Nanos prefill, const Precision& precision, PredictedRow& row) {
   row.prefill_ms = double(prefill) * kMs;
   fill_times(result.idle.steps, result.sequences.size(), row);
+  row.touched_bytes *= precision.kv_bits / 16.0;
   for (const DecodedSequence& s : result.sequences) {
     const double steps = double(s.steps.size()) * double(result.sequences.size());
     row.attended_device += double(s.attended[static_cast<int>(Side::device)]) / steps;
     row.attended_host += double(s.attended[static_cast<int>(Side::host)]) / steps;
-    row.device_kv_bytes += s.peak_kv_bytes[static_cast<int>(Tier::device)];
-    row.host_kv_bytes += s.peak_kv_bytes[static_cast<int>(Tier::host)];
-    row.peer_kv_bytes += s.peak_peer_bytes;
+    row.device_kv_bytes += precision.kv(s.peak_kv_bytes[static_cast<int>(Tier::device)]);
+    row.host_kv_bytes += precision.kv(s.peak_kv_bytes[static_cast<int>(Tier::host)]);
+    row.peer_kv_bytes += precision.kv(s.peak_peer_bytes);
   }
 }
 
@@ -71,8 +72,8 @@ struct Room {
   const char* too_little;  // the end of a sentence about a method: GB taken, the machine, GB of room
 };
 
-std::array<Room, 3> rooms_of(const Model& shape, const HardwareProfile& hardware) {
-  return {{{device_kv_room(shape, hardware), &PredictedRow::device_kv_bytes,
+std::array<Room, 3> rooms_of(const Model& shape, const HardwareProfile& hardware, const Precision& precision) {
+  return {{{device_kv_room(shape, hardware, precision), &PredictedRow::device_kv_bytes,
             "its KV takes {:.1f} GB of device memory, and beside the weights '{}' has {:.1f} GB"},
            {host_kv_room(hardware), &PredictedRow::host_kv_bytes,
             "its KV takes {:.1f} GB of host memory, and '{}' has {:.1f} GB for it"},
@@ -149,8 +150,8 @@ void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, Predi
   row.touched_bytes = double(touched) / (double(later) * double(sequences));
 }
 
-double device_kv_room(const Model& shape, const HardwareProfile& hardware) {
-  return peer_kv_room(hardware) - double(shape.weights.bytes());
+double device_kv_room(const Model& shape, const HardwareProfile& hardware, const Precision& precision) {
+  return peer_kv_room(hardware) - double(precision.weights(shape.weights.bytes()));
 }
 
 double peer_kv_room(const HardwareProfile& hardware) {
@@ -163,22 +164,23 @@ double host_kv_room(const HardwareProfile& hardware) {
 }
 
 std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const PredictedRow& one,
-                                 std::uint32_t most) {
+                                 std::uint32_t most, const Precision& precision) {
   double fit = most;
-  for (const Room& room : rooms_of(shape, hardware))
+  for (const Room& room : rooms_of(shape, hardware, precision))
     if (one.*room.taken > 0) fit = std::min(fit, room.bytes / double(one.*room.taken));
   return static_cast<std::uint32_t>(std::max(fit, 0.0));
 }
 
-std::string what_of_weights_is_too_large(const Model& shape, const HardwareProfile& hardware) {
-  if (device_kv_room(shape, hardware) > 0) return "";
+std::string what_of_weights_is_too_large(const Model& shape, const HardwareProfile& hardware,
+                                         const Precision& precision) {
+  if (device_kv_room(shape, hardware, precision) > 0) return "";
   return fmt::format(
       "the weights take {:.1f} GB, and '{}' has {:.4g} GB of device memory, of which 5 % are kept for activations",
-      double(shape.weights.bytes()) * 1e-9, hardware.name, hardware.device.memory_gb);
+      double(precision.weights(shape.weights.bytes())) * 1e-9, hardware.name, hardware.device.memory_gb);
 }
 
 void check_target(const Model& shape, const HardwareProfile& hardware, const PredictionOptions& options) {
-  if (const std::string problem = what_of_weights_is_too_large(shape, hardware); !problem.empty())
+  if (const std::string problem = what_of_weights_is_too_large(shape, hardware, options.precision); !problem.empty())
     throw_input_error("{}: {}.", shape.name, problem);
   if (options.context < 2) throw_input_error("--context is {}: give at least 2 tokens.", options.context);
   if (std::size_t{options.context} + options.steps > shape.config.max_positions)
@@ -200,7 +202,7 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
   // As if a prompt's KV left the device layer by layer while it is prefilled, where a method keeps it elsewhere, as
   // other engines do: only what the method keeps on the device has to fit, which fill_row's peaks tell. Engine::prefill
   // itself has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
-  HardwareProfile roomy = hardware;
+  HardwareProfile roomy = at_precision(hardware, options.precision);
   roomy.device.memory_gb = kRoomyGb;
   const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.all_checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
@@ -231,10 +233,10 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
       if (records) record_calls(*device, options.calls ? options.steps : std::min(options.steps, kRangeSteps));
       const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
       SimCalls calls = records ? take_calls(*device) : SimCalls{};
-      fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), row);
+      fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), options.precision, row);
       fill_sampling(result, options, row);
       if (options.look) options.look(result);
-      const auto rooms = rooms_of(shape, hardware);
+      const auto rooms = rooms_of(shape, hardware, options.precision);
       const auto* const too_little =
           std::ranges::find_if(rooms, [&](const Room& room) { return double(row.*room.taken) > room.bytes; });
       if (too_little != rooms.end()) {

@@ -15,6 +15,7 @@
 #include "engine/runtime/engine.h"
 #include "engine/runtime/workload.h"
 #include "engine/trace/idle.h"
+#include "eval/predict/precision.h"
 #include "eval/report/table.h"
 
 namespace tandem::eval {
@@ -32,6 +33,7 @@ struct PredictionOptions {
       {};                    // of each sequence, where they differ; then `batch` of them, `context` the longest
   std::uint32_t steps = 64;  // decode steps; windows slide meanwhile
   std::uint32_t prefill_chunk = 2048;
+  Precision precision = {};  // of the shape
   unsigned threads = 0;      // of this machine, for drawing choices
   bool checked = true;       // looks for races in the methods' schedules (check_schedule)
   bool all_checked = false;  // conflicting accesses of the whole schedule must be ordered (SimOptions::checked): slow
@@ -86,13 +88,14 @@ inline constexpr const char* kPrefillsElsewhere =
 
 /// Why a machine cannot hold the weights beside what is kept for activations, as a sentence without its end; empty: it
 /// can.
-std::string what_of_weights_is_too_large(const Model& shape, const HardwareProfile& hardware);
+std::string what_of_weights_is_too_large(const Model& shape, const HardwareProfile& hardware,
+                                         const Precision& precision = {});
 
 /// InputError where not even the weights fit, or the context exceeds the model's positions.
 void check_target(const Model& shape, const HardwareProfile& hardware, const PredictionOptions& options);
 
 /// Bytes of device memory beside the weights and a reserve of 5 % for what is no KV; may be below 0.
-double device_kv_room(const Model& shape, const HardwareProfile& hardware);
+double device_kv_room(const Model& shape, const HardwareProfile& hardware, const Precision& precision = {});
 
 /// The same of a peer device, which is one like this (HardwareProfile::PeerRates) and has no weights.
 double peer_kv_room(const HardwareProfile& hardware);
@@ -102,7 +105,7 @@ double host_kv_room(const HardwareProfile& hardware);
 
 /// How many sequences fit that take as much as the one of `one` does, at most `most`; 0: not even that.
 std::uint32_t sequences_that_fit(const Model& shape, const HardwareProfile& hardware, const PredictedRow& one,
-                                 std::uint32_t most);
+                                 std::uint32_t most, const Precision& precision = {});
 
 /// The row's times of setup and steps, and the bytes that each of `sequences` touches.
 void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, PredictedRow& row);

@@ -41,6 +41,7 @@ PredictionOptions target_of(const SweepOptions& options, const SweepPoint& point
           .context = point.context,
           .steps = options.steps,
           .prefill_chunk = options.prefill_chunk,
+          .precision = options.precision,
           .threads = 1,
           .checked = false,
           .drawn_sequences = options.drawn_sequences,
@@ -69,7 +70,8 @@ PredictedRow fill_memory(const Setting& with, SweepPoint& point) {
   const PredictedRow one = with.simulate(point, 1);
   point.row = one;
   if (!one.refused.empty()) return one;
-  point.sequences = sequences_that_fit(with.shape, with.hardware, one, with.options.most_sequences);
+  point.sequences =
+      sequences_that_fit(with.shape, with.hardware, one, with.options.most_sequences, with.options.precision);
   for (; point.sequences > 1; --point.sequences) {
     point.row = with.simulate(point, point.sequences);
     if (!point.row.too_large) return one;
@@ -136,12 +138,12 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
     point.row = refused_row(point.method, e.what());
     return;
   }
-  if (std::string problem = what_of_weights_is_too_large(shape, with.hardware); !problem.empty()) {
+  if (std::string problem = what_of_weights_is_too_large(shape, with.hardware, options.precision); !problem.empty()) {
     point.row = refused_row(point.method, std::move(problem));
     point.row.too_large = true;
     return;
   }
-  if (is_lightest(options, point)) {
+  if (options.checked && is_lightest(options, point)) {
     // Conflicts between sequences show with two of them, even where the lightest point has one.
     std::uint32_t most = 0;
     for (const std::uint32_t batch : options.batches) most = std::max(most, sequences_of(options, batch));
@@ -227,6 +229,14 @@ Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& 
   } catch (const Interrupted&) {  // complete() says so
   }
   return finished();
+}
+
+bool is_lossless(const std::string& spec, const Model& shape) {
+  try {
+    return make_method(spec)->needs(shape_of(shape.config)).lossless;
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 Equal equal_at_shape(Model shape, const Workload& workload, const EqualBytes& asked, const SweepOptions& options) {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "engine/model/model.h"
 #include "engine/runtime/workload.h"
 #include "eval/match_bytes/match_bytes.h"
-#include "eval/predict/answers.h"
 #include "eval/predict/level.h"
 #include "eval/predict/prediction.h"
 #include "eval/report/table.h"
@@ -38,8 +36,9 @@ struct SweepOptions {
   std::uint32_t prefill_chunk = 2048;
   std::uint32_t drawn_sequences = kDrawnSequences;  // of a point; 0: all (PredictionOptions)
   Level level;
-  std::optional<Answers> answers;  // what a run says that the methods lose: for tables, it changes no point
-  unsigned threads = 0;            // points at a time, one thread each; 0: as many as this process may use
+  Precision precision;   // of the shape
+  bool checked = true;   // looks for races in the methods' schedules (check_schedule)
+  unsigned threads = 0;  // points at a time, one thread each; 0: as many as this process may use
   std::function<bool()> interrupted;
   /// In points, those that were known before included; `what` was done last. From any thread.
   std::function<void(std::uint64_t done, std::uint64_t total, const std::string& what)> progress;
@@ -84,6 +83,9 @@ Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workloa
 Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options,
                      std::vector<SweepPoint> known = {}, const std::function<void(const Sweep&)>& keep = {});
 
+/// Whether a method loses nothing at this shape, with its options as given. False for one that refuses the shape.
+bool is_lossless(const std::string& spec, const Model& shape);
+
 /// Budgets at equal bytes (eval/match_bytes) at the sweep's first context, of one sequence on a machine like its first
 /// one with as much memory as it takes: bytes are no machine's. A method that refuses the shape says why. Throws
 /// Interrupted, and InputError as find_equal().
@@ -94,8 +96,7 @@ struct SweepTable {
   std::vector<Table> tables;  // their clocks name shape, batch and machine
 };
 
-/// Tokens per second, step times and idle time, what answers lose where it is known, and the fastest methods of each
-/// machine, batch and context.
+/// Tokens per second, step times and idle time, and the fastest methods of each machine, batch and context.
 std::vector<SweepTable> sweep_tables(const Sweep& sweep);
 /// How those are to be read, and what was refused: sentences.
 std::vector<std::string> sweep_notes(const Sweep& sweep);
@@ -125,8 +126,5 @@ SweepFile parse_sweep(const std::string& text, const std::string& file);
 /// steps, or program: those would be mixed with what is simulated now.
 std::vector<SweepPoint> known_points(const std::string& text, const std::string& file, const Sweep& settings,
                                      const std::string& program);
-
-/// Whether sweep_json()'s text says what answers lose.
-bool holds_answers(const std::string& text, const std::string& file);
 
 }  // namespace tandem::eval

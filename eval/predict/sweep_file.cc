@@ -49,6 +49,11 @@ constexpr auto kVisitSettings = [](auto& f, auto& s, auto& program) {
   std::optional<double> tpot_ms;
   if (o.tpot_ms > 0) tpot_ms = o.tpot_ms;
   if (f.present("tpot_ms", true)) f.number("tpot_ms", tpot_ms, 0, kMostTpot);
+  for (const auto& [name, bits] : {std::pair{"weight_bits", &o.precision.weight_bits},  // 16 where left out
+                                   std::pair{"kv_bits", &o.precision.kv_bits}}) {
+    if (f.present(name, *bits != 16)) f.field(name, *bits);
+    f.require(*bits == 16 || *bits == 8 || *bits == 4, name, "16, 8 or 4");
+  }
   kVisitWorkload(f, s.workload);
   if constexpr (kReading) {
     o.level = load_level(level);
@@ -60,6 +65,8 @@ void check_settings(const Json& there, const Sweep& settings, const std::string&
   Json ours;
   ObjectWriter out(ours);
   kVisitSettings(out, settings, program);
+  for (const char* bits : {"weight_bits", "kv_bits"})
+    if (there.contains(bits) && !ours.contains(bits)) ours[bits] = 16;
   for (const auto& [field, value] : ours.items()) {
     if (!there.contains(field))
       throw_input_error("{}: the field '{}' is missing: this is no sweep's file.", file, field);
@@ -117,16 +124,11 @@ constexpr auto kVisitPoints = [](auto& f, auto& points) {
 };
 
 constexpr auto kVisitFile = [](auto& f, auto& file) {
-  auto& answers = file.sweep.options.answers;
   kVisitSettings(f, file.sweep, file.program);
   f.field("command", file.command);
   std::string clock = "simulated";
   f.field("clock", clock);
   f.require(clock == "simulated", "clock", "\"simulated\"");
-  if (f.present("answers", answers.has_value())) {
-    if constexpr (kReads<decltype(f)>) answers.emplace();
-    f.object("answers", [&](auto& inside) { visit_answers(inside, *answers); });
-  }
   f.field("complete", file.complete);
   auto& machines = file.sweep.options.hardware;
   if constexpr (kReads<decltype(f)>) {
@@ -169,10 +171,6 @@ std::vector<SweepPoint> known_points(const std::string& text, const std::string&
   return points;
 }
 
-bool holds_answers(const std::string& text, const std::string& file) {
-  return parse_object(text, file).contains("answers");
-}
-
 SweepFile parse_sweep(const std::string& text, const std::string& file) {
   const Json json = parse_object(text, file);
   ObjectReader reader(json, file);
@@ -197,10 +195,6 @@ SweepFile parse_sweep(const std::string& text, const std::string& file) {
                       [](std::uint32_t x, std::uint32_t y) { return x - 1 < y - 1; });  // as many as fit: last
   }
   if (s.points.empty()) throw_input_error("{}: the sweep has no point yet.", file);
-  if (s.options.answers)
-    for (const MethodAnswers& m : s.options.answers->methods)
-      if (!has(s.options.methods, m.method) && out.complete)
-        throw_input_error("{}: 'answers' has the method '{}', which no point is of.", file, m.method);
   return out;
 }
 
@@ -214,12 +208,10 @@ std::string sweep_csv(const Sweep& s) {
     text += fmt::format(",idle_ms_{}", cause);
   }
   text += ",attended_device,attended_host,touched_bytes,device_kv_bytes,host_kv_bytes,peer_kv_bytes";
-  text += ",step_low_ms,step_high_ms,widest_range";
-  text += ",score,loss,loss_low,loss_high,loss_standing\n";
+  text += ",step_low_ms,step_high_ms,widest_range\n";
   const auto add = [&](bool there, int digits, const std::vector<double>& figures) {
     for (const double figure : figures) text += there ? fmt::format(",{:.{}f}", figure, digits) : ",";
   };
-  const std::optional<Answers>& answers = s.options.answers;
   for (const SweepPoint& p : s.points) {
     const PredictedRow& r = p.row;
     const bool has = r.refused.empty();
@@ -234,12 +226,7 @@ std::string sweep_csv(const Sweep& s) {
     add(has, 1, {r.touched_bytes});
     add(has, 0, {double(r.device_kv_bytes), double(r.host_kv_bytes), double(r.peer_kv_bytes)});
     add(r.step_high_ms > 0, 6, {r.step_low_ms, r.step_high_ms});
-    text += "," + csv_cell(r.widest_range);
-    const AnswersAt* at = answers ? answers->find(p.method, p.context) : nullptr;
-    const AnswersAt figures = at != nullptr ? *at : AnswersAt();  // shares of 1
-    add(at != nullptr, 6, {figures.score.value});
-    add(figures.loss.n > 0, 6, {figures.loss.value, figures.loss.interval.low, figures.loss.interval.high});
-    text += fmt::format(",{}\n", answers ? to_string(answers->standing(p.method, p.context)) : "");
+    text += "," + csv_cell(r.widest_range) + "\n";
   }
   return text;
 }

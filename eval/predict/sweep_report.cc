@@ -136,22 +136,6 @@ std::string named(const SweepPoint& p, const Sweep& s) {
   return fmt::format("{} {}", p.method, no_break(tokens_cell(p, s)));
 }
 
-/// The fastest that loses little, and the fastest of those that are faster of which nobody knows.
-HeadedCells by_answers(const Sweep& s, std::uint32_t context, const std::vector<const SweepPoint*>& points) {
-  if (!s.options.answers) return {};
-  const Answers& answers = *s.options.answers;
-  const auto standing = [&](const SweepPoint* p) { return answers.standing(p->method, context); };
-  const auto good = std::ranges::find_if(points, [&](const SweepPoint* p) { return standing(p) == Standing::within; });
-  const auto unknown = std::find_if(points.begin(), good, [&](const SweepPoint* p) {
-    const bool faster = good == points.end() || p->tokens_per_second() > (*good)->tokens_per_second();
-    return faster && standing(p) != Standing::beyond;
-  });
-  return {
-      {"fastest that loses at most " + points_text(answers.margin), good == points.end() ? "none" : named(**good, s)},
-      {"faster, but it is not known what it loses",
-       unknown == good ? "-" : fmt::format("{} ({})", named(**unknown, s), to_string(standing(*unknown)))}};
-}
-
 SweepTable fastest(const Sweep& s) {
   Table table;
   table.clock = fmt::format("simulated: {}, level {}", s.model, s.options.level.name);
@@ -160,9 +144,7 @@ SweepTable fastest(const Sweep& s) {
     for (const Column& at : group.columns) {
       const auto points = ranked(s, at);
       const auto nth = [&](std::size_t i) { return i < points.size() ? named(*points[i], s) : "-"; };
-      HeadedCells cells = {{"second", nth(1)}, {"third", nth(2)}};
-      if (s.options.answers) cells = by_answers(s, at.context, points);
-      cells.insert(cells.begin(), {"fastest, tokens/s", nth(0)});
+      HeadedCells cells = {{"fastest, tokens/s", nth(0)}, {"second", nth(1)}, {"third", nth(2)}};
       const auto whole = std::ranges::find_if(points, &SweepPoint::lossless);
       cells.emplace_back("fastest that loses nothing", whole != points.end() ? named(**whole, s)
                                                        : asked               ? "none"
@@ -221,9 +203,10 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
       "Step: mean window of the {} steps after the first, of the whole batch; it is what a user waits for a token "
       "(TPOT as servers report it; papers that divide it by the batch give less). Idle: share of the step in which the "
       "device computes nothing, ms per layer, and the cause that most of it goes to. The schedule of each method with "
-      "the costs of this shape, weights and KV in bf16; no tensor is computed. Which blocks and tokens heads choose is "
+      "the costs of this shape, {}; no tensor is computed. Which blocks and tokens heads choose is "
       "drawn from the workload {} ({}).",
-      o.steps - 1, s.workload.name, s.workload.source));
+      o.steps - 1, precision_text(o.precision), s.workload.name, s.workload.source));
+  if (o.precision != Precision{}) notes.emplace_back(kHowBitsCount);
   const std::string unlimited =
       listed(o.hardware, [](const HardwareProfile& h) { return h.host.memory_gb == 0 ? h.name : ""; });
   if (std::ranges::find(o.batches, kAsManyAsFit) != o.batches.end())
@@ -240,13 +223,9 @@ void add_how_to_read(const Sweep& s, std::vector<std::string>& notes) {
         fmt::format("{} has {} positions: contexts of {} are costed as those of the same shape with scaled "
                     "RoPE, which takes no time of its own.",
                     s.model, s.positions, beyond));
-  if (s.options.answers)
-    for (std::string& sentence : answers_notes(*s.options.answers, s.model, o.contexts))
-      notes.push_back(std::move(sentence));
-  else
-    notes.emplace_back(
-        "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its "
-        "own; with --accuracy their figures choose here.");
+  notes.emplace_back(
+      "Speed alone: how much a method loses is what `tandem compare` and `tandem eval` measure, at budgets of its own; "
+      "`tandem advise` recommends a method by both.");
   notes.push_back(fmt::format(
       "Launches are priced as the profile says (captured graphs where it has a time for them), and prefill's "
       "attention at the rate that it has there. Level {}: {}.{}",
@@ -318,7 +297,6 @@ std::vector<SweepTable> sweep_tables(const Sweep& s) {
       quantity(s, "Tokens/s", tokens_cell),
       quantity(s, "Step, ms (TPOT)", [](const SweepPoint& p, const Sweep&) { return step_text(p.row); }),
       quantity(s, "Idle: share of the step, ms per layer, what for", idle_cell)};
-  if (s.options.answers) tables.push_back({"What answers lose", {answers_table(*s.options.answers)}});
   tables.push_back(fastest(s));
   return tables;
 }

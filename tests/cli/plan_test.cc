@@ -17,7 +17,7 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "plan.json").string();
   const cli::Outcome done = cli::run(
-      "plan --as llama-3.1-70b --kv-type f16 --block 256 --link-gbps 32 --memory 192GB --context 128K "
+      "plan --as llama-3.1-70b --block 256 --link-gbps 32 --memory 192GB --context 128K "
       "--batch 1,8 --out " +
       file);
   ASSERT_EQ(done.code, 0) << done.text;
@@ -31,7 +31,7 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
   EXPECT_EQ(cli::run("plan --contexts 8K").text, cli::run("plan --context 8K").text);
   for (const auto& [arguments, says] :
        {std::pair{"--hw a100", "Did you mean 'asyncspade-a100' or 'fluxion-a100' or 'scoutattention-a100'?"},
-        std::pair{"--kv-type fp8", "--kv-type is 'fp8'"}, std::pair{"--block 0", "--block is 0"},
+        std::pair{"--kv-bits 5", "--kv-bits is 5: give 16"}, std::pair{"--block 0", "--block is 0"},
         std::pair{"--step-ms 0", "--step-ms is 0"}, std::pair{"--link-gbps -1", "--link-gbps is -1"},
         std::pair{"--memory much", "'much' is not a size"}, std::pair{"--batch 1,1", "'1' is given twice"},
         std::pair{"--batch 01,1", "'1' is given twice"}, std::pair{"--link-gbps 1e-300", "from 0.001 to 10^6"},
@@ -48,7 +48,7 @@ TEST(PlanCommand, SaysWhatFitsAndWritesIt) {
 TEST(PlanCommand, HostMemoryIsTheMachines) {
   const cli::Outcome profile = cli::run("plan --context 32K --batch 1");
   EXPECT_THAT(profile.text, HasSubstr("Room for KV in host memory: 209 GB."));  // 220 without 5 %
-  const cli::Outcome given = cli::run("plan --memory 80GB --host-memory 100GB --context 32K --batch 1");
+  const cli::Outcome given = cli::run("plan --memory 80GB --host-memory 100 --context 32K --batch 1");
   EXPECT_THAT(given.text, AllOf(HasSubstr("with 80 GB of device memory and 100 GB of host memory"),
                                 HasSubstr("Room for KV in host memory: 95.00 GB.")));
 }

@@ -84,41 +84,21 @@ TEST_F(Simulate, BudgetsAreSetToEqualBytes) {
   EXPECT_THAT(two.text, HasSubstr("--context has 2"));
 }
 
-TEST_F(Simulate, WhatAnswersLoseChooses) {
-  const std::string methods = "--methods full,quest:budget=256,streaming ";
-  const cli::Outcome measured =
-      cli::run("compare --model tiny --quiet --no-plot --tasks niah_single_1 --lengths 512 --samples 6 " + methods +
-               "--out " + folder("run"));
-  ASSERT_EQ(measured.code, 0) << measured.text;
-  const cli::Outcome done = cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " +
-                                     methods + "--accuracy " + folder("run") + " --lose 100 --out " + folder("a"));
+TEST_F(Simulate, FewerBitsAndHostMemoryAreSettingsOfASweep) {
+  const std::string settings = "--context 512 --batch 1 --hw rtx-4090 --host-memory 64 --weight-bits 8 ";
+  const cli::Outcome done = cli::run(small(settings, "a"));
   ASSERT_EQ(done.code, 0) << done.text;
-  EXPECT_THAT(done.text, AllOf(HasSubstr("What answers lose"), HasSubstr("ruler, 1 task with tiny"),
-                               HasSubstr("loses nothing"), HasSubstr(": yes"), Not(HasSubstr("cannot tell  "))));
+  EXPECT_THAT(done.text, AllOf(HasSubstr("with 64 GB of host memory"), HasSubstr("is not measured here")));
   const Json sweep = parse_json(bytes("a", "sweep.json"), "JSON");
-  EXPECT_EQ(sweep.at("answers").at("margin"), 1.0);
-  EXPECT_EQ(sweep.at("answers").at("methods").size(), 3u);
-  EXPECT_THAT(sweep.at("command").get<std::string>(), HasSubstr(" --lose 100"));
-  const cli::Outcome judged =
-      cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " + methods +
-               "--accuracy " + folder("run") + " --resume --out " + folder("a"));
-  ASSERT_EQ(judged.code, 0) << judged.text;
-  EXPECT_EQ(parse_json(bytes("a", "sweep.json"), "JSON").at("answers").at("margin"), 0.01)
-      << "what is not given is 1 point";
-  EXPECT_EQ(parse_json(bytes("a", "sweep.json"), "JSON").at("points"), sweep.at("points"));
-  const cli::Outcome again = cli::run("report " + folder("a"));
-  EXPECT_EQ(again.code, 0) << again.text;
-  EXPECT_THAT(again.text, HasSubstr("What answers lose"));
-  for (const char* format : {"markdown", "latex", "csv"}) {
-    const cli::Outcome other = cli::run("report --format " + std::string(format) + " " + folder("a"));
-    EXPECT_EQ(other.code, 0) << other.text;
-    EXPECT_THAT(other.text, HasSubstr(format == std::string("csv") ? ",loss_standing\n" : "at most 1 point")) << format;
-  }
-  const cli::Outcome without =
-      cli::run("simulate --quiet --no-plot --as llama-3.2-1b --steps 4 --context 512 --batch 2 " + methods +
-               "--resume --out " + folder("a"));
-  ASSERT_EQ(without.code, 0) << without.text;
-  EXPECT_THAT(without.text, HasSubstr("What answers lose is no longer in the sweep"));
+  EXPECT_EQ(sweep.at("weight_bits"), 8);
+  EXPECT_FALSE(sweep.contains("kv_bits"));
+  EXPECT_EQ(sweep.at("hardware").at("rtx-4090").at("host").at("memory_gb"), 64);
+  EXPECT_THAT(sweep.at("command").get<std::string>(), HasSubstr(" --host-memory 64 --weight-bits 8"));
+  const cli::Outcome mixed =
+      cli::run(small("--context 512 --batch 1 --hw rtx-4090 --host-memory 64 --resume", "a"), cli::kOnlyErrors);
+  EXPECT_EQ(mixed.code, 2);
+  EXPECT_THAT(mixed.text, HasSubstr("its weight_bits is 8, and this command's is 16"));
+  EXPECT_EQ(cli::run(small(settings + "--resume", "a")).code, 0);
 }
 
 TEST_F(Simulate, GoesOnWhereItStoppedAndAddsToASweep) {
@@ -204,7 +184,8 @@ TEST_F(Simulate, DrawsAMapOfMethodsByMachines) {
   if (!fs::exists(folder("a") + "/plot.svg")) GTEST_SKIP() << "matplotlib is not here";
   EXPECT_THAT(bytes("a", "plot.svg"),
               AllOf(HasSubstr("rtx-4090"), HasSubstr("full-offload"), HasSubstr("batch 4 x 32K"),
-                    HasSubstr(">\u2013<") /* full does not fit into 24 GB */, HasSubstr(">100 %<")));
+                    HasSubstr(">\u2013<") /* full does not fit into 24 GB */, HasSubstr(">1/16<"),
+                    HasSubstr("fastest that loses nothing")));
 }
 
 TEST_F(Simulate, AMapSaysWhatMaxCameTo) {
@@ -258,11 +239,8 @@ TEST_F(Simulate, SaysWhatIsWrongBeforeAnythingRuns) {
       {"--methods full,ques", "Did you mean 'quest'?"},
       {"--methods quest:budget=x", "'budget'"},
       {"--steps 1", "--steps is 1"},
-      {"--lose 2", "give its folder too"},
-      {"--context 8K --equal touched-bytes=0.1 --accuracy " + file, "--equal finds budgets at this shape"},
-      {"--lose 101 --accuracy " + file, "--lose is 101: give points from 0 to 100"},
-      {"--accuracy " + folder("none"), "none"},
-      {"--accuracy " + folder("none") + " --out " + folder("none"), "none"},
+      {"--weight-bits 5", "--weight-bits is 5: give 16 (bf16), 8 or 4"},
+      {"--host-memory 0.01", "--host-memory is 0.01: give 0.1 GB or more"},
       {"--most 0", "--most is 0"},
       {"--prefill-chunk 0", "--prefill-chunk is 0"},
       {"--threads 100000", "--threads is 100000"},

@@ -26,7 +26,6 @@ Plan plan_of(const PlanMemory& memory, const PlanOptions& options, const char* m
 
 TEST(Plan, HasThePublishedSizesAndTimes) {
   PlanOptions options;
-  options.kv_type = DType::f16;
   options.contexts = {131072};
   options.batches = {1};
   const std::pair<std::uint32_t, double> published[] = {
@@ -116,6 +115,21 @@ TEST(Plan, ContextsBeyondTheModelsPositionsAreNamed) {
   options.contexts = {131072};
   EXPECT_THAT(plan_text(plan_of({"one", "a machine", 20e9, kUnknown, 32e9}, options), false),
               Not(HasSubstr("positions")));
+}
+
+TEST(Plan, FewerBitsTakeFewerBytes) {
+  PlanOptions options;
+  options.contexts = {1024};
+  options.batches = {1};
+  const Plan whole = plan_of({"", "", 1e9, kUnknown, 32e9}, options, "llama-3.1-8b");
+  options.precision = {4, 8};
+  const Plan few = plan_of({"", "", 1e9, kUnknown, 32e9}, options, "llama-3.1-8b");
+  EXPECT_EQ(whole.token_bytes, 131072u);  // 2 x 32 layers x 8 heads x 128 x 2
+  EXPECT_EQ(few.token_bytes, 65536u);
+  EXPECT_EQ(few.weight_bytes, whole.weight_bytes / 4);
+  EXPECT_THAT(plan_text(few, false), AllOf(HasSubstr("KV of llama-3.1-8b in 8 bits"),
+                                           HasSubstr("Weights in 4 bits: 4.02 GB"), HasSubstr("is not measured here")));
+  EXPECT_THAT(plan_text(whole, false), AllOf(HasSubstr("in bf16"), Not(HasSubstr("measured here"))));
 }
 
 }  // namespace
