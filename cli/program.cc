@@ -212,9 +212,9 @@ std::unique_ptr<CLI::App> make_app() {
   app->set_version_flag("--version", program_text());
   app->require_subcommand(0, 1);
   format_help(*app);
-  for (const auto add :
-       {add_compare, add_eval, add_report, add_merge, add_gate, add_generate, add_bench, add_methods, add_profile,
-        add_fluxion, add_advise, add_simulate, add_validate, add_plan, add_reproduce, add_calibrate, add_info, add_completion})
+  for (const auto add : {add_compare, add_eval, add_report, add_merge, add_gate, add_generate, add_bench, add_methods,
+                         add_profile, add_fluxion, add_advise, add_simulate, add_validate, add_plan, add_reproduce,
+                         add_calibrate, add_info, add_completion})
     add(Command(*app));
   return app;
 }
