@@ -18,7 +18,7 @@
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
 #include "engine/model/presets.h"
-#include "eval/ruler/ruler.h"
+#include "eval/ruler_tasks/ruler.h"
 #include "eval/run/option_values.h"
 #include "methods/options.h"
 #include "methods/registry.h"
