@@ -44,9 +44,9 @@ Model wide_model(DType weights) {
   return model;
 }
 
-const std::vector<std::vector<std::int32_t>> kPrompts = {random_prompt(75, 1), random_prompt(20, 2),
+const std::vector<std::vector<std::int32_t>> kPrompts = {random_prompt(75, 1), random_prompt(27, 2),
                                                          random_prompt(44, 3)};
-constexpr std::uint32_t kSteps = 14;  // past the end of a page in each row
+constexpr std::uint32_t kSteps = 8;  // past the end of a page in each row
 
 std::vector<std::vector<std::int32_t>> forced_tokens() {
   return {random_prompt(kSteps, 11), random_prompt(kSteps, 12), random_prompt(kSteps, 13)};

@@ -140,7 +140,7 @@ cudaError_t launch_emulated(const void* kernel, unsigned blocks, unsigned thread
   if (blocks == 0 || threads == 0 || threads > 1024) return cudaErrorInvalidConfiguration;
   static std::atomic<unsigned> seed = 0;
   Work work = [=, order = ++seed, thread = std::move(thread)] {
-    cuda_emulator::run_grid({blocks, 1, 1}, {threads, 1, 1}, 0, false, order, kernel, thread);
+    cuda_emulator::run_grid({blocks, 1, 1}, {threads, 1, 1}, 0, false, order, kernel, true, thread);
   };
   if (!stream->captured) return put(stream, std::move(work));
   stream->captured->push_back(std::move(work));

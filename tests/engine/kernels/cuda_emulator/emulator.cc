@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -83,7 +84,7 @@ void set_max_shared(std::size_t bytes) {
 }
 
 void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed, const void* kernel,
-              const std::function<void()>& thread) {
+              bool judges, const std::function<void()>& thread) {
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64)
     throw Error(fmt::format("A block of {} x {} x {} threads cannot be launched.", block.x, block.y, block.z));
@@ -93,7 +94,7 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
   static StackPool pool;
   const StackPool::Lent stacks(pool, threads);
   SharedMemory shared(kMaxShared + 64 * kGuardBytes, kPoison);
-  Races found((*stacks).all());
+  Races found((*stacks).all(), judges);
   std::mt19937 random(seed);
   ::blockDim = {block.x, block.y, block.z};
   ::gridDim = {grid.x, grid.y, grid.z};
@@ -115,6 +116,15 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
     one.run();
   }
   touch(found.touched(), kernel);
+}
+
+bool looks_for_races(const void* kernel) {
+  constexpr unsigned kSome = 8;
+  static std::mutex mutex;
+  static std::unordered_map<const void*, unsigned> launches;
+  const std::lock_guard lock(mutex);
+  const unsigned before = launches[kernel]++;
+  return before < kSome || before % kSome == 0;
 }
 
 void let_others_run() {

@@ -47,10 +47,15 @@ void set_max_shared(std::size_t bytes);
 constexpr std::size_t kUnaskedForShared = 48 * 1024;
 
 /// Runs `thread` once per thread of the grid. `asked`: whether the launch asked for more than kUnaskedForShared. `seed`
-/// decides the order of blocks and threads. `kernel`: its address, for messages. Throws Error, or what
+/// decides the order of blocks and threads. `kernel`: its address, for messages. `judges`: whether data races are
+/// looked for (looks_for_races()). Throws Error, or what
 /// `thread` threw; the memory is then in an unspecified state.
 void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, unsigned seed, const void* kernel,
-              const std::function<void()>& thread);
+              bool judges, const std::function<void()>& thread);
+
+/// Whether this launch of `kernel` by the engine is looked at for data races, which takes half of its time: its first
+/// eight of a process are, and every eighth after them. Tests of kernels look at all launches.
+bool looks_for_races(const void* kernel);
 
 // ---- Called by the running thread, through language.cuh and the headers of engine/kernels/cuda.
 

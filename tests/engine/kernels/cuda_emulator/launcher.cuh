@@ -14,8 +14,8 @@ namespace tandem::gpu {
 class Launcher {
  public:
   /// Every launch of the process takes the next seed for the order of its blocks and threads.
-  explicit Launcher(CudaStream stream) : stream_(stream), seed_(shared_seed()) {}
-  explicit Launcher(unsigned seed = 1) : own_seed_(seed), seed_(own_seed_) {}
+  explicit Launcher(CudaStream stream) : stream_(stream), all_judged_(false), seed_(shared_seed()) {}
+  explicit Launcher(unsigned seed = 1) : all_judged_(true), own_seed_(seed), seed_(own_seed_) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
@@ -29,9 +29,10 @@ class Launcher {
     if (!cuda_emulator::asked(cuda_emulator::Call::kernel)) return;
     // The parameters are copied now, as a launch copies them.
     const std::tuple<Parameters...> parameters(static_cast<Parameters>(arguments)...);
-    cuda_emulator::enqueue(stream_, [=, seed = seed_++] {
+    cuda_emulator::enqueue(stream_, [=, seed = seed_++, all = all_judged_] {
       cuda_emulator::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_shared,
                               dynamic_shared > kUnaskedShared, seed, reinterpret_cast<const void*>(kernel),
+                              all || cuda_emulator::looks_for_races(reinterpret_cast<const void*>(kernel)),
                               [&] { std::apply(kernel, parameters); });
     });
   }
@@ -42,6 +43,7 @@ class Launcher {
     return seed;
   }
   CudaStream stream_;
+  bool all_judged_;  // launches of tests of kernels
   std::atomic<unsigned> own_seed_ = 0;
   std::atomic<unsigned>& seed_;
 };

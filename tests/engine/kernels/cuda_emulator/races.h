@@ -30,8 +30,9 @@ class Races {
   enum class Kind : std::uint8_t { read, constant_read, write, atomic };
 
   using Bytes = std::span<const unsigned char>;
-  /// `stacks`: the threads' own, which are not looked at.
-  explicit Races(Bytes stacks) : stacks_(stacks) {}
+  /// `stacks`: the threads' own, which are not looked at. `judges`: whether races are looked for; else only touched()
+  /// is kept.
+  explicit Races(Bytes stacks, bool judges = true) : stacks_(stacks), judges_(judges) {}
 
   /// A block begins, of so many threads, with shared memory at `shared`: whatever was there is another block's.
   void begin_block(std::uint32_t index, unsigned threads, Bytes shared);
@@ -89,6 +90,7 @@ class Races {
   std::string name(const Doers& doers) const;
 
   Bytes stacks_, shared_;
+  bool judges_;
   std::uint32_t block_ = 0, epoch_ = 0;
   unsigned thread_ = 0;
   Shadow<Cell> in_shared_, outside_;

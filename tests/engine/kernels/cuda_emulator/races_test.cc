@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "engine/kernels/cuda/launch.cuh"
@@ -29,8 +30,8 @@ class RaceRule : public ::testing::Test {
   std::optional<Races> launch_;
   Races& races_ = launch_.emplace(Races::Bytes());
   void SetUp() override { begin_launch(); }
-  void begin_launch() {
-    launch_.emplace(Races::Bytes());
+  void begin_launch(bool judges = true) {
+    launch_.emplace(Races::Bytes(), judges);
     races_.begin_block(0, 96, kShared);
   }
   void does(unsigned thread, Races::Kind kind, const void* at = kOutside, std::size_t bytes = 4) {
@@ -45,6 +46,28 @@ TEST_F(RaceRule, ReadsAndAtomicsDoNotRace) {
   races_.begin_block(1, 96, kShared);
   does(3, Races::Kind::read);
   does(3, Races::Kind::atomic, kOutside + 1);
+  EXPECT_FALSE(races_.found());
+}
+
+// What streams are ordered by is the same whether a launch is looked at for races or not.
+TEST_F(RaceRule, ALaunchThatIsNotJudgedTouchesTheSameBytes) {
+  using Kind = Races::Kind;
+  std::vector<std::tuple<const void*, std::size_t, bool>> touched[2];
+  for (const bool judges : {false, true}) {
+    begin_launch(judges);
+    does(0, Kind::read, kOutside, 16);
+    does(0, Kind::write, kOutside + 2, 4);
+    does(40, Kind::read, kOutside + 8, 4);
+    does(0, Kind::atomic, kOutside + 20, 8);
+    does(0, Kind::constant_read, kOutside + 30, 4);
+    does(0, Kind::write, kShared, 8);
+    for (const auto& one : races_.touched()) touched[judges ? 1 : 0].emplace_back(one.at, one.bytes, one.write);
+  }
+  EXPECT_THAT(touched[0], ::testing::SizeIs(::testing::Ge(5u)));
+  EXPECT_EQ(touched[0], touched[1]);
+  begin_launch(false);
+  does(0, Kind::write);
+  does(40, Kind::write);
   EXPECT_FALSE(races_.found());
 }
 
