@@ -10,12 +10,12 @@
 namespace tandem::cli {
 namespace {
 
-std::shared_ptr<Communicator> other;
+std::shared_ptr<Communicator> peer_rank;
 
 }  // namespace
 
 std::shared_ptr<Communicator> other_rank() {
-  return other;
+  return peer_rank;
 }
 
 int run_as_rank(const std::function<int()>& program) {
@@ -30,9 +30,9 @@ int run_as_rank(const std::function<int()>& program) {
     say("tandem: The cache rank ends: " + failure);  // before the link's end, which ends the process
     return kRunFailed;
   }
-  other = link;
+  peer_rank = link;
   const int code = program();
-  other = nullptr;
+  peer_rank = nullptr;
   dismiss_cache_rank(*link);
   return code;
 }

@@ -109,12 +109,14 @@ def write_tensor(out, tensor, heads):
 
 
 def write_weights(path, tensors, names, heads_of):
+    """By name, as transformers writes them, so that the file's hash is the same."""
+    names = dict(sorted(names.items(), key=lambda both: both[1]))
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name, place in names.items():
         size = 2 * tensors[name].size
         header[place] = {"dtype": "BF16", "shape": list(tensors[name].shape), "data_offsets": [at, at + size]}
         at += size
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
