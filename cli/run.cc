@@ -30,9 +30,9 @@ constexpr std::uint32_t kMostShards = 10000;
 void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
   const eval::Program& program = mine.programs.front();
   std::string others;
-  for (const eval::Program& other : folder.manifest().programs) {
-    if (other != program)
-      others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", other.tandem_version, other.git_commit);
+  for (const eval::Program& made : folder.manifest().programs) {
+    if (made != program)
+      others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", made.tandem_version, made.git_commit);
   }
   if (others.empty()) return;
   say(fmt::format(

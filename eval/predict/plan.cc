@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/common/json.h"
-#include "engine/kernels/tensor.h"
 #include "eval/predict/text.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
@@ -170,14 +169,14 @@ std::string several_machines(const Plan& p, bool markdown) {
 
 }  // namespace
 
-std::uint64_t kv_bytes_per_token(const ModelConfig& config, const Precision& precision) {
-  return precision.kv(std::uint64_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DType::bf16));
+std::uint64_t kv_bytes_per_token(const ModelConfig& config, DType type) {
+  return std::uint64_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(type);
 }
 
 Plan make_plan(const Model& shape, const std::vector<PlanMemory>& machines, const PlanOptions& options) {
   Plan plan{shape.name, shape.config.max_positions, options.precision.weights(shape.weights.bytes()), options, 0, 0, {},
             {}};
-  plan.token_bytes = kv_bytes_per_token(shape.config, options.precision);
+  plan.token_bytes = options.precision.kv(kv_bytes_per_token(shape.config, DType::bf16));
   plan.block_bytes = plan.token_bytes * options.block_tokens;
   for (const std::uint32_t context : options.contexts)
     plan.request_bytes.push_back(double(blocks_of(context, options)) * double(plan.block_bytes));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/tensor.h"
 #include "engine/model/model.h"
 #include "eval/predict/precision.h"
 
@@ -68,7 +69,7 @@ struct Plan {
 };
 
 /// 2 x layers x KV heads x head size x bytes of a number: of one token, over all layers.
-std::uint64_t kv_bytes_per_token(const ModelConfig& config, const Precision& precision = {});
+std::uint64_t kv_bytes_per_token(const ModelConfig& config, DType type);
 
 /// Of `shape` its name, configuration and weight bytes count. Needs a machine, a context and a batch.
 Plan make_plan(const Model& shape, const std::vector<PlanMemory>& machines, const PlanOptions& options);

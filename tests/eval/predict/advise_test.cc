@@ -61,16 +61,16 @@ std::string first_of(const Advice& advice) {
 }
 
 /// Methods, losses and limits at random, with the edges that matter: no range, refusals, lengths here and elsewhere.
-struct Case {
+struct MadeUp {
   std::vector<SweepPoint> points;
   std::vector<Loss> losses;
   AdviceLimits limits;
 };
 
-Case random_case(std::mt19937& random) {
+MadeUp random_case(std::mt19937& random) {
   const auto real = [&](double low, double high) { return std::uniform_real_distribution(low, high)(random); };
   const auto pick = [&](std::size_t count) { return std::uniform_int_distribution<std::size_t>(0, count - 1)(random); };
-  Case made;
+  MadeUp made;
   made.limits = limits_of(real(0, 10));
   std::vector<std::string> names = {"full", "full-offload", "a", "b", "c", "d"};
   std::ranges::shuffle(names, random);
@@ -98,7 +98,7 @@ template <class Check>
 void for_many_cases(const Check& check) {
   std::mt19937 random(7);
   for (int i = 0; i < 3000; ++i) {
-    const Case made = random_case(random);
+    const MadeUp made = random_case(random);
     const Advice advice = recommend(made.points, made.losses, made.limits);
     SCOPED_TRACE(i);
     check(made, advice);
@@ -106,7 +106,7 @@ void for_many_cases(const Check& check) {
   }
 }
 
-const SweepPoint& prediction_of(const Case& made, const std::string& method) {
+const SweepPoint& prediction_of(const MadeUp& made, const std::string& method) {
   return *std::ranges::find(made.points, method, &SweepPoint::method);
 }
 
@@ -120,7 +120,7 @@ std::vector<Judged> chosen(const Advice& advice) {
 
 TEST(Advise, RecommendsOnlyMethodsThatFit) {
   std::size_t recommended = 0;
-  for_many_cases([&](const Case& made, const Advice& advice) {
+  for_many_cases([&](const MadeUp& made, const Advice& advice) {
     for (const Judged& judged : chosen(advice)) {
       const PredictedRow& row = prediction_of(made, judged.point.method).row;
       EXPECT_TRUE(row.refused.empty());
@@ -134,7 +134,7 @@ TEST(Advise, RecommendsOnlyMethodsThatFit) {
 
 TEST(Advise, NeverRecommendsAMethodThatWasMeasuredToLoseMoreAtTheSameLengthAndBudget) {
   std::size_t ruled_out = 0;
-  for_many_cases([&](const Case& made, const Advice& advice) {
+  for_many_cases([&](const MadeUp& made, const Advice& advice) {
     for (const Loss& loss : made.losses) {
       const double share = prediction_of(made, loss.method).row.attended_device / kContext;
       const bool same = loss.exact || std::max(loss.share / share, share / loss.share) <= kSameShare;
@@ -151,7 +151,7 @@ TEST(Advise, NeverRecommendsAMethodThatWasMeasuredToLoseMoreAtTheSameLengthAndBu
 
 TEST(Advise, NeverRecommendsAMethodWhoseLossIsUnknown) {
   std::size_t named = 0;
-  for_many_cases([&](const Case& made, const Advice& advice) {
+  for_many_cases([&](const MadeUp& made, const Advice& advice) {
     for (const Judged& judged : chosen(advice)) {
       if (prediction_of(made, judged.point.method).lossless) continue;
       EXPECT_NE(judged.expected.kind, LossKind::unknown);
@@ -171,7 +171,7 @@ TEST(Advise, NeverRecommendsAMethodWhoseLossIsUnknown) {
 }
 
 TEST(Advise, SaysMeasuredOnlyOfMeasurements) {
-  for_many_cases([](const Case& made, const Advice& advice) {
+  for_many_cases([](const MadeUp& made, const Advice& advice) {
     for (const Judged& judged : advice.methods) {
       if (!judged.expected.measured()) continue;
       EXPECT_TRUE(std::ranges::any_of(made.losses, [&](const Loss& loss) {
@@ -185,7 +185,7 @@ TEST(Advise, SaysMeasuredOnlyOfMeasurements) {
 }
 
 TEST(Advise, LosslessMethodsLoseNothingByConstruction) {
-  for_many_cases([](const Case&, const Advice& advice) {
+  for_many_cases([](const MadeUp&, const Advice& advice) {
     for (const Judged& judged : advice.methods) {
       EXPECT_EQ(judged.point.lossless, judged.expected.kind == LossKind::construction);
       if (!judged.point.lossless) continue;
@@ -196,7 +196,7 @@ TEST(Advise, LosslessMethodsLoseNothingByConstruction) {
 }
 
 TEST(Advise, RecommendsTheFastestOfThoseAdmitted) {
-  for_many_cases([](const Case& made, const Advice& advice) {
+  for_many_cases([](const MadeUp& made, const Advice& advice) {
     std::vector<double> steps;
     for (const Judged& judged : advice.methods)
       if (judged.admitted(made.limits.lose)) steps.push_back(judged.point.row.step_ms);
@@ -215,7 +215,7 @@ TEST(Advise, RecommendsTheFastestOfThoseAdmitted) {
 
 TEST(Advise, AHigherLimitThatIsNamedChangesTheAnswer) {
   std::size_t named = 0;
-  for_many_cases([&](const Case& made, const Advice& advice) {
+  for_many_cases([&](const MadeUp& made, const Advice& advice) {
     double before = made.limits.lose;
     for (const std::size_t i : advice.with_higher_limit) {
       const Judged& judged = advice.methods[i];
@@ -234,8 +234,8 @@ TEST(Advise, AHigherLimitThatIsNamedChangesTheAnswer) {
 
 TEST(Advise, DoesNotDependOnTheOrderOfItsInput) {
   std::mt19937 random(11);
-  for_many_cases([&](const Case& made, const Advice& advice) {
-    Case shuffled = made;
+  for_many_cases([&](const MadeUp& made, const Advice& advice) {
+    MadeUp shuffled = made;
     std::ranges::shuffle(shuffled.points, random);
     std::ranges::shuffle(shuffled.losses, random);
     const Advice again = recommend(shuffled.points, shuffled.losses, shuffled.limits);
