@@ -59,7 +59,7 @@ Examples:
   tandem eval needle --methods full,quest:budget=256,scoutattention:budget=256 --lengths 1K,2K,4K --samples 10
   tandem eval needle --model ~/models/Llama-3.1-8B --lengths 8K,32K,128K --depths 0,25,50,75,100
   tandem eval needle --task niah_multikey_1 --ruler-essays essays.txt --out runs/needle
-  tandem eval needle --resume --out runs/needle ...      goes on where ^C stopped it, with the same options
+  tandem eval needle --task niah_multikey_1 --ruler-essays essays.txt --out runs/needle --resume    goes on after ^C
 
 One needle, a key and its number, stands behind --depths per cent of the haystack, and the question comes last; needles,
 texts and scores are those of RULER's embedded tasks (`tandem compare`), where depths are drawn. Each prompt is prefilled once

@@ -64,10 +64,16 @@ Words command_in(const std::string& line) {
   return {};
 }
 
+/// A method that docs/add_a_method.md makes, or one with a file that the reader has.
+bool is_readers_own(const std::string& spec) {
+  const auto has = [&](const char* text) { return spec.find(text) != std::string::npos; };
+  return spec.starts_with("tail:") || has("=DIR") || has(".json") || has(".safetensors");
+}
+
 void check_value(const std::string& command, const std::string& option, const std::string& value) {
   if (option == "--methods" || option == "--method") {
     for (const std::string& spec : split_method_list(value))
-      if (!spec.starts_with("tail")) make_method(spec);  // docs/add_a_method.md makes that one
+      if (!is_readers_own(spec)) make_method(spec);
   } else if (option == "--hw" || option == "--base") {
     for (const std::string& name : eval::split_list(value, option))
       if (!name.ends_with(".json")) load_profiles(name, option);
@@ -90,7 +96,7 @@ void check_values(const CLI::App& app) {
   }
 }
 
-/// An empty text, or why the program would refuse it. `whole`: nothing that has to be given may be missing.
+/// An empty text, or why the program would refuse it. `whole`: no option and no value may be missing.
 std::string refusal(const Words& words, bool whole) {
   const std::unique_ptr<CLI::App> app = make_app();
   app->parse_complete_callback([] { throw Parsed(); });
@@ -100,6 +106,8 @@ std::string refusal(const Words& words, bool whole) {
   } catch (const Parsed&) {
   } catch (const CLI::Success&) {  // --help
   } catch (const CLI::RequiredError& error) {
+    if (whole) return error.what();
+  } catch (const CLI::ArgumentMismatch& error) {  // an option without its value
     if (whole) return error.what();
   } catch (const std::exception& error) {
     return error.what();
@@ -121,26 +129,39 @@ std::vector<std::filesystem::path> pages() {
   return files;
 }
 
-/// The lines of a page's code, those that a backslash continues as one; and its `tandem ...` in prose.
-void read_page(std::istream& text, std::vector<std::string>& code, std::vector<std::string>& spans) {
-  bool fenced = false, goes_on = false;
+/// Lines of which a backslash makes one.
+std::vector<std::string> joined_lines(std::istream& text) {
+  std::vector<std::string> lines;
+  bool goes_on = false;
   for (std::string line; std::getline(text, line);) {
-    if (line.starts_with("```")) fenced = !fenced;
-    if (!fenced && !goes_on && !line.starts_with("    ")) {
-      for (std::size_t at = line.find("`tandem "); at != std::string::npos; at = line.find("`tandem ", at + 1)) {
-        const std::string span = line.substr(at + 1, line.find('`', at + 1) - at - 1);
-        if (span.find('<') == std::string::npos && span.find("COMMAND") == std::string::npos) spans.push_back(span);
-      }
-      continue;
-    }
     const bool more = line.ends_with('\\');
     if (more) line.pop_back();
     if (goes_on) {
-      code.back() += line;
+      lines.back() += line.substr(std::min(line.find_first_not_of(' '), line.size()));
     } else {
-      code.push_back(line);
+      lines.push_back(line);
     }
     goes_on = more;
+  }
+  return lines;
+}
+
+/// The lines of a page's code, and the `tandem ...` in its prose that leave nothing for the reader to fill in.
+void read_page(std::istream& text, std::vector<std::string>& code, std::vector<std::string>& spans) {
+  bool fenced = false;
+  std::string prose;
+  for (const std::string& line : joined_lines(text)) {
+    if (line.starts_with("```")) fenced = !fenced;
+    if (fenced || line.starts_with("    ")) {
+      code.push_back(line);
+    } else {
+      prose += line + " ";
+    }
+  }
+  constexpr std::string_view kBegin = "`tandem ";
+  for (std::size_t at = prose.find(kBegin); at != std::string::npos; at = prose.find(kBegin, at + 1)) {
+    const std::string span = prose.substr(at + 1, prose.find('`', at + 1) - at - 1);
+    if (span.find('<') == std::string::npos && span.find("COMMAND") == std::string::npos) spans.push_back(span);
   }
 }
 
@@ -164,8 +185,8 @@ TEST(Pages, EveryCommandIsOneThatTheProgramTakes) {
 }
 
 void check_examples(const CLI::App& command, std::size_t& examples) {
-  std::istringstream lines(command.get_footer());
-  for (std::string line; std::getline(lines, line);) {
+  std::istringstream footer(command.get_footer());
+  for (const std::string& line : joined_lines(footer)) {
     if (!line.starts_with("  ")) continue;
     const std::size_t begin = line.find_first_not_of(' ');  // two spaces behind the command begin what it does
     const Words words = begin == std::string::npos ? Words() : command_in(line.substr(0, line.find("  ", begin)));
