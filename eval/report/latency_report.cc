@@ -215,7 +215,7 @@ std::string latency_report(const Summary& s, bool markdown) {
 }
 
 std::string clock_note(const Summary& s, bool markdown) {
-  return markdown && !s.manifest.clock.empty() ? ". Times are " + s.manifest.clock : "";
+  return markdown && !s.manifest.clock.empty() ? ". Times are " + s.manifest.clock + "." : "";
 }
 
 bool has_front(const Summary& s) {

@@ -105,7 +105,7 @@ std::string page_title(const Manifest& manifest);
 /// The sections on idle time, latency and bytes; empty where no sample has a timing. Markdown does not name the clock:
 /// clock_note() at the report's head does.
 std::string latency_report(const Summary& summary, bool markdown);
-/// Markdown: ". Times are simulated for h200", and nothing for a terminal, whose tables name the clock.
+/// Markdown: ". Times are simulated for h200.", and nothing for a terminal, whose tables name the clock.
 std::string clock_note(const Summary& summary, bool markdown);
 
 /// What short labels stand for; empty where no label is too long.

@@ -238,7 +238,7 @@ TEST(Report, TerminalFitsAndTimesCarryTheirClock) {
   for (const char* part :
        {"Accuracy", "Latency", "Where the device waits", "Bytes per decoded token", "TPOT", "Host share", "88.8",
         "Wilson score", "Newcombe paired", "near ties", "hybrid:budget=0.8 = hybrid:budget=0.8,sink=4,recent=64",
-        "simulated for h200", "host attention", "McNemar"})
+        "simulated for h200", "· host", "McNemar"})
     EXPECT_THAT(text, HasSubstr(part));
   const std::string markdown = report_text(s, true);
   for (const MethodEntry& method : s.manifest.methods) EXPECT_THAT(markdown, HasSubstr("| " + method.label + " |"));

@@ -288,7 +288,7 @@ TEST(Summary, WithoutALaterStepThereIsNoTimePerToken) {
     EXPECT_GT(latency.at("step_ms"), 0);
   }
   EXPECT_THAT(report_text(s, true),
-              HasSubstr("| 1K | full | 6.00 | 4.00 | 0.5000 | 1.50 | - | - | - | - | 2.20 | 40.0 |"));
+              HasSubstr("| full | 1K | 6.00 | 4.00 | 0.5000 | 1.50 | - | - | - | - | 2.20 | 40.0 |"));
 }
 
 TEST(Summary, TheMeanOfLengthsIsOfThoseWithALaterStep) {
