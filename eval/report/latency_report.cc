@@ -162,6 +162,12 @@ bool is_embedded(const Manifest& manifest) {
   return manifest.model == "embedded" || manifest.model == kEmbeddedModel;
 }
 
+std::string remarks_note(const Summary& s, bool markdown) {
+  std::string out;
+  for (const std::string& remark : s.remarks) out += note(remark, markdown);
+  return out;
+}
+
 std::string note(const std::string& text, bool markdown) {
   return markdown ? "\n" + markdown_paragraph(text) + "\n" : wrap(printable(text), terminal_width()) + "\n";
 }
