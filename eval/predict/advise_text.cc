@@ -81,8 +81,7 @@ Table table_of(const ShownAdvice& shown) {
   Table table;
   table.clock = fmt::format("simulated: {}, batch {} x {}, {}", shown.advice.limits.model, shown.batch,
                             length_text(shown.advice.limits.context), shown.hardware.title);
-  table.head = {"",           "method",   "tokens/s [range]", "step, ms [range]",
-                "device, GB", "host, GB", "loss, points",     "loss by"};
+  table.head = {"", "method", "tokens/s [range]", "device, GB", "host, GB", "loss, points", "loss by"};
   table.leading = 2;
   for (const auto& [place, name] :
        {std::pair{shown.advice.first, "recommended"}, std::pair{shown.advice.second, "runner-up"}}) {
