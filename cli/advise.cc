@@ -45,14 +45,17 @@ struct AdviseArguments {
   bool json = false;
 };
 
-/// Methods that another precision may recommend: known to lose at most the limit at some point.
+/// Methods that fewer bits may bring to the front of some answer: the one that is there, and those that do not fit.
 std::vector<std::string> worth_trying(const std::vector<eval::ShownAdvice>& answers) {
   std::vector<std::string> methods;
-  for (const eval::ShownAdvice& shown : answers)
-    for (const eval::Judged& judged : shown.advice.methods)
-      if (judged.admitted_from <= shown.advice.limits.lose &&
-          std::find(methods.begin(), methods.end(), judged.point.method) == methods.end())
-        methods.push_back(judged.point.method);
+  for (const eval::ShownAdvice& shown : answers) {
+    const eval::Advice& advice = shown.advice;
+    std::vector<std::size_t> places = advice.do_not_fit;
+    if (advice.first) places.push_back(*advice.first);
+    for (const std::size_t i : places)
+      if (std::find(methods.begin(), methods.end(), advice.methods[i].point.method) == methods.end())
+        methods.push_back(advice.methods[i].point.method);
+  }
   return methods;
 }
 

@@ -5,7 +5,6 @@
 
 #include "engine/common/json.h"
 #include "eval/predict/advise.h"
-#include "eval/predict/row.h"
 #include "eval/predict/text.h"
 #include "eval/report/markdown.h"
 #include "eval/report/table.h"
@@ -82,15 +81,14 @@ Table table_of(const ShownAdvice& shown) {
   Table table;
   table.clock = fmt::format("simulated: {}, batch {} x {}, {}", shown.advice.limits.model, shown.batch,
                             length_text(shown.advice.limits.context), shown.hardware.title);
-  table.head = {"",           "method",   "tokens/s [range]", "step, ms [range]",
-                "device, GB", "host, GB", "loss, points",     "loss by"};
+  table.head = {"", "method", "tokens/s [range]", "device, GB", "host, GB", "loss, points", "loss by"};
   table.leading = 2;
   for (const auto& [place, name] :
        {std::pair{shown.advice.first, "recommended"}, std::pair{shown.advice.second, "runner-up"}}) {
     const Judged* judged = shown.advice.at(place);
     if (judged == nullptr) continue;
     const PredictedRow& row = judged->point.row;
-    table.rows.push_back({name, judged->point.method, speed(judged->point), step_text(row),
+    table.rows.push_back({name, judged->point.method, speed(judged->point),
                           gb(weights_of(shown, shown.precision) + row.device_kv_bytes), gb(row.host_kv_bytes),
                           with_interval(judged->expected),
                           kLossKinds.at(static_cast<std::size_t>(judged->expected.kind))});
@@ -117,7 +115,7 @@ std::string reason(const ShownAdvice& shown) {
     text = fmt::format("{} is the fastest method that {}. It loses {}.", first->point.method, asked,
                        evidence(first->expected));
   if (first != nullptr && first->nearest && !first->expected.measured())
-    text += fmt::format(" At the nearest length a run lost {}.", evidence(*first->nearest));
+    text += fmt::format(" The run at the nearest length lost {}.", evidence(*first->nearest));
   if (second != nullptr && second->expected.kind != LossKind::construction)
     text += fmt::format(" {} loses {}.", second->point.method, evidence(second->expected));
   if (second != nullptr && !advice.order_is_certain) {
@@ -160,7 +158,8 @@ std::vector<std::string> changes(const ShownAdvice& shown) {
     told.push_back(i);
     std::string text = fmt::format("With --lose {:g}, {} gives {} tokens/s. It loses {}.", limit_of(m), m.point.method,
                                    speed(m.point), evidence(m.expected));
-    if (m.nearest && !m.expected.measured()) text += fmt::format(" A run speaks against it: {}.", evidence(*m.nearest));
+    if (m.nearest && !m.expected.measured())
+      text += fmt::format(" The run at the nearest length lost {}.", evidence(*m.nearest));
     out.push_back(std::move(text));
   }
   std::size_t bits = 0;

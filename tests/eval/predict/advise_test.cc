@@ -325,7 +325,7 @@ TEST(AdviseText, SaysWhyAndWhatWouldChangeTheAnswer) {
                     HasSubstr("full does not fit: its KV takes 17.2 GB."),
                     HasSubstr("With --lose 4, fluxion gives 100 [91–111] tokens/s. It loses 1.4 points by a paper, "
                               "not measured here: somewhere, Llama-3.1-8B-Instruct at 128K."),
-                    HasSubstr("A run speaks against it: 3.8 points, measured by a run that ships")));
+                    HasSubstr("The run at the nearest length lost 3.8 points, measured by a run that ships")));
   EXPECT_THAT(text,
               AllOf(HasSubstr("unknown: quest 167 tokens/s"), HasSubstr("streaming 250 (82.5 at 2K)"),
                     HasSubstr("With --weight-bits 8, full-host gives 50 (no range) tokens/s and takes 9.0 GB on the "
