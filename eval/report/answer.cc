@@ -189,7 +189,7 @@ std::vector<AnswerColumn> columns_of(const Answer& a) {
 std::string rows_text(const Answer& a, std::size_t shown, std::size_t width) {
   for (std::vector<AnswerColumn> columns = columns_of(a);; columns.pop_back()) {
     Table t;
-    t.head = {"  method"};
+    t.head = {"\u00a0\u00a0method"};  // behind the marks
     for (const AnswerColumn& column : columns) t.head.push_back(column.head);
     for (std::size_t i = 0; i < shown; ++i) {
       std::vector<std::string>& row = t.rows.emplace_back();
