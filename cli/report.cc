@@ -95,7 +95,8 @@ std::string text_of(const std::vector<eval::ReportedRun>& runs, const std::vecto
   const eval::TableFormat as = format == "latex"      ? eval::TableFormat::latex
                                : format == "markdown" ? eval::TableFormat::markdown
                                                       : eval::TableFormat::terminal;
-  const bool whole = format == "text" && runs.size() == 1 && runs[0].target_problem.empty() && !runs[0].whole.empty();
+  const bool whole = format == "text" && runs.size() == 1 && sweeps.empty() && runs[0].target_problem.empty() &&
+                     !runs[0].whole.empty();
   std::string text = runs.empty() ? "" : whole ? runs[0].whole : eval::tables_text(runs, as);
   if (!runs.empty() && !sweeps.empty()) text += "\n";
   return text + eval::sweeps_text(sweeps, as);

@@ -66,7 +66,8 @@ TEST_F(CompareTarget, PlotsTheStepsOfARunAndOfItsTargetShape) {
     EXPECT_THAT(first.text, HasSubstr("The plot was not drawn"));
     GTEST_SKIP() << "matplotlib is not here";
   }
-  EXPECT_THAT(bytes("a", "plot.svg"), AllOf(HasSubstr("per decode step"), HasSubstr("llama-3.2-1b, batch 1 x 1K")));
+  EXPECT_THAT(bytes("a", "plot.svg"),
+              AllOf(HasSubstr("per decode step"), HasSubstr("llama-3.2-1b, batch 1 \u00d7 1K")));
   ASSERT_EQ(cli::run(run + folder("b")).code, 0);
   EXPECT_THAT(bytes("b", "plot.svg"), AllOf(HasSubstr("per decode step"), Not(HasSubstr("llama-3.2-1b"))));
 }
