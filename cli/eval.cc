@@ -224,7 +224,8 @@ Examples:
   tandem eval needle --lengths 1K,2K,4K                   where in a context methods still find a needle
   tandem eval minerva_math500 --data reasoning            as `tandem eval reasoning --tasks math500`
 
-Names that lm-evaluation-harness has for tasks of RULER, LongBench, AIME, MATH-500, GPQA and GSM8K are understood.
+In place of the dataset, names that lm-evaluation-harness has for tasks of RULER, LongBench, AIME, MATH-500, GPQA and
+GSM8K are understood.
 Prompts and scores are those that each dataset's help describes.)";
 
 void add_dataset(Command eval, const eval::DatasetEntry& entry) {

@@ -23,9 +23,10 @@ std::string profile_with(std::string part) {
   std::transform(part.begin(), part.end(), part.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   std::string found;
-  if (part.size() < kShortestPart) return found;
-  for (const std::string& name : profile_names()) {
-    if (name == part) return name;
+  const std::vector<std::string> names = profile_names();
+  if (std::ranges::find(names, part) != names.end()) return part;
+  if (part.size() < kShortestPart || part == "all") return found;
+  for (const std::string& name : names) {
     if (name.find(part) == std::string::npos) continue;
     if (!found.empty()) return "";
     found = name;
@@ -71,6 +72,7 @@ double parse_memory_gb(const std::string& text, std::string_view option) {
   const bool digits = text.find_first_not_of("0123456789.") == std::string::npos;
   const double gb = double(eval::parse_size(digits ? text + "GB" : text, option)) * 1e-9;
   if (gb < 0.1) throw_input_error("{} is {}: give 0.1 GB or more, for example 64 or 64GB.", option, text);
+  if (gb > 1e6) throw_input_error("{} is {:.3g} GB, more than any machine has: give GB, for example 64.", option, gb);
   return gb;
 }
 

@@ -14,7 +14,7 @@ namespace tandem::cli {
 /// The command line with all subcommands.
 std::unique_ptr<CLI::App> make_app();
 
-/// Of the program, or of one of its groups.
+/// Names of the subcommands of the program, or of one of its groups.
 std::vector<std::string> subcommand_names(const CLI::App& app);
 
 /// Runs a command line without the program's own name. Errors become a sentence on stderr; returns the exit code.

@@ -63,7 +63,8 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
                  "I/N: run part I of N into a folder of its own, for example on N machines; `tandem merge` joins them. "
                  "rank: mpirun or srun says I and N, and --out gets a folder for each (on one machine give "
                  "--threads, too: each process takes all it may)");
-  command.flag("--no-plot", options.no_plot, "Draw no plot; one that is there of the same samples stays");
+  command.flag("--no-plot", options.no_plot,
+               "Draw no plot and make no report.html; a plot that is there of the same samples stays");
   command.flag("--quiet", options.quiet, "No progress line");
   command.flag("--json", options.json, json_help("summary.json"));
 }

@@ -40,8 +40,8 @@ def config_of(path, metadata, tokens, tied):
     for name, allowed in (("rope.scaling.type", ("none",)), ("expert_count", (0,)), ("attention.sliding_window", (0,))):
         if field(name, allowed[0]) not in allowed:
             raise BadFile(f"{path}: '{family}.{name}' is {field(name)!r}, which cannot be converted. Take the model's own folder.")
-    if metadata.get("split.count", 0) > 1:
-        raise BadFile(f"{path} is one of {metadata['split.count']} parts: join them first.")
+    if metadata.get("split.count", 0) not in (0, 1):
+        raise BadFile(f"{path} is one of {metadata['split.count']!r} parts: join them first.")
     heads, hidden = field("attention.head_count"), field("embedding_length")
     head_dim = field("attention.key_length", hidden // heads)
     for name in ("attention.value_length", "rope.dimension_count"):

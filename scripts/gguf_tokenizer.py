@@ -93,6 +93,8 @@ def sentencepiece(path, metadata, tokens, kinds):
         raise BadFile(f"{path}: 'tokenizer.ggml.scores' has {len(scores)} entries for {len(tokens)} tokens.")
     space = metadata.get("tokenizer.ggml.add_space_prefix", True)
     unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    if not isinstance(unknown, int) or not 0 <= unknown < len(tokens):
+        raise BadFile(f"{path}: 'tokenizer.ggml.unknown_token_id' is {unknown!r}, and there are {len(tokens)} tokens.")
     out = []
     for text, score, kind in zip(tokens, scores, kinds, strict=True):
         piece = message(1, text.encode()) + b"\x15" + struct.pack("<f", score) + message(3, kind or 1)

@@ -161,9 +161,13 @@ struct Gate {
 Gate judge(const RunFolder& baseline, const RunFolder& run, const std::vector<RunFolder>& noise,
            const GateOptions& options);
 
-/// A sentence for each thing that failed, with how much; for each that could not be told.
+/// A sentence for each thing that failed, with how much.
 std::vector<std::string> failures_of(const Gate& gate);
-std::vector<std::string> doubts_of(const Gate& gate);
+/// A sentence for each thing that could not be told. `judged`: methods of the whole gate, of which `gate` may be a part.
+std::vector<std::string> doubts_of(const Gate& gate, std::size_t judged);
+inline std::vector<std::string> doubts_of(const Gate& gate) {
+  return doubts_of(gate, gate.methods.size());
+}
 
 /// The table, and the sentences below it; `markdown` false: for a terminal.
 std::string gate_text(const Gate& gate, bool markdown);

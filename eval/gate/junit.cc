@@ -39,7 +39,7 @@ std::string gate_junit(const Gate& gate) {
   for (const MethodVerdict& method : gate.methods) {
     Gate alone = gate;
     alone.methods = {method};
-    const std::vector<std::string> failures = failures_of(alone), doubts = doubts_of(alone);
+    const std::vector<std::string> failures = failures_of(alone), doubts = doubts_of(alone, gate.methods.size());
     const bool fails = method.verdict == Verdict::failed;
     const bool doubted = method.verdict == Verdict::cannot_tell;
     cases += fmt::format(R"(    <testcase classname="tandem gate" name="{}")", attribute(method.label));

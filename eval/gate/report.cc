@@ -136,7 +136,7 @@ bool looks_worse(const MethodVerdict& m) {
          m.accuracy.change.difference.interval.high < 0;
 }
 
-std::string loss_doubt(const Gate& gate) {
+std::string loss_doubt(const Gate& gate, std::size_t judged) {
   std::vector<std::string> methods;
   for (const MethodVerdict& m : gate.methods) {
     if (!looks_worse(m)) continue;
@@ -145,12 +145,10 @@ std::string loss_doubt(const Gate& gate) {
         fmt::format("{} with {}{}", interval_text(m.accuracy.change.difference, signed_percent_text), m.label, most));
   }
   if (methods.empty()) return "";
-  const auto judged = static_cast<double>(gate.methods.size());
   return fmt::format(
       "Losses in points whose intervals have no 0: {}. Of {} methods that lose nothing, one or more have such an "
-      "interval in "
-      "{:.0f} % of gates: look at it alone (--methods) or with more samples.",
-      join_names(methods), gate.methods.size(), 100 * (1 - std::pow(0.975, judged)));
+      "interval in {:.0f} % of gates: look at it alone (--methods) or with more samples.",
+      join_names(methods), judged, 100 * (1 - std::pow(0.975, static_cast<double>(judged))));
 }
 
 std::string conclusion(const Gate& gate, std::size_t failures, std::size_t doubts) {
@@ -254,10 +252,10 @@ std::vector<std::string> failures_of(const Gate& gate) {
   return out;
 }
 
-std::vector<std::string> doubts_of(const Gate& gate) {
+std::vector<std::string> doubts_of(const Gate& gate, std::size_t judged) {
   std::vector<std::string> out;
   if (std::string accuracy = accuracy_doubt(gate); !accuracy.empty()) out.push_back(std::move(accuracy));
-  if (std::string loss = loss_doubt(gate); !loss.empty()) out.push_back(std::move(loss));
+  if (std::string loss = loss_doubt(gate, judged); !loss.empty()) out.push_back(std::move(loss));
   for (const MethodVerdict& m : gate.methods) {
     for (const TimeVerdict& time : m.times) {
       if (time.verdict != Verdict::cannot_tell) continue;

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = re.compile(r'"((?:engine|eval|hardware|models)(?:/[\w.-]+)+)"')  # as data_path() gets it
+DATA = re.compile(r'"((?:engine|eval|hardware|methods|models)(?:/[\w.-]+)+)"')  # as data_path() gets it
 SHIPPED = {".py", ".json", ""}
 options = {"--build": str(ROOT / "build/release"), "--cmake": "cmake"}
 
