@@ -13,6 +13,7 @@
 #include "engine/common/interrupt.h"
 #include "eval/predict/losses.h"
 #include "eval/predict/sweep.h"
+#include "eval/report/run_folder.h"
 #include "eval/run/decoded.h"
 #include "eval/run/option_values.h"
 #include "methods/registry.h"
@@ -45,13 +46,14 @@ struct AdviseArguments {
   bool json = false;
 };
 
-/// Methods that fewer bits may bring to the front of some answer: the one that is there, and those that do not fit.
+/// Methods that fewer bits may bring to the front of some answer: the first two, and those that do not fit.
 std::vector<std::string> worth_trying(const std::vector<eval::ShownAdvice>& answers) {
   std::vector<std::string> methods;
   for (const eval::ShownAdvice& shown : answers) {
     const eval::Advice& advice = shown.advice;
     std::vector<std::size_t> places = advice.do_not_fit;
-    if (advice.first) places.push_back(*advice.first);
+    for (const auto& place : {advice.first, advice.second})
+      if (place) places.push_back(*place);
     for (const std::size_t i : places)
       if (std::find(methods.begin(), methods.end(), advice.methods[i].point.method) == methods.end())
         methods.push_back(advice.methods[i].point.method);
@@ -87,8 +89,12 @@ class Adviser {
                        [&](const eval::SweepPoint& p) {
                          return p.hardware == machine.name && p.batch == batch && p.context == context;
                        });
-          const eval::AdviceLimits limits{shape.name, context, lose_, eval::device_kv_room(shape, machine, precision),
-                                          eval::host_kv_room(machine)};
+          const eval::AdviceLimits limits{shape.name,
+                                          context,
+                                          lose_,
+                                          eval::device_kv_room(shape, machine, precision),
+                                          eval::host_kv_room(machine),
+                                          shape.config.max_positions};
           out.push_back(
               {eval::recommend(points, losses_, limits), machine, batch, precision, shape.weights.bytes(), {}});
         }
@@ -105,6 +111,22 @@ class Adviser {
   std::vector<eval::Loss> losses_;
 };
 
+/// The methods with the options that the run gave them, where it has them.
+std::vector<std::string> with_those_of_run(const std::vector<std::string>& methods, const std::string& run) {
+  const eval::RunFolder folder = eval::RunFolder::open(run);
+  std::vector<std::string> out;
+  for (const std::string& method : methods) {
+    const std::size_t before = out.size();
+    for (const eval::MethodEntry& measured : folder.manifest().methods) {
+      if (measured.name != parse_method_spec(method).name) continue;
+      const std::string spec = spec_for_shapes(measured.label);
+      if (std::find(out.begin(), out.end(), spec) == out.end()) out.push_back(spec);
+    }
+    if (out.size() == before) out.push_back(method);
+  }
+  return out;
+}
+
 eval::SweepOptions options_of(const AdviseArguments& a) {
   eval::SweepOptions o = a.options;
   o.hardware = load_profiles(a.hardware, "--hw");
@@ -113,8 +135,8 @@ eval::SweepOptions options_of(const AdviseArguments& a) {
     if (machine.host.memory_gb == 0)
       throw_input_error(
           "--hw: the profile '{}' does not say how much host memory its machine has, so that nothing says which "
-          "methods "
-          "fit: give --host-memory, in GB.",
+          "methods fit: "
+          "give --host-memory, in GB.",
           machine.name);
   eval::check_precision(o.precision);
   o.contexts = eval::parse_lengths(a.contexts, "--context");
@@ -122,6 +144,7 @@ eval::SweepOptions options_of(const AdviseArguments& a) {
   o.batches = parse_batches(a.batches, 1024);
   const std::uint32_t longest = *std::max_element(o.contexts.begin(), o.contexts.end());
   o.methods = a.methods.empty() ? default_prediction(longest) : split_method_list(a.methods);
+  if (a.methods.empty() && !a.accuracy.empty()) o.methods = with_those_of_run(o.methods, a.accuracy);
   eval::method_entries(o.methods);  // refuses one that is listed twice
   expect(a.lose >= 0 && a.lose <= 100, "--lose", a.lose, "points from 0 to 100");
   check_threads(o.threads);
@@ -131,9 +154,12 @@ eval::SweepOptions options_of(const AdviseArguments& a) {
   return o;
 }
 
-/// Weights or KV of fewer bits, one at a time.
-std::vector<std::pair<std::string, eval::Precision>> fewer_bits(const eval::Precision& given) {
+/// Weights or KV of fewer bits, one at a time; none where one of the machines is a CPU that plays the device.
+std::vector<std::pair<std::string, eval::Precision>> fewer_bits(const eval::SweepOptions& options) {
   std::vector<std::pair<std::string, eval::Precision>> out;
+  const auto plays = [](const HardwareProfile& machine) { return machine.device.cpu_threads != 0; };
+  if (std::any_of(options.hardware.begin(), options.hardware.end(), plays)) return out;
+  const eval::Precision& given = options.precision;
   for (const std::uint32_t bits : {8u, 4u}) {
     if (bits < given.weight_bits)
       out.emplace_back(fmt::format("--weight-bits {}", bits), eval::Precision{bits, given.kv_bits});
@@ -145,11 +171,10 @@ std::vector<std::pair<std::string, eval::Precision>> fewer_bits(const eval::Prec
 
 void advise(const AdviseArguments& a) {
   const eval::SweepOptions options = options_of(a);
-  const eval::Precision& given = options.precision;
   Adviser adviser(a, options);
-  std::vector<eval::ShownAdvice> answers = adviser.answers(given, options.methods);
+  std::vector<eval::ShownAdvice> answers = adviser.answers(options.precision, options.methods);
   const std::vector<std::string> methods = worth_trying(answers);
-  for (const auto& [option, precision] : fewer_bits(given)) {
+  for (const auto& [option, precision] : fewer_bits(options)) {
     if (methods.empty()) break;
     const std::vector<eval::ShownAdvice> others = adviser.answers(precision, methods);
     for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -178,7 +203,8 @@ void add_advise(Command app) {
   command.option("--batch", a->batches, "Sequences decoded together, with commas");
   command.option("--lose", a->lose, "Points of a score of 100 that a method may lose beside full attention");
   command.option("--accuracy", a->accuracy,
-                 "A finished run of compare or eval of your own: where it has a method, its loss goes before others");
+                 "A finished run of compare or eval of your own: where it has a method, its options and its loss go "
+                 "before others");
   command.option("--methods", a->methods, "Methods with their options; none: all, with those of `tandem simulate`");
   add_precision(command, a->options.precision);
   command.option("--workload", a->workload,

@@ -36,7 +36,7 @@ bool same_budget(const Loss& loss, double share, std::uint32_t context) {
 
 /// Whether a method that attends this share is taken to lose no less: a larger share loses no more.
 bool speaks_against(const Loss& loss, double share, std::uint32_t context) {
-  return same_budget(loss, share, context) || (loss.share > 0 && loss.share * kSameShare >= share);
+  return same_budget(loss, share, context) || (share > 0 && loss.share * kSameShare >= share);
 }
 
 bool is_of_model(const Loss& loss, const std::string& model) {

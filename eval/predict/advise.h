@@ -18,6 +18,7 @@ struct AdviceLimits {
   std::uint32_t context = 0;
   double lose = 0;                                // points of a score of 100
   double device_kv_bytes = 0, host_kv_bytes = 0;  // room for KV, without weights and reserves
+  std::uint32_t positions = 0;                    // that the model was trained for
 };
 
 /// Losses count at a length within this share of the context, and for budgets whose shares are this factor apart.
@@ -80,7 +81,7 @@ struct ShownAdvice {
   std::vector<WhatIf> what_ifs;
 };
 
-/// Limits that are told as what would change an answer, at most: points.
+/// The highest --lose that an answer offers as a change, in points.
 inline constexpr double kHighestTold = 20;
 
 /// A table of the recommendation and the runner-up, the reason, and what would change the answer.

@@ -1,6 +1,7 @@
-// Answers of advise() as text and as JSON.
+// Advice as text and as JSON.
 #include <cmath>
 #include <fmt/core.h>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/json.h"
@@ -123,6 +124,9 @@ std::string reason(const ShownAdvice& shown) {
     text += ranged ? " The ranges of the two overlap, so that their order is not certain."
                    : " One of the two has no range, so that their order is not certain.";
   }
+  if (advice.limits.context > advice.limits.positions)
+    text += fmt::format(" {} has {} positions: longer contexts are costed as those of the same shape with scaled RoPE.",
+                        advice.limits.model, advice.limits.positions);
   for (const std::size_t i : advice.do_not_fit)
     text += fmt::format(" {} does not fit: {}.", advice.methods[i].point.method,
                         too_large(advice.methods[i], advice.limits));
@@ -152,9 +156,13 @@ std::vector<std::string> changes(const ShownAdvice& shown) {
   const Advice& advice = shown.advice;
   std::vector<std::string> out;
   std::vector<std::size_t> told;
-  for (const std::size_t i : advice.with_higher_limit) {
+  const std::vector<std::size_t>& higher = advice.with_higher_limit;
+  for (auto it = higher.begin(); it != higher.end(); ++it) {
+    const std::size_t i = *it;
     const Judged& m = advice.methods[i];
-    if (limit_of(m) > kHighestTold) continue;
+    if (limit_of(m) > kHighestTold) break;
+    // The next one is faster, and the same limit in whole points admits it.
+    if (std::next(it) != higher.end() && limit_of(advice.methods[*std::next(it)]) == limit_of(m)) continue;
     told.push_back(i);
     std::string text = fmt::format("With --lose {:g}, {} gives {} tokens/s. It loses {}.", limit_of(m), m.point.method,
                                    speed(m.point), evidence(m.expected));
@@ -189,8 +197,7 @@ std::vector<std::string> changes(const ShownAdvice& shown) {
   if (!lose_more.empty())
     out.push_back(
         fmt::format("Faster, but measured to lose more than {}, so that only another run could admit them: {}. First "
-                    "their tokens/s, "
-                    "in brackets the points that they lost at the nearest length.",
+                    "their tokens/s, in brackets the points that they lost at the nearest length.",
                     points_text(advice.limits.lose), lose_more));
   return out;
 }
@@ -241,6 +248,7 @@ Json answer_json(const ShownAdvice& shown) {
                {"title", shown.hardware.title},
                {"batch", shown.batch},
                {"context", advice.limits.context},
+               {"positions", advice.limits.positions},
                {"lose", advice.limits.lose},
                {"weight_bits", shown.precision.weight_bits},
                {"kv_bits", shown.precision.kv_bits},

@@ -29,8 +29,9 @@ std::string precision_text(const Precision& precision);
 
 /// The machine on which a shape in bf16 takes as long as one of this precision takes on `machine`: products of a decode
 /// step read weights, and attention, the link and host memory move KV, at rates that are higher by 16 / bits. All KV
-/// over the link and all pieces shrink; arithmetic, launches, digests on the device and each CPU thread's own rate
-/// stay. Unpacking is free. InputError for a CPU that plays the device, whose weights share the memory of the KV.
+/// over the link and all pieces shrink; launches, products, digests on the device and each CPU thread's own rate stay.
+/// Attention's arithmetic speeds up with its bytes, which limit it at every shape here. Unpacking is free. InputError
+/// for a CPU that plays the device, whose weights share the memory of the KV.
 HardwareProfile at_precision(HardwareProfile machine, const Precision& precision);
 
 /// A sentence on this for reports of fewer bits.

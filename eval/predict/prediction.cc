@@ -240,10 +240,13 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
       const auto* const too_little =
           std::ranges::find_if(rooms, [&](const Room& room) { return double(row.*room.taken) > room.bytes; });
       if (too_little != rooms.end()) {
+        const double on_device = row.attended_device, on_host = row.attended_host;
         row = refused_row(row.method,
                           fmt::format(fmt::runtime(too_little->too_little), double(row.*too_little->taken) * 1e-9,
                                       hardware.name, too_little->bytes * 1e-9));
         row.too_large = true;
+        row.attended_device = on_device;  // its budget, which losses are looked up by
+        row.attended_host = on_host;
       } else if (ranges && !calls.times_decide) {
         const TimeRange range = range_of(roomy, [&](const HardwareProfile& h) { return replayed_step(calls, h); });
         row.step_low_ms = row.step_ms * range.low;

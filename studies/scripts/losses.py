@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes methods/losses.json, which `tandem advise` reads: needle losses of the runs that ship, and the papers' tables.
 
-  python3 studies/scripts/losses.py      runs anew from results/readme.json and studies/results/smollm2-*.json; the papers' rows stay
+  python3 studies/scripts/losses.py      runs anew from results/readme.json and SMOLLM2's files in studies/results/; the papers' rows stay
 
 A row is a method at one length of prompts: points of a score of 100 that it loses beside full attention on the same samples,
 their 95 % interval, and the share of the context that a step attends. A paper's row has no share where the paper gives none.

@@ -52,7 +52,7 @@ Loss loss_of(LossKind kind, const std::string& method, double points, std::uint3
 }
 
 AdviceLimits limits_of(double lose) {
-  return {"llama-3.1-8b", kContext, lose, 5e9, 10e9};
+  return {"llama-3.1-8b", kContext, lose, 5e9, 10e9, kContext};
 }
 
 std::string first_of(const Advice& advice) {
@@ -280,6 +280,14 @@ TEST(Advise, AnotherShareOfTheContextIsAnotherMeasurement) {
   EXPECT_EQ(with(9, 0.01).lose_more.size(), 0u) << "fewer tokens lost much; what more lose is not known";
 }
 
+TEST(Advise, ABudgetThatIsNotKnownHasNoRunAgainstIt) {
+  SweepPoint quest = refused_point("quest", /*too_large=*/true);  // its weights alone are too large
+  const std::vector<Loss> losses = {loss_of(LossKind::run, "quest", 47, 4096, 0.12)};
+  EXPECT_FALSE(recommend({quest}, losses, limits_of(2)).methods[0].nearest);
+  quest.row.attended_device = 0.12 * kContext;
+  EXPECT_TRUE(recommend({quest}, losses, limits_of(2)).methods[0].nearest);
+}
+
 TEST(Advise, PapersRowsOfTheSameModelGoFirst) {
   const std::vector<SweepPoint> points = {point_of("full", 40, 1), point_of("fluxion", 10)};
   const Loss own = loss_of(LossKind::paper, "fluxion", 1, kContext, 0);
@@ -342,6 +350,22 @@ TEST(AdviseText, SaysWhyAndWhatWouldChangeTheAnswer) {
   EXPECT_EQ(json.at("with_higher_limit").at(0).at("nearest_measured_loss").at("measured"), true);
   EXPECT_EQ(json.at("loss_unknown").at(0).at("loss").at("points"), nullptr);
   EXPECT_EQ(json.at("what_if").size(), 2u);
+}
+
+TEST(AdviseText, OfLimitsThatPrintAlikeTheFastestIsNamed) {
+  const std::vector<SweepPoint> points = {point_of("full", 40, 1), point_of("quest", 10), point_of("streaming", 5)};
+  const std::vector<Loss> losses = {loss_of(LossKind::yours, "quest", 2.1, kContext, 0.1),
+                                    loss_of(LossKind::yours, "streaming", 2.9, kContext, 0.1)};
+  const ShownAdvice shown = shown_of(points, losses, 2);
+  EXPECT_EQ(shown.advice.with_higher_limit.size(), 2u);
+  EXPECT_THAT(advice_text(shown), AllOf(HasSubstr("With --lose 3, streaming gives"), Not(HasSubstr("3, quest gives"))));
+}
+
+TEST(AdviseText, SaysWhereTheModelHasFewerPositions) {
+  ShownAdvice shown = shown_of({point_of("full", 6, 1)}, {}, 2);
+  EXPECT_THAT(advice_text(shown), Not(HasSubstr("positions")));
+  shown.advice.limits.positions = kContext - 1;
+  EXPECT_THAT(advice_text(shown), HasSubstr("llama-3.1-8b has 131071 positions"));
 }
 
 TEST(AdviseText, SaysWhereNothingIsAdmitted) {
