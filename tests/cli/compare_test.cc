@@ -351,7 +351,7 @@ TEST_F(CompareProgram, ReadsOfficialFiles) {
   EXPECT_EQ(cli::lines(bytes("a", "samples.jsonl")), 4u);  // 2 samples, 2 methods
   EXPECT_THAT(bytes("a", "manifest.json"), AllOf(HasSubstr("ruler/official-v2+data:"), HasSubstr("--samples 2")));
   EXPECT_THAT(done.text, AllOf(HasSubstr("--samples is 20, but niah_single_1 at length 512 has only 2"),
-                               HasSubstr("samples per task and length, complete")));
+                               HasSubstr("2 methods, 2 samples each")));
   EXPECT_THAT(bytes("a", "manifest.json"), ::testing::Not(HasSubstr("--seed"))) << "files have their samples";
   EXPECT_THAT(done.text, ::testing::Not(HasSubstr("not read")));
   fs::create_directories(folder("data") + "/1K");

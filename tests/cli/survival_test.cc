@@ -233,12 +233,12 @@ TEST_F(SurvivalProgram, NoSampleCountsWhoseWeightsChanged) {
   expect_resumed_whole(run);
 }
 
-/// A disk of 48 KB; `mounted` false where this process may not mount one.
+/// A disk of 64 KB; `mounted` false where this process may not mount one.
 class SmallDisk {
  public:
   explicit SmallDisk(fs::path at) : at_(std::move(at)) {
     fs::create_directories(at_);
-    mounted = mount("tandem-test", at_.c_str(), "tmpfs", 0, "size=48k") == 0;
+    mounted = mount("tandem-test", at_.c_str(), "tmpfs", 0, "size=64k") == 0;
   }
   ~SmallDisk() {
     if (mounted) umount2(at_.c_str(), MNT_DETACH);
