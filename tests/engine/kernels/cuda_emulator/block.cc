@@ -1,8 +1,10 @@
 #include "tests/engine/kernels/cuda_emulator/block.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <fmt/core.h>
+#include <numeric>
 
 #include "tests/engine/kernels/cuda_emulator/stream_order.h"
 
@@ -94,26 +96,42 @@ std::string Block::who(const Thread& thread) const {
 }
 
 void Block::run() {
-  std::vector<Thread*> order(threads_.size());
-  std::transform(threads_.begin(), threads_.end(), order.begin(), [](Thread& thread) { return &thread; });
+  std::vector<std::size_t> order(warps_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
   std::size_t ended = 0;
   while (ended < threads_.size()) {
     std::shuffle(order.begin(), order.end(), random_);
     bool progress = false;
-    for (Thread* const thread : order) {
-      if (thread->state != Thread::State::ready) continue;
-      progress = true;
-      resume(*thread);
-      if (thread->fibre->ended()) {
-        thread->state = Thread::State::ended;
-        warps_[thread->number / kWarpLanes].running &= ~(1u << thread->number % kWarpLanes);
-        ++ended;
-      }
+    for (const std::size_t warp : order) {
+      do {
+        released_ = false;
+        progress = run_lanes(warp, ended) || progress;
+      } while (released_);
     }
     if (progress || ended == threads_.size()) continue;
     release_barrier();
   }
   check_guards();
+}
+
+bool Block::run_lanes(std::size_t warp, std::size_t& ended) {
+  const std::size_t first = warp * kWarpLanes, lanes = std::min<std::size_t>(kWarpLanes, threads_.size() - first);
+  std::array<std::uint8_t, kWarpLanes> order{};
+  std::iota(order.begin(), order.end(), std::uint8_t{0});
+  std::shuffle(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(lanes), random_);
+  bool progress = false;
+  for (std::size_t i = 0; i < lanes; ++i) {
+    Thread& thread = threads_[first + order[i]];
+    if (thread.state != Thread::State::ready) continue;
+    progress = true;
+    resume(thread);
+    if (thread.fibre->ended()) {
+      thread.state = Thread::State::ended;
+      warps_[warp].running &= ~(1u << order[i]);
+      ++ended;
+    }
+  }
+  return progress;
 }
 
 void Block::resume(Thread& thread) {
@@ -219,6 +237,7 @@ void Block::warp_arrive() {
     thread.state = Thread::State::ready;
   }
   warp.waiting &= ~self.mask;
+  released_ = true;
   self.apply(arguments, self.mask);
 }
 

@@ -93,6 +93,8 @@ class Block {
 
  private:
   std::string who(const Thread& thread) const;
+  /// Gives each lane of a warp that is ready a turn, in a new order. Returns false where none was.
+  bool run_lanes(std::size_t warp, std::size_t& ended);
   void resume(Thread& thread);
   [[noreturn]] void report_race() const;
   void release_barrier();
@@ -104,6 +106,7 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   Thread* current_ = nullptr;
+  bool released_ = false;  // a warp operation has been done: its lanes have another turn before other warps
   std::exception_ptr error_;
   std::mt19937& random_;
   Races& races_;

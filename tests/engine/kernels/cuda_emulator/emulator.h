@@ -1,8 +1,9 @@
 // Runs CUDA device code on the CPU, one block after another, every thread of a block as a fibre on this OS thread, of
 // which each stream has its own: kernels of several streams run beside each other. What a GPU leaves to chance is
 // arranged so that a mistake shows:
-//   * threads run until they wait, in an order that is shuffled anew after every barrier, so that a missing
-//     __syncthreads() or __syncwarp() reads what has not been written;
+//   * warps run until all of their lanes wait for others, lanes until they wait, in orders that are shuffled anew after
+//     every barrier and warp operation, so that a missing __syncthreads() or __syncwarp() reads what has not been
+//     written;
 //   * shared memory starts as NaN (all bits one) in every block and has guard zones that are checked when the block
 //   ends;
 //   * a copy by cp.async makes its destination NaN when it is issued and writes it when it is waited for;
