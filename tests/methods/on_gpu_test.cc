@@ -257,7 +257,7 @@ TEST_P(GpuPrecision, TensorCoresAndBiasesAgreeWithinTheRounding) {
   options.precision = c.precision;
   // The second is too short for blocks that are fetched, resident or on the host.
   const std::vector<std::vector<std::int32_t>> prompts = {kPrompts[0], random_prompt(10, 2)},
-                                               forced = {random_prompt(5, 11), random_prompt(5, 12)};
+                                               forced = {random_prompt(4, 11), random_prompt(4, 12)};
   std::vector<std::string> specs = {"full", "full-offload", "hybrid-fixed:budget=1,sinks=16,window=32"};
   // In f32 two choose for a group of heads; OnGpu has all methods with narrow heads. Keys that are rounded to bf16
   // before or behind another rounding make other choices.

@@ -58,17 +58,17 @@ void decode(DecodeSession& session, std::uint32_t steps, const std::vector<std::
 }
 
 /// Two sequences, a new prompt of several chunks for the first after some steps and a short one for the other, more
-/// steps of both, and a second new prompt: up to 146 tokens.
+/// steps of both, and a second new prompt: up to 121 tokens.
 Steps three_turns(Bench& bench, const std::string& spec) {
   const auto method = make_method(spec);
-  const auto session = open(bench, *method, {random_prompt(70, 1), random_prompt(30, 2)}, 6);
+  const auto session = open(bench, *method, {random_prompt(60, 1), random_prompt(20, 2)}, 4);
   Steps logits;
-  decode(*session, 6, {11, 12}, logits);
-  session->append(0, random_prompt(40, 3), 8);
-  session->append(1, random_prompt(3, 4), 8);
-  decode(*session, 8, {13, 14}, logits);
-  session->append(0, random_prompt(20, 5), 2);
-  session->append(1, random_prompt(20, 6), 2);
+  decode(*session, 4, {11, 12}, logits);
+  session->append(0, random_prompt(40, 3), 5);
+  session->append(1, random_prompt(3, 4), 5);
+  decode(*session, 5, {13, 14}, logits);
+  session->append(0, random_prompt(10, 5), 2);
+  session->append(1, random_prompt(10, 6), 2);
   decode(*session, 2, {15, 16}, logits);
   return logits;
 }

@@ -55,7 +55,7 @@ void run_grid(Size3 grid, Size3 block, std::size_t dynamic_shared, bool asked, u
               bool judges, const std::function<void()>& thread);
 
 /// Whether this launch of `kernel` by the engine is looked at for data races, which takes half of its time: its first
-/// eight of a process are, and every eighth after them. Tests of kernels look at all launches.
+/// two of a process are, and every eighth after them. Tests of kernels look at all launches.
 bool looks_for_races(const void* kernel);
 
 // ---- Called by the running thread, through language.cuh and the headers of engine/kernels/cuda.
