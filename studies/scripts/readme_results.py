@@ -115,7 +115,7 @@ def table(data):
     for name in LOSSLESS:
         row, timed = (next(r for r in part if r["name"] == name) for part in (rows, times))
         order.append([f"`{name}`, 100 %", "–", "–", "–", *accuracy_cells(row), step_cell(timed)])
-    head = ["method", "35 %: accuracy, % [95 %]", "tokens", "step, ms", "50 %: accuracy, % [95 %]", "tokens", "step, ms"]
+    head = ["method", "35 %: accuracy, % [95 %]", "tokens", "step, ms [range]", "50 %: accuracy, % [95 %]", "tokens", "step, ms [range]"]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---", *["---:"] * 6], *order])
 
 
@@ -159,14 +159,16 @@ def results(data):
     return f"""{BEGIN}
 ![Accuracy, and the predicted step, over the share of KV bytes touched](results/readme.svg)
 
-*Left: up and to the left is better; the grey band joins the methods that no other beats. Right: lower is better.*
+*Left: up and to the left is better; the grey band joins the methods that no other beats. Right, on a log scale: lower is \
+better. Left and right are two runs, in which a method may touch other shares.*
 
 {table(data)}
 
 Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples. \
 Measured on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
-attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}` with \
-a range. Methods that cannot touch so few bytes stand at the end, with their least share. `fluxion`'s \
+attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}`; \
+its range is what is assumed about the machine, not a confidence interval. The last rows cannot touch so few bytes: their \
+accuracy is at their own least share, their step at 50 %; "–" means that no step was set to it. `fluxion`'s \
 predictor was trained on other samples of these tasks; no other method was trained. [results/readme.json](results/readme.json) has the commands.
 {END}"""
 
