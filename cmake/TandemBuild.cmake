@@ -41,6 +41,9 @@ target_compile_options(tandem_flags INTERFACE
     -Wno-restrict $<$<BOOL:${TANDEM_UNITY}>:-Wno-subobject-linkage>>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TANDEM_WERROR}>>:-Werror>)
 target_link_libraries(tandem_flags INTERFACE Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
+# Paths in objects begin at the source folder, so that checkouts in other folders make the same objects: unity sources include
+# absolute paths, which __FILE__ in every assertion of a test would keep apart in the compiler cache.
+target_compile_options(tandem_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 
 # Kernels ask for -O3 (engine/kernels). Elsewhere it costs more than it gains: `reproduce asyncspade-table2` takes 13.3 s of CPU time
 # with it and 14.1 s with -O2 (medians of three in turns), `compare` at 1K 3.2 and 3.4 s (four), but a file of the command line
