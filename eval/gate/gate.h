@@ -163,7 +163,8 @@ Gate judge(const RunFolder& baseline, const RunFolder& run, const std::vector<Ru
 
 /// A sentence for each thing that failed, with how much.
 std::vector<std::string> failures_of(const Gate& gate);
-/// A sentence for each thing that could not be told. `judged`: methods of the whole gate, of which `gate` may be a part.
+/// A sentence for each thing that could not be told. `judged`: methods of the whole gate, of which `gate` may be a
+/// part.
 std::vector<std::string> doubts_of(const Gate& gate, std::size_t judged);
 inline std::vector<std::string> doubts_of(const Gate& gate) {
   return doubts_of(gate, gate.methods.size());

@@ -90,9 +90,9 @@ std::string noise_sentence(const Answer& a) {
     may_lose = std::max(may_lose, row.may_lose);
   }
   if (keeping.empty()) return fmt::format("Every other method loses more against {} than noise explains.", a.baseline);
-  std::string text =
-      fmt::format("Within noise of {}, or better: {} (the 95 % interval of the paired difference reaches 0, or no sample differs).",
-                  a.baseline, names_text(keeping));
+  std::string text = fmt::format(
+      "Within noise of {}, or better: {} (the 95 % interval of the paired difference reaches 0, or no sample differs).",
+      a.baseline, names_text(keeping));
   if (may_lose > 0)
     text += fmt::format(
         " A loss of up to {} could hide in that noise.",
