@@ -138,7 +138,7 @@ TEST_F(CompareWays, ShardsAreJoinedToTheBytesOfOneRun) {
   EXPECT_FALSE(fs::exists(folder("ranks") + "/50-of-50"));
   for (const char* part : {"1", "2", "3"})
     EXPECT_EQ(bytes("ranks", (std::string(part) + "-of-3/samples.jsonl").c_str()),
-              bytes((std::string("s") + part).c_str(), "samples.jsonl"));
+              bytes(std::string("s") + part, "samples.jsonl"));
   for (const auto& [part, says] : std::map<std::string, const char*>{{"0/3", "--shard"},
                                                                      {"4/3", "--shard"},
                                                                      {"3", "such as 2/4"},
