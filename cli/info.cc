@@ -194,7 +194,7 @@ nlohmann::ordered_json model_json(const std::string& name) {
   return json;
 }
 
-/// What print_info() prints; of a profile alone its file.
+/// The same as one JSON document: with --hw the profile's file, with --model the model's shape.
 std::string info_json(const InfoOptions& options) {
   if (!options.hardware.empty() && !options.model.empty())
     throw_input_error("--json prints one document: give --hw or --model.");

@@ -83,6 +83,16 @@ bool wait_for_input(int descriptor) {
   return false;
 }
 
+std::vector<std::string> split_at_commas(const std::string& list) {
+  std::vector<std::string> items;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', at), list.size());
+    items.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return items;
+}
+
 std::string read_text(const std::string& file, const std::string& what, std::size_t most) {
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0 || !is_open_stream(descriptor)) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace tandem::cli {
 
@@ -20,6 +21,9 @@ bool wait_for_input(int descriptor);
 inline constexpr std::size_t kLongestText = std::size_t{1} << 30;
 /// The same for what says its length only at its end.
 inline constexpr std::size_t kLongestStream = std::size_t{64} << 20;
+
+/// Items of a list with commas, as they stand there; an empty text has one empty item.
+std::vector<std::string> split_at_commas(const std::string& list);
 
 /// All of a regular file, as read_file() has it; or of standard input (/dev/stdin) and a shell's <(command), up to
 /// kLongestStream bytes. `what` begins the sentences: "--text 'book.txt'".

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <iterator>
 #include <utility>
 
+#include "cli/input.h"
 #include "cli/output.h"
 #include "engine/common/error.h"
 #include "engine/common/paths.h"
@@ -37,15 +38,14 @@ std::string profile_with(std::string part) {
 }  // namespace
 
 std::string full_profile_names(const std::string& text) {
-  std::string out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string item = text.substr(at, comma - at), whole = profile_with(item);
-    if (!whole.empty() && whole != item) say(fmt::format("'{}' is the hardware profile {}.", item, whole));
-    out += (at == 0 ? "" : ",") + (whole.empty() ? item : whole);
-    at = comma + 1;
+  std::vector<std::string> names = split_at_commas(text);
+  for (std::string& name : names) {
+    std::string whole = profile_with(name);
+    if (whole.empty() || whole == name) continue;
+    say(fmt::format("'{}' is the hardware profile {}.", name, whole));
+    name = std::move(whole);
   }
-  return out;
+  return fmt::format("{}", fmt::join(names, ","));
 }
 
 std::vector<HardwareProfile> load_profiles(const std::string& text, std::string_view option) {

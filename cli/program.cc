@@ -41,7 +41,7 @@ Examples:
 
 --method and --methods, --length and --lengths, --context and --contexts are the same option everywhere.
 
-Numbers come from one of two clocks, named in the head of every column: "measured on ..." is this machine's, "simulated
+Numbers come from one of two clocks, named with every table: "measured on ..." is this machine's, "simulated
 for ..." is virtual time computed from a hardware profile, the same in every run (with the same CPU instruction set).
 
 Exit codes: 0 done, 1 a gate failed, 2 bad usage or input, 3 a run failed.
@@ -67,7 +67,7 @@ std::string no_such(const CLI::App& command, const std::string& word) {
                      names.size() == 1 ? "is" : "are", join_names(names));
 }
 
-/// What CLI11 found wrong, with a suggestion where a name is near.
+/// The sentence for an error that CLI11 found, with a suggestion where a name is near.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   const CLI::App& command = *chosen(&app);
   const bool at_top = &command == &app;
@@ -106,7 +106,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error, const
 }
 
 /// Files 0 to 2 are taken, so that none that is opened becomes standard input or output where the caller closed these.
-/// What would be written there is still refused.
+/// Writing there still fails.
 void open_standard_files() {
   for (int file = 0; file < 3; ++file) {
     if (fcntl(file, F_GETFD) >= 0 || errno != EBADF) continue;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/input.h"
 #include "cli/output.h"
 
 namespace tandem::cli {
@@ -48,16 +49,6 @@ std::optional<OwnName> own_name(const std::string& harness) {
   return OwnName{std::string(found->dataset), std::string(found->task)};
 }
 
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> items;
-  for (std::size_t at = 0; at <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', at), list.size());
-    items.push_back(list.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return items;
-}
-
 void say_understood(const std::string& given, const std::string& dataset, const std::string& tasks) {
   say(fmt::format("lm-evaluation-harness's {} is taken for: tandem eval {} --tasks {}", given, dataset, tasks));
 }
@@ -67,7 +58,7 @@ void replace_dataset(std::vector<std::string>& words) {
   const std::string given = words[1];
   std::string dataset;
   std::vector<std::string> tasks;
-  for (const std::string& item : split(given)) {
+  for (const std::string& item : split_at_commas(given)) {
     const std::optional<OwnName> own = own_name(item);
     if (!own || (!dataset.empty() && own->dataset != dataset)) return;
     dataset = own->dataset;
@@ -81,7 +72,7 @@ void replace_dataset(std::vector<std::string>& words) {
 
 /// Replaces names in the value of --tasks. A name that begins like the task may be that of a file of the user's.
 void replace_tasks(std::string& list, std::string_view dataset) {
-  std::vector<std::string> items = split(list);
+  std::vector<std::string> items = split_at_commas(list);
   for (std::string& item : items) {
     const std::optional<OwnName> own = own_name(item);
     if (!own || own->dataset != dataset || item.starts_with(own->task)) continue;

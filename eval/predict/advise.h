@@ -45,8 +45,8 @@ struct Advice {
   // Places in `methods`; nullopt: no method is admitted, or only one.
   std::optional<std::size_t> first, second;
   bool order_is_certain = false;  // the ranges of the two do not overlap
-  /// Not admitted, and faster than `first`. With a higher limit: each is faster than the one before, which a lower
-  /// limit admits.
+  /// Methods that a higher limit admits and that are faster than `first`, by that limit: each is faster than those
+  /// that a lower limit admits.
   std::vector<std::size_t> with_higher_limit;
   std::vector<std::size_t> not_known;   // the loss at this length is not known, and no run speaks against them
   std::vector<std::size_t> lose_more;   // a run measured more than the limit

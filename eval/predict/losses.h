@@ -1,5 +1,5 @@
-// What methods lose: by a run of the user's own, by the runs that ship, and by the papers' tables. A method that keeps
-// little of the context is fast and may answer badly, so that a recommendation needs both.
+// Losses of methods: from a run of the user's own, from the runs that ship, and from the papers' tables. A method that
+// keeps little of the context is fast and may answer badly, so that a recommendation needs both.
 #pragma once
 
 #include <array>

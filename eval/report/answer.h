@@ -53,7 +53,7 @@ struct AnswerColumn {
   std::vector<std::string> cells;
 };
 
-/// What a step of each row costs; columns that no row has a value for are left out. The last marks the front.
+/// Columns of the cost of a step, and last the mark of the front. Columns that no row has a value for are left out.
 std::vector<AnswerColumn> cost_columns(const Answer& answer);
 
 /// Markdown: the front and the sentences, as a list.

@@ -108,7 +108,7 @@ std::string latency_report(const Summary& summary, bool markdown);
 /// Markdown: ". Times are simulated for h200.", and nothing for a terminal, whose tables name the clock.
 std::string clock_note(const Summary& summary, bool markdown);
 
-/// What short labels stand for; empty where no label is too long.
+/// Short labels beside the labels they stand for; empty where no label is too long.
 std::string labels_note(const Summary& summary, bool markdown);
 
 /// The summary's remarks, a paragraph each; empty where there are none.

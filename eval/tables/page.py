@@ -104,7 +104,7 @@ def digest(text):
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-# Nothing but what stands in the page is loaded or run, whatever the names in it are.
+# The browser loads and runs only the page's own style, script and pictures, even if a name in it holds HTML.
 POLICY = f"default-src 'none'; img-src data:; style-src {digest(STYLE)}; script-src {digest(SCRIPT)}"
 
 

@@ -54,7 +54,7 @@ std::string refusal_of(const std::filesystem::path& run, const std::vector<std::
   return sentence_of([&] { losses(run, methods); });
 }
 
-/// Of a method at a length, the only one.
+/// The only loss of a method at a length.
 const Loss& of(const std::vector<Loss>& all, const std::string& method, std::uint32_t length) {
   const auto is = [&](const Loss& loss) { return loss.method == method && loss.longest == length; };
   EXPECT_EQ(std::ranges::count_if(all, is), 1) << method << " at " << length;

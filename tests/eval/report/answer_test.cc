@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// What a synthetic method's figures are drawn from.
+/// Bounds from which a synthetic run is drawn.
 struct Drawn {
   std::size_t methods = 4;
   bool timed = true, bytes = true;

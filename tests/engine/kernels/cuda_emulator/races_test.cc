@@ -49,7 +49,7 @@ TEST_F(RaceRule, ReadsAndAtomicsDoNotRace) {
   EXPECT_FALSE(races_.found());
 }
 
-// What streams are ordered by is the same whether a launch is looked at for races or not.
+// A launch that is not judged still tells stream_order.h all bytes that it touched.
 TEST_F(RaceRule, ALaunchThatIsNotJudgedTouchesTheSameBytes) {
   using Kind = Races::Kind;
   std::vector<std::tuple<const void*, std::size_t, bool>> touched[2];
