@@ -22,9 +22,10 @@ class InstallTest(unittest.TestCase):
         cls.folder = Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         subprocess.run([options["--cmake"], "--install", options["--build"], "--prefix", cls.folder], check=True, capture_output=True)
-        # The program looks into the source tree last: here it finds another path there.
+        # The program looks into the source tree last: here it finds another path there. Compilers put a short path into
+        # instructions, eight bytes in each.
         cls.program = cls.folder / "bin/tandem"
-        source = str(ROOT).encode()
+        source = str(ROOT).encode()[:8]
         code = cls.program.read_bytes()
         assert source in code
         cls.program.write_bytes(code.replace(source, b"/" + b"-" * (len(source) - 1)))
