@@ -76,6 +76,25 @@ class Document:
         self.data = data
         self.parts = parts
 
+    def own_orders(self):
+        """Predicted ones."""
+        return [o for o in self.data["orders"] if not o.get("ours") and not o.get("decided_by_source")]
+
+    def held(self):
+        cells = [c for c in predicted(self.data["cells"]) if not c.get("derived")]
+        return (f"{share(cells, lambda c: c['within_aim'])} predicted cells are within their aims, and "
+                f"{share(self.own_orders(), lambda o: o['holds'])} predicted orders hold.")
+
+    def missed(self):
+        text = "| figure | missed | published | ours | error |\n|---|---|---:|---:|---:|\n"
+        for c in predicted(self.data["cells"]):
+            if not c["within_aim"] and not c.get("derived"):
+                text += f"| {c['figure']} | {c['name']} | {value(c['quantity'], c['published'])} | {ours(c)} | {error(c, c['ours'])} |\n"
+        for o in self.own_orders():
+            if not o["holds"]:
+                text += f"| {o['figure']} | order: {o['says']} | holds | does not hold | |\n"
+        return text
+
     def fill(self, text):
         found = 0
 
@@ -87,6 +106,7 @@ class Document:
             found += 1
             part = self.parts[name]()
             return f"<!-- made: {name} -->" + ("\n" + part if "\n" in part else part) + "<!-- end -->"
+        text = re.sub(r"<!--\s+(made:[^>]+?|end)\s+-->", lambda mark: " ".join(mark.group(0).split()), text)  # wrapped ones
         text = re.sub(r"<!-- made: ([^>]+?) -->.*?<!-- end -->", made, text, flags=re.DOTALL)
         if found == 0:
             sys.exit(f"The document has none of the parts that this file makes: {', '.join(self.parts)}.")
@@ -96,7 +116,8 @@ class Document:
 class Fluxion(Document):
     def __init__(self, data):
         super().__init__(data, {"head": self.head, "pairs": self.pairs, "runs": self.run_table, "shares": self.shares,
-                                "null": self.null, "errors": self.errors, "budgets": self.budgets,
+                                "held": self.held, "missed": self.missed, "guard": self.guard, "null": self.null,
+                                "errors": self.errors, "budgets": self.budgets,
                                 "bounds": self.bounds, "sizes": self.sizes, "mixed": self.mixed, "count": self.count})
         self.runs = {run["name"]: run for run in data["runs"]}
         for figure in ("table5", "7", "8", "9", "10", "2"):
@@ -115,7 +136,7 @@ class Fluxion(Document):
     def count(self):
         cells = predicted(self.data["cells"])
         own, derived = [c for c in cells if not c.get("derived")], [c for c in cells if c.get("derived")]
-        orders = [o for o in self.data["orders"] if not o.get("ours") and not o.get("decided_by_source")]
+        orders = self.own_orders()
         decided = [o for o in self.data["orders"] if o.get("decided_by_source")]
         return (f"{share(own, lambda c: c['within_aim'])} predicted cells are within their aims (20 %; 10 points where the "
                 f"number is a share of idle time or of the CPU's work), apart from them "
@@ -157,6 +178,11 @@ class Fluxion(Document):
                 policy, batches = name.split(", ", 1)
                 text += f"| {batches} | {policy} | {o['runs'][-1].split(', ')[0]} | {ratio['mean']:.3f} | {ratio['low']:.3f} to {ratio['high']:.3f} |\n"
         return text
+
+    def guard(self):
+        """How much shorter a step is without the guard."""
+        gains = sorted(100 * (1 - o["step_over_last"][0]["mean"]) for o in self.data["orders"] if o.get("ours"))
+        return f"{gains[0]:.1f} to {gains[-1]:.1f} %"
 
     def shares(self):
         text = "| policy and batches | CPU's share | range tried | step ms at the best, at the worst tried |\n|---|---:|---:|---:|\n"
@@ -223,8 +249,8 @@ class Fluxion(Document):
 
 class Scout(Document):
     def __init__(self, data):
-        super().__init__(data, {"scout fitted": self.fitted, "scout cells": self.cells, "scout orders": self.orders,
-                                "scout runs": self.runs})
+        super().__init__(data, {"scout held": self.held, "scout missed": self.missed, "scout fitted": self.fitted,
+                                "scout cells": self.cells, "scout orders": self.orders, "scout runs": self.runs})
 
     def fitted(self):
         hgca, infinigen = self.data["fitted"]
