@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Makes the goldens of chat formats and chat templates, and compares published templates with transformers.
 
   python3 scripts/make_chat_goldens.py --formats FOLDER      tests/golden/chat.json (needs jinja2)

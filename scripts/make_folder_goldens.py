@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Makes model folders that state the same facts in different places, and what transformers makes of each.
 
   python3 scripts/make_folder_goldens.py --all FILE     (needs torch, transformers 5.24, tiktoken, sentencepiece, protobuf)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a small file or two in the form of every dataset that `tandem eval` reads, with texts of our own.
+"""Writes a small file or two in the form of every dataset that `tandem` reads, with texts of our own.
 
-  scripts/small_datasets.py FOLDER      for scripts/fixed_runs.sh, and to try a command before the data is there
+  scripts/small_datasets.py FOLDER      for scripts/fixed_runs.sh, tests, and to try a command before the data is there
 """
 import json
 import sys
@@ -64,12 +64,22 @@ def longproc(root: Path) -> None:
         for i in range(2)]))
 
 
+def questions(root: Path) -> None:
+    paragraphs = [{"context": story(i, 4), "qas": [{"question": f"Where were the {WORDS[i]} carried?", "answers": [{"text": PLACES[i]}]}]}
+                  for i in range(3)]
+    write(root / "squad.json", json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    write(root / "hotpot.json", json.dumps([
+        {"question": f"Where is {name}?", "answer": PLACES[i], "context": [[name, [f"{name} is in {PLACES[i]}."]]], "supporting_facts": [[name, 0]]}
+        for i, name in enumerate(("Ann", "Bob", "Cyd"))]))
+    write(root / "essays.json", json.dumps({"text": story(3, 400)}))
+
+
 def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         return 2
     root = Path(sys.argv[1])
-    for make in (longbench, leval, longproc, reasoning, ruler):
+    for make in (longbench, leval, longproc, questions, reasoning, ruler):
         make(root / make.__name__)
     write(root / "text.txt", story(3, 400))
     return 0
