@@ -48,6 +48,15 @@ bool uses_openblas(const eval::Manifest& manifest, const Session& session) {
          });
 }
 
+/// Where a run goes that names no folder. Others may have begun in the same second.
+std::string new_folder(const std::string& what) {
+  std::string path = fmt::format("runs/{}-{}", what, eval::utc_now());
+  std::replace(path.begin(), path.end(), ':', '-');
+  std::string free = path;
+  for (int number = 2; std::filesystem::exists(free); ++number) free = fmt::format("{}-{}", path, number);
+  return free;
+}
+
 }  // namespace
 
 void add_run_options(Command command, RunOptions& options, const std::string& what) {
@@ -182,11 +191,7 @@ eval::RunFolder open_run(const RunOptions& options, const std::string& what, con
   manifest.command = repair_utf8(manifest.command);
   manifest.model = repair_utf8(manifest.model);
   manifest.hardware_profile = repair_utf8(manifest.hardware_profile);
-  std::string path = options.out;
-  if (path.empty()) {
-    path = fmt::format("runs/{}-{}", what, eval::utc_now());
-    std::replace(path.begin(), path.end(), ':', '-');
-  }
+  const std::string path = options.out.empty() ? new_folder(what) : options.out;
   const bool not_begun = options.ranked && !eval::holds_run(path);
   if (!options.resume || not_begun) return eval::RunFolder::create(path, manifest, options.force);
   eval::RunFolder folder = eval::RunFolder::resume(path, manifest);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <map>
 #include <random>
 #include <thread>
@@ -296,6 +297,14 @@ TEST_F(CompareProgram, TablesSayWhereQuestHasNoDenseLayers) {
   const cli::Outcome dense = cli::run(run + folder("b") + " --methods full,quest:budget=64,dense_layers=2");
   ASSERT_EQ(dense.code, 0) << dense.text;
   EXPECT_THAT(bytes("b", "report.md") + dense.text, Not(HasSubstr("quest with")));
+}
+
+TEST_F(CompareProgram, RunsOfOneSecondGetFoldersOfTheirOwn) {
+  const std::string one = " && '" TANDEM_PROGRAM
+                          "' eval needle --quiet --no-plot --model tiny --methods full --lengths 256 --depths 50 "
+                          "--samples 1 >out.txt";
+  ASSERT_EQ(std::system(("cd '" + root_.path().string() + "'" + one + one + one).c_str()), 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root_ / "runs"), {}), 3);
 }
 
 TEST_F(CompareProgram, FilesWhoseNamesAreNoText) {

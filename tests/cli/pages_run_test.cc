@@ -2,7 +2,6 @@
 // with a build. Not run is what a reader sees to need something (needs()), and what another test or script runs
 // (kRunElsewhere). docs/README.md says so to readers.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -43,34 +42,29 @@ constexpr RunElsewhere kRunElsewhere[] = {
     {"tandem validate --here", "tests/cli/validate_test.cc", "validate --here --quiet --methods full"},
 };
 
-/// In commands that begin so an option gets this value: if it is given there, if it is missing, or in any case. Another
-/// text is replaced by the value.
+/// In commands that begin so an option gets this value: if it is given there, if it is missing, or in any case.
 enum class If { given, missing, any };
 struct Shorter {
   const char *begin, *option, *value;
   If when;
+  const char* unless = nullptr;  // not in commands that have this text
 };
 constexpr Shorter kShorter[] = {
-    {"tandem compare --head-errors", "--model", "embedded", If::missing},
-    {"tandem compare --head-errors", "--methods", "full,fluxion:heads=embedded", If::missing},
-    {"tandem compare", "--model", "tiny", If::missing},
     {"tandem compare", "--samples", "1", If::any},
     {"tandem compare --shard", "--samples", "2", If::given},
     {"tandem compare", "--lengths", "256", If::any},
     {"tandem compare", "--tasks", "niah_single_1", If::missing},
     {"tandem compare", "--methods", "full,streaming", If::missing},
-    {"tandem compare", ",hgca", "", If::given},  // its step at 12 x 32K takes the longest to predict
     {"tandem compare", "--no-plot", "", If::missing},
+    {"tandem compare", "--shard", "1/1", If::missing, "--as"},  // leaves out the steps that `tandem gate` predicts
     {"tandem compare --as", "--context", "2K", If::given},
     {"tandem eval", "--samples", "1", If::any},
-    {"tandem eval", "--model", "tiny", If::missing},
     {"tandem eval longproc", "--tasks", "tom_tracking_0.5k", If::given},
     {"tandem eval", "--max-new", "16", If::given},
     {"tandem eval needle", "--lengths", "512", If::any},
     {"tandem eval needle", "--depths", "50", If::any},
     {"tandem eval leval", "--tasks", "tpo", If::missing},
     {"tandem eval", "--methods", "full", If::missing},
-    {"tandem eval", ",hgca", "", If::given},
     {"tandem eval", "--no-plot", "", If::missing},
     {"tandem simulate", "--hw", "h100", If::given},
     {"tandem simulate", "--context", "4K", If::given},
@@ -84,7 +78,7 @@ constexpr Shorter kShorter[] = {
     {"tandem advise", "--methods", "full,streaming", If::missing},
     {"tandem validate", "--points", "points.json", If::any},
     {"tandem validate", "--no-plot", "", If::missing},
-    {"tandem bench kernels", "--kernel", "top_k", If::any},
+    {"tandem bench kernels", "--kernel", "choose", If::any},
     {"tandem bench kernels --threads", "--rounds", "1", If::missing},
     {"tandem bench kernels --out", "--rounds", "1", If::missing},
     {"tandem bench decode", "--model", "tiny", If::given},
@@ -192,13 +186,12 @@ std::string shortened(std::string text, Used& used) {
   for (const Shorter& entry : kShorter) {
     const std::size_t begin = text.find(entry.begin);
     if (begin != 0 && (begin == std::string::npos || text[begin - 1] != '/')) continue;
-    const std::string option = (*entry.option == '-' ? " " : "") + std::string(entry.option);
-    const std::size_t at = (text + " ").find(*entry.option == '-' ? option + " " : option);
+    if (entry.unless != nullptr && text.find(entry.unless) != std::string::npos) continue;
+    const std::string option = std::string(" ") + entry.option;
+    const std::size_t at = (text + " ").find(option + " ");
     if (entry.when == (at == std::string::npos ? If::given : If::missing)) continue;
     used.insert(&entry);
-    if (*entry.option != '-') {
-      text.replace(at, std::strlen(entry.option), entry.value);
-    } else if (at == std::string::npos) {
+    if (at == std::string::npos) {
       text += option + (*entry.value == '\0' ? "" : " ") + entry.value;
     } else {
       const std::size_t value = at + option.size() + 1;
