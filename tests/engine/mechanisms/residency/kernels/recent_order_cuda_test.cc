@@ -31,7 +31,7 @@ class Choices {
       ++count;
     }
     while (count < sizes_.choice) {
-      const std::uint32_t block = random_() % sizes_.candidates;
+      const auto block = static_cast<std::uint32_t>(random_() % sizes_.candidates);
       count += is_in[block] ? 0 : 1;
       is_in[block] = true;
     }
