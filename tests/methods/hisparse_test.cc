@@ -33,7 +33,7 @@ void PrintTo(const HiSparseRule& rule, std::ostream* out) {
   *out << rule.spec() << ", " << rule.prompt << " tokens";
 }
 
-/// What one layer looked up and missed in one step, in blocks of a list.
+/// Look-ups and misses of one layer and step, in blocks of a list.
 struct Looked {
   std::uint32_t layer = 0;
   std::uint64_t up = 0, missed = 0;
@@ -198,7 +198,7 @@ class SlowHiSparse {
   std::vector<std::vector<std::list<std::uint32_t>>> recent_;  // [layer][list] blocks, least recently chosen first
 };
 
-/// What each layer looked up, in the order of its steps.
+/// Look-ups of all layers, step by step.
 std::vector<Looked> looked_by(const DecodeResult& result, std::size_t list_block_bytes) {
   std::vector<Looked> looked;
   for (const TraceRecord& r : result.trace.records)

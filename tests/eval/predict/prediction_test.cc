@@ -192,7 +192,7 @@ TEST(Prediction, ThePeersMemoryIsCountedAndLimited) {
   EXPECT_EQ(predict(shape, hardware, some_workload(), options).rows[0].refused, "");
 }
 
-// What a buffer of recent blocks is looked through for is known by hand: all that is chosen but the newest block.
+// Look-ups are known by hand: all that is chosen except the newest block.
 TEST(Prediction, ABuffersHitRateIsThereWhereAMethodHasOne) {
   PredictionOptions options = small_options({"full", "hisparse:budget=512"});
   options.context = 4096;
