@@ -9,6 +9,7 @@
 #include "methods/fluxion/fluxion.h"
 #include "methods/freekv/freekv.h"
 #include "methods/hgca/hgca.h"
+#include "methods/hisparse/hisparse.h"
 #include "methods/scoutattention/scoutattention.h"
 
 namespace tandem {
@@ -18,7 +19,7 @@ const std::vector<MethodInfo>& method_registry() {
     std::vector<MethodInfo> all = {full_info(),      full_offload_info(), full_host_info(),      streaming_info(),
                                    h2o_info(),       quest_info(),        tova_info(),           hybrid_fixed_info(),
                                    gpu_fetch_info(), hgca_info(),         scoutattention_info(), fluxion_info(),
-                                   infinigen_info(), asyncspade_info(),   freekv_info()};
+                                   infinigen_info(), asyncspade_info(),   freekv_info(),         hisparse_info()};
     for (MethodInfo& extra : extra_methods()) all.push_back(std::move(extra));
     return all;
   }();

@@ -105,7 +105,7 @@ struct Packed : KvTokens {
   /// A KV head has those blocks, of `block_runs` runs each, whose numbers `chosen` contains.
   struct Named {
     DeviceBuffer table;                              // u32: block number by place
-    DeviceBuffer chosen;                             // u32: a count, then numbers in ascending order
+    TierBuffer chosen;                               // on the device, u32: a count, then numbers in ascending order
     std::size_t table_offset = 0, table_stride = 0;  // in u32; strides from one KV head to the next
     std::size_t chosen_offset = 0, chosen_stride = 0;
     std::uint32_t numbers = 0;  // block numbers are below this

@@ -88,7 +88,7 @@ class DecodeAttention::DeviceLaunch {
         list.residents = most[p->row] / packed.block_runs;
         if (const Packed::Named* named = packed.names()) {
           list.table = ctx_.read<std::uint32_t>(named->table) + named->table_offset + head * named->table_stride;
-          list.chosen = ctx_.read<std::uint32_t>(named->chosen) + named->chosen_offset + head * named->chosen_stride;
+          list.chosen = named->chosen.read<std::uint32_t>(ctx_) + named->chosen_offset + head * named->chosen_stride;
         }
         most_[at] = most[p->row];
       }

@@ -19,20 +19,24 @@ namespace tandem {
 class NamedBlocks {
  public:
   NamedBlocks(const BodyContext& ctx, const Packed& packed, const Packed::Named& named, std::uint32_t kv_head)
-      : set_(named.numbers) {
+      : numbers_(named.numbers), set_(named.numbers) {
     const std::uint32_t* chosen =
-        ctx.read<std::uint32_t>(named.chosen) + named.chosen_offset + kv_head * named.chosen_stride;
+        named.chosen.read<std::uint32_t>(ctx) + named.chosen_offset + kv_head * named.chosen_stride;
     set_.add({chosen + 1, chosen[0]});
     places_ = {ctx.read<std::uint32_t>(named.table) + named.table_offset + kv_head * named.table_stride,
                packed.tokens / (packed.block_runs * packed.memory.run_tokens)};
   }
-  bool has(std::uint32_t place) const { return set_.contains(places_[place]); }
+  bool has(std::uint32_t place) const { return contains(places_[place]); }
   std::uint32_t count() const {
     return static_cast<std::uint32_t>(
-        std::ranges::count_if(places_, [&](std::uint32_t block) { return set_.contains(block); }));
+        std::ranges::count_if(places_, [&](std::uint32_t block) { return contains(block); }));
   }
 
  private:
+  /// A place that holds nothing has a number that no block has.
+  bool contains(std::uint32_t block) const { return block < numbers_ && set_.contains(block); }
+
+  std::uint32_t numbers_ = 0;
   BlockSet set_;
   std::span<const std::uint32_t> places_;
 };

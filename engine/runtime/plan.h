@@ -79,8 +79,8 @@ struct AttendPlan {
   // Every row attends its step's own token, by position; no token twice; of a digest index at most one choice.
   // Device: all rows at once. So a row has at most one item of each kind except Ranges, and the items of a kind agree
   // between rows: scope, own_only, in the store or copied, in pages or not. Blocks of the store and single tokens do
-  // not mix. Host: several of each kind. Residents of a choice (Packed::named) need `ready` for their row. Sums go in
-  // the order of positions where these are known; otherwise Ranges come first.
+  // not mix. Host: several of each kind. Residents of a choice (Packed::named) need `ready` for their row, or one of
+  // their own. Sums go in the order of positions where these are known; otherwise Ranges come first.
   std::vector<AttendItem> items;
   std::optional<HostPart> ready = {};  // of this layer, begun earlier; then no item is on the host
   /// Finishes the attention; then no item is on the host and no weights are left.

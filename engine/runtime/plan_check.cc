@@ -61,8 +61,9 @@ class PlanCheck {
     check_positions(item, kv.positions);
     if (const auto* chosen = std::get_if<Blocks>(&item.kv)) rows_[item.row].choices.push_back(chosen);
     if (const auto* packed = std::get_if<Packed>(&item.kv); packed != nullptr && packed->named) {
-      TANDEM_CHECK(on_host_too(item.row),
-                   "chosen residents are attended where the host attends to the rest of the choice");
+      TANDEM_CHECK(packed->ready.valid() || on_host_too(item.row),
+                   "chosen residents are attended where the host attends to the rest of the choice, or when that has "
+                   "been recalled");
     }
   }
 

@@ -187,12 +187,14 @@ void CostTotals::add(const Cost& cost, LaneKind lane) {
   h2d += cost.h2d;
   d2h += cost.d2h;
   touched += cost.context;
+  looked_up += cost.looked_up;
+  if (cost.looked_up > 0) missed += cost.h2d;
 }
 
 void CostTotals::add(const CostTotals& other) {
   using T = CostTotals;
-  for (const auto sum :
-       {&T::hbm, &T::dram, &T::h2d, &T::d2h, &T::flops, &T::peer_link, &T::peer_hbm, &T::peer_flops, &T::touched})
+  for (const auto sum : {&T::hbm, &T::dram, &T::h2d, &T::d2h, &T::flops, &T::peer_link, &T::peer_hbm, &T::peer_flops,
+                         &T::touched, &T::looked_up, &T::missed})
     this->*sum += other.*sum;
 }
 

@@ -24,6 +24,7 @@ struct CostTotals {
   std::uint64_t peer_link = 0;                 // bytes between the two devices, both ways
   std::uint64_t peer_hbm = 0, peer_flops = 0;  // of the other device, in none of those above
   std::uint64_t touched = 0;                   // Cost::context of all, of either device and the host
+  std::uint64_t looked_up = 0, missed = 0;     // Cost::looked_up, and the h2d of those operations
   void add(const Cost& cost, LaneKind lane);
   void add(const CostTotals& other);
   bool operator==(const CostTotals&) const = default;

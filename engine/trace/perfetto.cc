@@ -34,6 +34,7 @@ void write_record(const Emit& emit, const Trace& trace, const TraceRecord& r) {
   amount("h2d_bytes", r.cost.h2d);
   amount("d2h_bytes", r.cost.d2h);
   amount("peer_bytes", r.cost.peer);
+  amount("looked_up_bytes", r.cost.looked_up);
   amount("flops", r.cost.flops + r.cost.solved);
   emit(fmt::format(R"({{"ph":"X","pid":1,"tid":{},"ts":{},"dur":{},"name":{},"cat":"{}","args":{{{}}}}})", r.lane + 1,
                    micros(r.start), micros(r.end - r.start), json_quoted(r.name), to_string(r.cause), args));

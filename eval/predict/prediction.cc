@@ -55,7 +55,8 @@ void fill_sampling(const DecodeResult& result, const PredictionOptions& options,
 void fill_row(const DecodeResult& result, Nanos prefill, const Precision& precision, PredictedRow& row) {
   row.prefill_ms = double(prefill) * kMs;
   fill_times(result.idle.steps, result.sequences.size(), row);
-  row.touched_bytes *= precision.kv_bits / 16.0;
+  for (double* bytes : {&row.touched_bytes, &row.looked_up_bytes, &row.missed_bytes})
+    *bytes *= precision.kv_bits / 16.0;
   for (const DecodedSequence& s : result.sequences) {
     const double steps = double(s.steps.size()) * double(result.sequences.size());
     row.attended_device += double(s.attended[static_cast<int>(Side::device)]) / steps;
@@ -124,7 +125,7 @@ PredictedRow refused_row(std::string method, std::string why) {
 }
 
 void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, PredictedRow& row) {
-  std::uint64_t later = 0, touched = 0;
+  std::uint64_t later = 0, touched = 0, looked_up = 0, missed = 0;
   Nanos layer0 = 0;
   IdleTimes sum;
   for (const StepIdle& s : steps) {
@@ -136,6 +137,8 @@ void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, Predi
       ++later;
       sum.add(s);
       touched += s.cost.touched;
+      looked_up += s.cost.looked_up;
+      missed += s.cost.missed;
       for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
     }
   }
@@ -147,7 +150,10 @@ void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, Predi
   row.idle_ms = mean_ms(sum.idle);
   std::ranges::transform(sum.by_cause, row.idle_ms_by_cause.begin(), mean_ms);
   row.layer0_idle_ms = mean_ms(layer0);
-  row.touched_bytes = double(touched) / (double(later) * double(sequences));
+  const double rows = double(later) * double(sequences);
+  row.touched_bytes = double(touched) / rows;
+  row.looked_up_bytes = double(looked_up) / rows;
+  row.missed_bytes = double(missed) / rows;
 }
 
 double device_kv_room(const Model& shape, const HardwareProfile& hardware, const Precision& precision) {

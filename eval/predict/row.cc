@@ -46,6 +46,10 @@ constexpr auto kVisit = [](auto& f, auto& r) {
   f.number("attended_device", r.attended_device, 0, kMostMs);
   f.number("attended_host", r.attended_host, 0, kMostMs);
   if (f.present("touched_bytes", true)) f.number("touched_bytes", r.touched_bytes, 0, kMostBytes);  // since schema 9
+  if (f.present("looked_up_bytes", r.looked_up_bytes > 0)) {
+    f.number("looked_up_bytes", r.looked_up_bytes, 0, kMostBytes);
+    f.number("missed_bytes", r.missed_bytes, 0, r.looked_up_bytes);
+  }
   f.field("device_kv_bytes", r.device_kv_bytes);
   f.field("host_kv_bytes", r.host_kv_bytes);
   f.optional("peer_kv_bytes", r.peer_kv_bytes);
@@ -132,6 +136,7 @@ std::string why_absent(const PredictedRow& row) {
 Table figures_table(const std::vector<NamedRow>& rows, std::uint32_t layers) {
   const bool ranges = std::ranges::any_of(rows, [](const NamedRow& n) { return !n.row.widest_range.empty(); });
   const bool peers = std::ranges::any_of(rows, [](const NamedRow& n) { return n.row.peer_kv_bytes > 0; });
+  const bool looks_up = std::ranges::any_of(rows, [](const NamedRow& n) { return n.row.looked_up_bytes > 0; });
   Table table;
   for (const auto& [name, r, sequences] : rows) {
     const std::optional<Cause> cause = largest_cause(r);
@@ -152,6 +157,12 @@ Table figures_table(const std::vector<NamedRow>& rows, std::uint32_t layers) {
                          {"KV GB, device", gigabytes(r.device_kv_bytes)},
                          {"KV GB, host", gigabytes(r.host_kv_bytes)}};
     if (peers) cells.emplace_back("KV GB, peer", gigabytes(r.peer_kv_bytes));
+    if (looks_up) {
+      const bool any = r.looked_up_bytes > 0;
+      cells.emplace_back("missed MB", any ? fmt::format("{:.2f}", r.missed_bytes * 1e-6) : "-");
+      cells.emplace_back("hit rate %",
+                         any ? fmt::format("{:.1f}", 100 * (1 - r.missed_bytes / r.looked_up_bytes)) : "-");
+    }
     if (ranges) cells.emplace_back("range mostly from", r.widest_range.empty() ? "-" : r.widest_range);
     if (const std::string absent = why_absent(r); !absent.empty())
       for (auto& [head, cell] : cells) cell = head == "step ms" ? absent : "-";

@@ -96,13 +96,16 @@ bool any_has(const Summary& s, const auto& has) {
 Table bytes_table(const Summary& s, const Labels& labels) {
   const bool peers = any_has(s, [](const L& l) { return l.peer_link > 0; });
   const bool touched = any_has(s, [](const L& l) { return l.touched.has_value(); });
+  const bool looked_up = any_has(s, [](const L& l) { return l.looked_up > 0; });
   std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
   if (touched) head.insert(head.begin(), "touched");
   if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
-  return by_length(s, labels, head, [peers, touched](const L& l) {
+  if (looked_up) head.insert(head.end(), {"missed", "hit rate %"});
+  return by_length(s, labels, head, [peers, touched, looked_up](const L& l) {
     std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
     if (touched) cells.insert(cells.begin(), figure_text(l.touched, bytes_text));
     if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
+    if (looked_up) cells.insert(cells.end(), {bytes_text(l.missed), figure_text(l.hit_rate(), percent_text)});
     return cells;
   });
 }
@@ -202,6 +205,12 @@ std::string latency_report(const Summary& s, bool markdown) {
   out += section("Latency", markdown) + timed_table(latency_table(s, labels));
   out += note(latency_note(s, timed->label, *times, markdown), markdown);
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
+  if (any_has(s, [](const L& l) { return l.looked_up > 0; })) {
+    out += note(
+        "Missed: KV that a buffer of recent blocks on the device did not hold, part of the link to device. Hit rate: "
+        "of the blocks that were looked up there, those that it held.",
+        markdown);
+  }
   out += note(
       "Touched: what computing reads and writes of what is kept about the context, wherever it lies: KV, indices, "
       "statistics. HBM and DRAM have weights, activations and scores too, but not what copies over the link read and "

@@ -31,7 +31,7 @@ METHODS = {"full": (BLACK, "o", DEVICE), "streaming": (GREEN, "s", DEVICE), "h2o
            "full-host": (BLACK, "s", HOST), "hybrid-fixed": (BLUE, "v", HOST), "hgca": (VERMILION, "^", HOST),
            "scoutattention": (GREEN, "o", HOST), "fluxion": (PINK, "D", HOST),
            "full-offload": (BLACK, "^", LINK), "gpu-fetch": (BLUE, "o", LINK), "infinigen": (ORANGE, "v", LINK),
-           "freekv": (VERMILION, "s", LINK)}
+           "freekv": (VERMILION, "s", LINK), "hisparse": (GREEN, "v", LINK)}
 OTHER_COLOURS, OTHER_MARKERS = ["#7B5EA7", "#8C6D31", GREY], ["*", "p", "h", "<", ">"]  # of a user's own methods
 SHADES = [0, -0.35, 0.4, -0.6, 0.65]  # towards black below 0, towards white above: settings of one method
 

@@ -164,6 +164,8 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
     in.field("h2d", timing.bytes.h2d);
     in.field("d2h", timing.bytes.d2h);
     in.optional("touched", timing.bytes.touched);
+    in.optional("looked_up", timing.bytes.looked_up);
+    in.optional("missed", timing.bytes.missed);
     in.optional("peer_link", timing.bytes.peer_link);
     in.optional("peer_hbm", timing.bytes.peer_hbm);
   });

@@ -94,6 +94,8 @@ struct ByteCounts {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0;
   std::uint64_t peer_link = 0, peer_hbm = 0;  // between two devices; of the other one. Written where there is one
   std::uint64_t touched = 0;                  // Cost::context of the trace's records; 0 before version 9
+  // KV looked up in a buffer of recent blocks, and the part of `h2d` that was not there. Written where there is one.
+  std::uint64_t looked_up = 0, missed = 0;
   bool operator==(const ByteCounts&) const = default;
 };
 

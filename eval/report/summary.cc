@@ -60,6 +60,8 @@ std::optional<LatencySummary> latency_of(const std::vector<SampleTiming>& timing
     out.d2h += double(t.bytes.d2h);
     out.peer_link += double(t.bytes.peer_link);
     out.peer_hbm += double(t.bytes.peer_hbm);
+    out.looked_up += double(t.bytes.looked_up);
+    out.missed += double(t.bytes.missed);
     touched += double(t.bytes.touched);
     counts_touched = counts_touched && t.bytes.touched > 0;
     out.attended_device += double(t.tokens_attended_device);
@@ -71,8 +73,9 @@ std::optional<LatencySummary> latency_of(const std::vector<SampleTiming>& timing
   if (out.samples == 0) return std::nullopt;
   for (double* per_sample : {&out.prefill_ms, &out.setup_ms, &out.first_step_ms}) *per_sample /= double(out.samples);
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
-  for (double* per_step : {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d,
-                           &out.d2h, &out.peer_link, &out.peer_hbm, &out.attended_device, &out.attended_host}) {
+  for (double* per_step :
+       {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
+        &out.peer_link, &out.peer_hbm, &out.looked_up, &out.missed, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
@@ -107,6 +110,11 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
        {{"device", l.attended_device}, {"host", l.attended_host}, {"host_share", json_or_null(l.host_share())}}},
       {"peak_kv_bytes", {{"device", l.peak_device_kv}, {"host", l.peak_host_kv}}}};
   if (l.touched) json["bytes_per_token"]["touched"] = *l.touched;
+  if (l.looked_up > 0) {
+    json["bytes_per_token"]["looked_up"] = l.looked_up;
+    json["bytes_per_token"]["missed"] = l.missed;
+    json["hit_rate"] = json_or_null(l.hit_rate());
+  }
   if (l.peer_link > 0) {
     json["bytes_per_token"]["peer_link"] = l.peer_link;
     json["bytes_per_token"]["peer_hbm"] = l.peer_hbm;
@@ -289,9 +297,10 @@ Summary summarise(const RunFolder& folder) {
 std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
   using L = LatencySummary;
   constexpr double L::*kMeans[] = {
-      &L::ttft_ms,         &L::prefill_ms,    &L::setup_ms, &L::first_step_ms, &L::step_ms, &L::busy_ms,   &L::idle_ms,
-      &L::layer0_idle_ms,  &L::hbm,           &L::dram,     &L::h2d,           &L::d2h,     &L::peer_link, &L::peer_hbm,
-      &L::attended_device, &L::attended_host,
+      &L::ttft_ms,       &L::prefill_ms, &L::setup_ms,       &L::first_step_ms, &L::step_ms,
+      &L::busy_ms,       &L::idle_ms,    &L::layer0_idle_ms, &L::hbm,           &L::dram,
+      &L::h2d,           &L::d2h,        &L::peer_link,      &L::peer_hbm,      &L::attended_device,
+      &L::attended_host, &L::looked_up,  &L::missed,
   };
   const std::vector<LengthLatency>& lengths = method.by_length;
   if (lengths.size() < 2) return method.latency;

@@ -120,6 +120,8 @@ SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::si
     t.bytes.peer_link += share(step.cost.peer_link);
     t.bytes.peer_hbm += share(step.cost.peer_hbm);
     t.bytes.touched += share(step.cost.touched);
+    t.bytes.looked_up += share(step.cost.looked_up);
+    t.bytes.missed += share(step.cost.missed);
     t.flops += share(step.cost.flops);
     t.peer_flops += share(step.cost.peer_flops);
   }

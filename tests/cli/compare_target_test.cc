@@ -94,6 +94,7 @@ TEST_F(CompareTarget, ALongTargetHasThePublishedBudgetsAndTheChunkThatIsGiven) {
                                                        {"tova", "tova:budget=512"},
                                                        {"scoutattention", "scoutattention:budget=512"},
                                                        {"freekv", "freekv:budget=512"},
+                                                       {"hisparse", "hisparse:budget=512"},
                                                        {"fluxion:heads=published", "fluxion:heads=embedded"},
                                                        {"asyncspade", "asyncspade:budget=512"}}));
   EXPECT_THAT(bytes("a", "report.md"),

@@ -39,6 +39,8 @@ std::vector<std::string> all_methods() {
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3");
   names.emplace_back("freekv:budget=128,block=16,sinks=16,window=32,tau=0.5");
   names.emplace_back("freekv:budget=112,block=16,sinks=0,window=16,tau=0.3,reduce=mean,dense_layers=0");
+  names.emplace_back("hisparse:budget=96,buffer=160");
+  names.emplace_back("hisparse:budget=96,buffer=128,block=32,start=prefix,scope=layer");
   names.emplace_back("scoutattention:budget=128,block=32,sinks=0,recall=1,scope=kv_head,device_scope=selected");
   names.emplace_back("scoutattention:budget=160,sinks=32,recall=2,layer0=resident,pred_norm=own");
   names.emplace_back("scoutattention:budget=128,block=16,sinks=16,recall=3,ahead=none");
@@ -266,6 +268,8 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "fluxion:bgt=1,slope=0,sinks=0,window=1,policy=uniform,cpu_share=0.3",
                                  "fluxion:bgt=1,slope=0,sinks=16,window=32,spill=1,policy=cpu-only",
                                  "fluxion:bgt=1,stage=fixed16,sinks=16,window=32,policy=length",
+                                 "hisparse",
+                                 "hisparse:budget=768,buffer=768,block=32,scope=layer",
                                  "scoutattention",
                                  "scoutattention:budget=800,block=16,sinks=0,scope=kv_head,device_scope=selected"}) {
     const auto full = make_method("full"), method = make_method(spec);

@@ -157,6 +157,7 @@ std::vector<Case> cases() {
                            {"scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head"},
                            {"scoutattention:budget=48,block=16,sinks=16,recall=2"},
                            {"freekv:budget=48,block=16,sinks=0,window=16,dense_layers=0"},
+                           {"hisparse:budget=32,buffer=48"},
                            {"infinigen:budget=32"},
                            {"infinigen:budget=48,scope=layer"},
                            {"infinigen:budget=48,scope=query_head"},

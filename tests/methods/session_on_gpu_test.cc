@@ -24,6 +24,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "tova:budget=48", "tova:budget=0.3", "infinigen:budget=48,fetch=token,dense_layers=1",
                       "infinigen:budget=150,dense_layers=0", "scoutattention:budget=64,block=16,sinks=16,recall=2",
                       "scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head",
+                      "hisparse:budget=48,buffer=64", "hisparse:budget=48,buffer=96,start=prefix,scope=layer",
                       "fluxion:bgt=0.2,sinks=16,window=32", "fluxion:bgt=0.1,sinks=16,window=1,spill=1",
                       "quest:budget=64,page=32", "asyncspade:budget=48,window=4",
                       "asyncspade:budget=0.3,pack=1,window=4", "asyncspade:budget=48,place=host,window=4"),

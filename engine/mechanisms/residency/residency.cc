@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/device/launch_context.h"
@@ -38,7 +39,11 @@ ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& requ
   set.changed.resize(shape.layers);
   set.read.resize(shape.layers);
   set.host_pages = std::make_shared<HostPages>(shape.layers);
-  make_resident_slots(device_, set, request.slots);
+  set.choice = request.slots;
+  set.recent = request.recent.has_value();
+  const RecentBlocks recent = request.recent.value_or(RecentBlocks{request.slots});
+  TANDEM_CHECK(recent.slots >= request.slots, "{} slots, of which a step chooses {}", recent.slots, request.slots);
+  make_resident_slots(device_, set, recent.slots);
   set.window = request.window;
   set.first_layer = request.first_layer;
   set.reduce = request.reduce.value_or(request.per_kv_head ? Reduce::max : Reduce::mean);
@@ -50,8 +55,10 @@ ResidentRef Residency::keep(SequenceState& sequence, const ResidentRequest& requ
                                               .first_layer = request.first_layer,
                                               .kind = request.digests})
                     .id;
+  if (set.recent) empty_slots(set);
+  const bool fits = set.filled(sequence.tokens) <= set.begin + set.slots * set.block;
   const ResidentRef ref{kept_.add(std::move(set))};
-  take_in(sequence, ref);
+  take_in(sequence, ref, fits || recent.filled);
   return ref;
 }
 
@@ -61,17 +68,24 @@ void Residency::renew(SequenceState& sequence, ResidentRef ref, std::uint32_t sl
   const DigestExtension extension{&sequence, {set.digests, Side::device}, set.filled(sequence.tokens)};
   for (std::uint32_t layer = set.first_layer; layer < kv_.shape().layers; ++layer)
     parts_.ops.extend_digests(layer, {&extension, 1});
-  take_in(sequence, ref);
+  take_in(sequence, ref, true);
 }
 
 /// Chooses the residents anew by the prompt's last query, and moves new blocks to host memory: first, if older blocks
-/// are there already, since residents are gathered from one side.
-void Residency::take_in(SequenceState& sequence, ResidentRef ref) {
+/// are there already, since residents are gathered from one side. Recent blocks are not chosen: with `fills`, new ones
+/// take the slots of their numbers.
+void Residency::take_in(SequenceState& sequence, ResidentRef ref, bool fills) {
   ResidentSet& set = kept_.get(ref.id);
   const std::uint32_t filled = set.filled(sequence.tokens);
   for (std::uint32_t layer = set.first_layer; layer < kv_.shape().layers; ++layer) {
     const Range added{set.begin + set.candidates[layer] * set.block, filled};
+    const std::uint32_t before = set.candidates[layer];
     set.candidates[layer] = (filled - set.begin) / set.block;
+    if (set.recent) {
+      if (fills && before < set.residents(layer)) keep_filled(sequence, set, layer, {before, set.residents(layer)});
+      if (added.end > added.begin) parts_.ops.move_to_host(sequence, added, layer, nullptr);
+      continue;
+    }
     set.changed[layer] = set.read[layer] = Event{};
     if (set.candidates[layer] == 0) continue;
     const bool goes = added.end > added.begin, others_there = added.begin > set.begin;
@@ -184,8 +198,9 @@ std::uint64_t Residency::move_residents(BodyContext& ctx, const ResidentSet& set
                                         std::uint32_t list, Tier tier, LinkPieces& crossing, ResidentSwap swap) const {
   std::uint32_t moves = 0;
   const std::uint32_t pages = swap.pages_per_block = set.pages_per_block();
-  std::vector<std::uint32_t> from(std::size_t{swap.slots} * pages), to(from.size());
+  std::vector<std::uint32_t> from(std::size_t{std::min(swap.slots, set.choice)} * pages), to(from.size());
   swap.table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+  if (set.recent) swap.order = ctx.write<std::uint32_t>(set.order) + set.table_offset(layer, list);
   swap.from = from.data();
   swap.to = to.data();
   swap.moves = &moves;
@@ -205,8 +220,12 @@ std::uint64_t Residency::move_residents(BodyContext& ctx, const ResidentSet& set
 Pieces Residency::listed_moves(LaunchContext& ctx, const ResidentSet& set, std::uint32_t layer, std::uint32_t list,
                                const char* from, ResidentSwap& swap) const {
   swap.table = ctx.write<std::uint32_t>(set.table) + set.table_offset(layer, list);
+  if (set.recent) {
+    swap.order = ctx.write<std::uint32_t>(set.order) + set.table_offset(layer, list);
+    swap.next = ctx.scratch<std::uint32_t>(swap.slots);
+  }
   swap.pages_per_block = set.pages_per_block();
-  const std::uint32_t most = swap.slots * swap.pages_per_block;
+  const std::uint32_t most = std::min(swap.slots, set.choice) * swap.pages_per_block;
   swap.from = ctx.scratch<std::uint32_t>(most);
   swap.to = ctx.scratch<std::uint32_t>(most);
   return {.from = from + kv_.k_offset(0, list),
@@ -251,31 +270,54 @@ void Residency::block_filled(SequenceState& sequence, ResidentRef ref, std::uint
   TANDEM_CHECK(end <= sequence.tokens, "the block of tokens [{}, {}) is not filled", begin, end);
   const DigestExtension extension{&sequence, {set.digests, Side::device}, end};
   parts_.ops.extend_digests(layer, {&extension, 1});
-  if (set.candidates[layer] < set.slots) keep_filled(sequence, set, layer, begin);
+  const std::uint32_t block = set.candidates[layer];
+  if (block < set.slots) keep_filled(sequence, set, layer, {block, block + 1});
   ++set.candidates[layer];
   parts_.ops.move_to_host(sequence, {begin, end}, layer, nullptr);
 }
 
+/// No slot holds a block, and the order begins with slot 0.
+void Residency::empty_slots(const ResidentSet& set) {
+  Op op("empty slots", Cause::offload);
+  op.access = {set.table.writes(), set.order.writes()};
+  std::vector<std::uint32_t> numbers(set.slots);
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  const std::vector<std::uint32_t> nothing(set.slots, kNoBlock);
+  op.has_cost_only_part = true;
+  set_copies(op, [set, numbers, nothing](Copier& copier) {
+    Copier::Between blocks = copier.from_values(set.table, std::as_bytes(std::span(nothing)));
+    Copier::Between order = copier.from_values(set.order, std::as_bytes(std::span(numbers)));
+    const std::size_t bytes = set.slots * sizeof(std::uint32_t);
+    for (std::size_t list = 0; list < std::size_t{set.shape.layers} * set.lists; ++list) {
+      blocks.add(list * bytes, 0, bytes);
+      order.add(list * bytes, 0, bytes);
+    }
+  });
+  ask(LaneKind::device_compute, std::move(op));
+}
+
 /// While slots are free every block is resident, and its candidate number is its slot.
-void Residency::keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer,
-                            std::uint32_t begin) {
+void Residency::keep_filled(const SequenceState& sequence, const ResidentSet& set, std::uint32_t layer, Range blocks) {
   Op op("keep filled block", Cause::offload, layer);  // it leaves the KV store's device tier; no link is crossed
-  const Range pages{begin / kPageTokens, (begin + set.block) / kPageTokens};
+  const std::uint32_t first = set.begin / kPageTokens, of_block = set.pages_per_block();
+  const Range pages{first + blocks.begin * of_block, first + blocks.end * of_block};
   const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence.id, layer, pages, Tier::device);
   op.access.insert(op.access.end(), {set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
   op.has_cost_only_part = true;
-  set_copies(op, [this, set, layer, slots](Copier& copier) {
-    const std::uint32_t slot = set.candidates[layer];
-    Copier::Between entries = copier.from_values(set.table, std::as_bytes(std::span(&slot, 1)));
+  std::vector<std::uint32_t> numbers(blocks.end - blocks.begin);
+  std::iota(numbers.begin(), numbers.end(), blocks.begin);
+  set_copies(op, [this, set, layer, slots, numbers](Copier& copier) {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(numbers));
+    Copier::Between entries = copier.from_values(set.table, bytes);
     for (std::uint32_t list = 0; list < set.lists; ++list)
-      entries.add((set.table_offset(layer, list) + slot) * sizeof(slot), 0, sizeof(slot));
+      entries.add((set.table_offset(layer, list) + numbers[0]) * sizeof(numbers[0]), 0, bytes.size());
     if (!copier.computes()) return;
     Copier::Between filled = copier.between(set.pages, kv_.device_buffer());
     for (std::uint32_t page = 0; page < slots.size(); ++page)
-      filled.add(set.page_offset(layer, slot, page, 0), kv_.k_offset(slots[page], 0), set.shape.slot_bytes());
+      filled.add(set.page_offset(layer, numbers[0], page, 0), kv_.k_offset(slots[page], 0), set.shape.slot_bytes());
   });
-  op.cost.hbm = 2 * set.block_bytes();
-  op.cost.pieces = set.pages_per_block();
+  op.cost.hbm = 2 * numbers.size() * set.block_bytes();
+  op.cost.pieces = static_cast<std::uint32_t>(slots.size());
   ask(LaneKind::device_compute, std::move(op));
 }
 
@@ -293,16 +335,26 @@ Packed Residency::kv(ResidentRef ref, std::uint32_t layer, bool chosen_only) {
   kv.block_runs = set.pages_per_block();
   kv.counted = true;
   kv.access = {set.pages.reads(layer, layer + 1)};
-  if (!chosen_only || !set.open(layer)) return kv;
+  if (!chosen_only || !set.chooses(layer)) return kv;
   const std::size_t next_list = set.per_head ? 1 : 0;
-  kv.named = {set.table,
-              set.chosen,
-              set.table_offset(layer, 0),
-              next_list * set.slots,
-              set.choice_offset(layer, 0),
-              next_list * (1 + std::size_t{set.slots}),
-              set.candidates[layer]};
-  kv.access.insert(kv.access.end(), {set.table.reads(layer, layer + 1), set.chosen.reads(layer, layer + 1)});
+  Packed::Named named;
+  named.table = set.table;
+  named.table_offset = set.table_offset(layer, 0);
+  named.table_stride = next_list * set.slots;
+  named.numbers = set.candidates[layer];
+  kv.access.push_back(set.table.reads(layer, layer + 1));
+  if (set.open(layer)) {
+    named.chosen = set.chosen;
+    named.chosen_offset = set.choice_offset(layer, 0);
+    named.chosen_stride = next_list * (1 + std::size_t{set.choice});
+    kv.access.push_back(set.chosen.reads(layer, layer + 1));
+  } else {  // all candidates are resident: the choice was not split, and lies where it was made
+    const DigestIndex& index = parts_.stores.digests.get(set.digests);
+    named.chosen = index.selection;
+    named.chosen_stride = next_list * (1 + std::size_t{index.room});
+    kv.access.push_back(index.selection.reads());
+  }
+  kv.named = std::move(named);
   return kv;
 }
 
@@ -310,23 +362,30 @@ SplitRef Residency::split(const LayerContext& context, const QueryRef& query, st
   SplitRef split;
   split.query = query;
   std::vector<ScoreRequest> requests;
+  std::vector<std::size_t> open;  // requests of the split's rows
   for (std::uint32_t row = 0; row < context.batch.size(); ++row) {
     const ResidentSet& set = kept_.get(sets[row].id);
-    if (!set.open(query.layer)) continue;
-    split.rows.push_back(row);
-    split.sets.push_back(sets[row]);
+    if (!set.chooses(query.layer)) continue;
+    if (set.open(query.layer)) {
+      split.rows.push_back(row);
+      split.sets.push_back(sets[row]);
+      open.push_back(requests.size());
+    }
     requests.push_back({.sequence = context.batch[row],
                         .digests = {set.digests, Side::device},
-                        .blocks = set.slots,
+                        .blocks = set.choice,
                         .scope = set.scope(),
                         .reduce = set.reduce});
   }
-  if (split.rows.empty()) return split;
+  if (requests.empty()) return split;
   LayerContext ahead = context;
   ahead.layer = query.layer;
   const std::vector<Blocks> selections =
       attention_.select_on_device(ahead, requests, attention_.query_values(query), query.ready);
-  split.ready = submit_split(split, selections);
+  std::vector<Blocks> of_rows;
+  of_rows.reserve(open.size());
+  for (const std::size_t request : open) of_rows.push_back(selections[request]);
+  split.ready = of_rows.empty() ? selections.front().ready : submit_split(split, of_rows);
   return split;
 }
 

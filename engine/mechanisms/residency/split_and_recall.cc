@@ -30,7 +30,8 @@ Event Residency::submit_split(const SplitRef& split, std::span<const Blocks> sel
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const ResidentSet& set = kept_.get(split.sets[i].id);
     const DigestIndex& index = parts_.stores.digests.get(selections[i].digests.id);
-    op.cost.hbm += 4 * set.choice_bytes();  // choice and table in, choice and what is missing out
+    // Choice and table in, choice and what is missing out.
+    op.cost.hbm += 4 * set.choice_bytes() + std::size_t{set.lists} * (set.slots - set.choice) * sizeof(std::uint32_t);
     op.access.insert(op.access.end(), {index.selection.reads(), set.table.reads(layer, layer + 1),
                                        set.chosen.writes(layer, layer + 1), set.missing.writes(layer, layer + 1)});
     wait_for(op.after, set.changed[layer]);
@@ -125,7 +126,7 @@ std::optional<HostPart> Residency::host_partial(const LayerContext& context, con
                      {own.query.reads(row, row + 1), own.part.writes(row, row + 1), own.lse.writes(row, row + 1),
                       attention_.counters().writes(row, layer), missing.set.missing_on_host.reads(part, part + 1)});
     small += std::uint64_t{2} * shape.q_heads * shape.head_dim * sizeof(float);
-    most += std::uint64_t{shape.kv_heads} * missing.set.slots * missing.set.block;
+    most += std::uint64_t{shape.kv_heads} * missing.set.choice * missing.set.block;
     work.push_back(std::move(missing));
   }
   op.cost.dram = small;
@@ -187,6 +188,7 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
   std::vector<Missing> work;
   std::vector<std::size_t> gathered;  // bytes of each list
   std::vector<ResidentRef> recalled;
+  std::uint64_t looked_up = 0;
   for (std::size_t i = 0; i < split.rows.size(); ++i) {
     const std::uint32_t row = split.rows[i];
     if (std::find(rows.begin(), rows.end(), row) == rows.end()) continue;
@@ -196,16 +198,22 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
     const ResidentSet& set = missing.set;
     op.access.insert(op.access.end(), {set.chosen.reads(layer, layer + 1), set.missing.reads(layer, layer + 1),
                                        set.table.writes(layer, layer + 1), set.pages.writes(layer, layer + 1)});
-    op.cost.h2d += set.slots * set.block_bytes();
-    op.cost.pieces += set.slots * set.lists * set.pages_per_block();
+    const std::size_t chosen = set.choice * set.block_bytes();
+    if (set.recent) {
+      op.access.push_back(set.order.writes(layer, layer + 1));
+      looked_up += chosen;
+    }
+    op.cost.h2d += chosen;
+    op.cost.pieces += set.choice * set.lists * set.pages_per_block();
     wait_for(op.after, set.read[layer]);
     wait_for(op.after, split.ready);
     kv_.append_filled(sequence.id, layer, set.page_range(layer), Tier::host, op.after);
-    gathered.insert(gathered.end(), set.lists, set.slots * set.block_bytes() / set.lists);
+    gathered.insert(gathered.end(), set.lists, chosen / set.lists);
     work.push_back(std::move(missing));
     recalled.push_back(split.sets[i]);
   }
   if (work.empty()) return {};
+  op.cost.looked_up = looked_up;
   op.cost.kernels = 1 + gathers_of(gathered);  // slots, gathers
   // Which blocks move is known on the device only: its own threads bring them over the link.
   op.launch = [&](LaunchContext& ctx) {
@@ -236,17 +244,19 @@ Event Residency::recall(const LayerContext& context, const SplitRef& split, std:
     gather_lists(ctx, moves);
     Cost none, page;
     none.pieces = 0;
+    none.looked_up = looked_up;
     page.h2d = moves.front().bytes;
     ctx.settle_by(moved, static_cast<std::uint32_t>(all), page, none);
   };
   op.has_cost_only_part = true;
-  op.body = [this, layer, work](BodyContext& ctx) {
+  op.body = [this, layer, looked_up, work](BodyContext& ctx) {
     Cost cost;
+    cost.looked_up = looked_up;
     LinkPieces crossing;
     for (const Missing& m : work) {
       const ResidentSet& set = m.set;
       for (std::uint32_t list = 0; list < set.lists; ++list) {
-        // A choice has as many blocks as there are slots. So at least as many residents are not chosen as blocks are
+        // A choice has no more blocks than there are slots. So at least as many residents are not chosen as blocks are
         // missing, and each of them has a lower score.
         const std::size_t at = set.choice_offset(layer, list);
         cost.h2d += move_residents(ctx, set, layer, list, Tier::host, crossing,

@@ -30,11 +30,11 @@ Model tiny_shape(const std::string& method = "") {
 
 TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
   const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(401, 1), random_prompt(133, 2)};
-  for (const char* spec :
-       {"full", "streaming:sinks=16,window=64", "quest:budget=64", "h2o:budget=64",
-        "gpu-fetch:budget=1,window=32,sinks=16", "full-offload", "full-host",
-        "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16", "scoutattention",
-        "infinigen:budget=1,alpha=1e9,dense_layers=0", "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen"}) {
+  for (const char* spec : {"full", "streaming:sinks=16,window=64", "quest:budget=64", "h2o:budget=64",
+                           "gpu-fetch:budget=1,window=32,sinks=16", "full-offload", "full-host",
+                           "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16",
+                           "scoutattention", "infinigen:budget=1,alpha=1e9,dense_layers=0",
+                           "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen", "hisparse"}) {
     Bench real(tiny_model_for(spec));
     const auto method = make_method(spec);
     std::vector<std::vector<std::int32_t>> forced;
@@ -190,6 +190,26 @@ TEST(Prediction, ThePeersMemoryIsCountedAndLimited) {
   EXPECT_THAT(prediction_text(full, false), ::testing::HasSubstr("does not fit"));
   hardware.device.memory_gb += 0.002;
   EXPECT_EQ(predict(shape, hardware, some_workload(), options).rows[0].refused, "");
+}
+
+// Look-ups are known by hand: all that is chosen except the newest block.
+TEST(Prediction, ABuffersHitRateIsThereWhereAMethodHasOne) {
+  PredictionOptions options = small_options({"full", "hisparse:budget=512"});
+  options.context = 4096;
+  options.steps = 12;
+  const Prediction both = predict(load_shape("llama-3.2-1b"), load_profile("fluxion-a100"), some_workload(), options);
+  ASSERT_EQ(both.rows[1].refused, "");
+  EXPECT_EQ(both.rows[0].looked_up_bytes, 0);
+  const double chosen = 496.0 * 16 * 2 * 8 * 64 * 2;  // tokens, layers, K and V, KV heads, D, bf16
+  EXPECT_EQ(both.rows[1].looked_up_bytes, chosen);
+  EXPECT_GT(both.rows[1].missed_bytes, 0);
+  EXPECT_LT(both.rows[1].missed_bytes, chosen);
+  EXPECT_THAT(prediction_text(both, true), ::testing::HasSubstr("hit rate %"));
+  EXPECT_EQ(parse_prediction(prediction_json(both), "target.json").rows[1].missed_bytes, both.rows[1].missed_bytes);
+  options.methods = {"full"};
+  const Prediction full = predict(load_shape("llama-3.2-1b"), load_profile("fluxion-a100"), some_workload(), options);
+  EXPECT_THAT(prediction_text(full, true), ::testing::Not(::testing::HasSubstr("hit rate")));
+  EXPECT_THAT(prediction_json(full), ::testing::Not(::testing::HasSubstr("missed_bytes")));
 }
 
 TEST(Prediction, AMethodThatRefusesTheShapeIsARow) {

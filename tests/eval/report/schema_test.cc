@@ -113,6 +113,15 @@ TEST(Schema, TouchedBytesAreWrittenWhereTheyAreCounted) {
   EXPECT_EQ(parse_line<SampleTiming>(to_line(timing), "x"), timing);
 }
 
+TEST(Schema, BytesOfABufferAreThereWhereSomeWereLookedUp) {
+  SampleTiming timing = example_timing();
+  EXPECT_EQ(to_line(timing).find("looked_up"), std::string::npos);
+  timing.bytes.looked_up = 99;
+  timing.bytes.missed = 33;
+  EXPECT_NE(to_line(timing).find(R"("d2h":3000,"looked_up":99,"missed":33},)"), std::string::npos) << to_line(timing);
+  EXPECT_EQ(parse_line<SampleTiming>(to_line(timing), "x"), timing);
+}
+
 TEST(Schema, LaterProgramsAreWrittenWhereThereAreAny) {
   Manifest manifest = example_manifest();
   EXPECT_EQ(to_json_text(manifest).find("later_programs"), std::string::npos);

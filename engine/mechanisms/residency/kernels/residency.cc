@@ -25,9 +25,15 @@ void split_residents(const ResidentSplit& list) {
 }
 
 void swap_residents(const ResidentSwap& list) {
+  static thread_local std::vector<std::uint32_t> left, filled, hits;
+  for (auto* part : {&left, &filled, &hits}) part->clear();
   std::uint32_t next = 1, moves = 0;
-  for (std::uint32_t slot = 0; slot < list.slots && next <= list.missing[0]; ++slot) {
-    if (contains(list.chosen, list.table[slot])) continue;
+  const bool ordered = list.order != nullptr;
+  for (std::uint32_t i = 0; i < list.slots && (ordered || next <= list.missing[0]); ++i) {
+    const std::uint32_t slot = ordered ? list.order[i] : i;
+    const bool hit = contains(list.chosen, list.table[slot]), fills = !hit && next <= list.missing[0];
+    if (ordered) (hit ? hits : fills ? filled : left).push_back(slot);
+    if (!fills) continue;
     const std::uint32_t block = list.table[slot] = list.missing[next++];
     for (std::uint32_t page = 0; page < list.pages_per_block; ++page, ++moves) {
       list.from[moves] = list.pages[std::size_t{block} * list.pages_per_block + page];
@@ -35,6 +41,9 @@ void swap_residents(const ResidentSwap& list) {
     }
   }
   *list.moves = moves;
+  if (!ordered) return;
+  std::uint32_t* end = list.order;
+  for (const auto* part : {&left, &filled, &hits}) end = std::copy(part->begin(), part->end(), end);
 }
 
 }  // namespace tandem

@@ -11,10 +11,13 @@
 
 namespace tandem {
 
+/// Entry of a table whose slot holds no block yet.
+inline constexpr std::uint32_t kNoBlock = 0xFFFFFFFFu;
+
 /// The choice of one list, compared with what is resident.
 struct ResidentSplit {
   const std::uint32_t* selected = nullptr;  // [1 + its count]
-  const std::uint32_t* table = nullptr;     // [residents], each block once
+  const std::uint32_t* table = nullptr;     // [residents], each block once, or kNoBlock
   std::uint32_t residents = 0;
   std::uint32_t* chosen = nullptr;   // [1 + selected[0]] a copy, which the next selection leaves alone
   std::uint32_t* missing = nullptr;  // [1 + selected[0]] what of it is not resident
@@ -23,6 +26,10 @@ void split_residents(const ResidentSplit& list);
 
 /// The recall of one list: slot by slot, a resident that was not chosen gives its place to the next missing block,
 /// until there is nobody left on one of the sides. What moves is said page by page, as gather_lists_cuda() takes it.
+///
+/// With an order, slots give up their blocks least recently used first, and the order becomes: slots that were left
+/// alone, slots that were filled, slots whose block was chosen (hits); each part keeps its order. Then `missing` is all
+/// of the choice that no slot holds, and a choice has at most as many blocks as there are slots.
 struct ResidentSwap {
   const std::uint32_t* chosen = nullptr;   // [1 + its count]
   const std::uint32_t* missing = nullptr;  // [1 + its count]
@@ -35,6 +42,8 @@ struct ResidentSwap {
   std::uint32_t* from = nullptr;   // [min(slots, missing[0]) * pages_per_block]
   std::uint32_t* to = nullptr;     // the same
   std::uint32_t* moves = nullptr;  // [1]
+  std::uint32_t* order = nullptr;  // [slots] the slots, least recently used first; nullptr: by number
+  std::uint32_t* next = nullptr;   // [slots] scratch of the kernel, where there is an order
 };
 void swap_residents(const ResidentSwap& list);
 

@@ -41,10 +41,14 @@ __global__ void __launch_bounds__(kResidencyThreads)
   TANDEM_SHARED(std::uint32_t, sums, kWarp);
   const ResidentSwap& list = lists[blockIdx.x];
   const std::uint32_t missing = list.missing[0], pages = list.pages_per_block;
-  std::uint32_t gone = 0;  // of the slots before
-  for (std::uint32_t begin = 0; begin < list.slots && gone < missing; begin += kResidencyThreads) {
-    const std::uint32_t slot = begin + threadIdx.x;
-    const bool goes = slot < list.slots && !in_list(list.chosen, list.table[slot]);
+  const bool ordered = list.order != nullptr;
+  const std::uint32_t left = list.slots - list.chosen[0];  // slots that an ordered swap leaves alone
+  std::uint32_t gone = 0;                                  // of the slots before
+  for (std::uint32_t begin = 0; begin < list.slots && (ordered || gone < missing); begin += kResidencyThreads) {
+    const std::uint32_t i = begin + threadIdx.x;
+    const bool there = i < list.slots;
+    const std::uint32_t slot = there && ordered ? list.order[i] : i;
+    const bool goes = there && !in_list(list.chosen, list.table[slot]);
     std::uint32_t all = 0;
     const std::uint32_t rank = gone + sum_before(goes ? 1u : 0u, sums, all);
     if (goes && rank < missing) {
@@ -55,8 +59,14 @@ __global__ void __launch_bounds__(kResidencyThreads)
         list.to[std::size_t{rank} * pages + page] = slot * pages + page;
       }
     }
+    if (there && ordered) {
+      const std::uint32_t hits = i - rank;  // before this slot
+      list.next[!goes ? left + missing + hits : rank < missing ? left + rank : rank - missing] = slot;
+    }
     gone += all;
   }
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; ordered && i < list.slots; i += kResidencyThreads) list.order[i] = list.next[i];
   if (threadIdx.x == 0) *list.moves = (gone < missing ? gone : missing) * pages;
 }
 
