@@ -172,7 +172,7 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
   made.options.engine = session.engine;
   // These may refuse an option, so they come before the folder is made.
   made.options.shard = shard_of(eval.run);
-  made.options.prefix_files = prefix_files_of(eval.run, session);
+  made.options.engine.prefix_cache = prefix_cache_of(eval.run, session);
   return made;
 }
 
