@@ -15,9 +15,9 @@
 namespace tandem::cli {
 
 struct RunOptions {
-  std::string out;           // empty: runs/<what>-<time>
-  std::string shard;         // "2/4"; empty: all of the run
-  std::string prefix_cache;  // folder or kInMemory; empty: prefilled prompts are not kept
+  std::string out;                 // empty: runs/<what>-<time>
+  std::string shard;               // "2/4"; empty: all of the run
+  std::string prefix_cache;        // folder or kInMemory; empty: prefilled prompts are not kept
   std::string prefix_cache_bytes;  // empty: by where they are kept
   bool force = false, resume = false, quiet = false, no_plot = false;
   bool json = false;    // summary.json is printed in place of the answer
@@ -34,8 +34,9 @@ eval::Shard shard_of(const RunOptions& options);
 /// `what`: "compare".
 void add_run_options(Command command, RunOptions& options, const std::string& what);
 
-/// InputError for options that exclude each other, for a folder of --prefix-cache on a measured clock, since a prefill's
-/// time has to be of its own run, and for a folder that the run may not have. To be called before anything slow.
+/// InputError for options that exclude each other, for a folder of --prefix-cache on a measured clock, since a
+/// prefill's time has to be of its own run, and for a folder that the run may not have. To be called before anything
+/// slow.
 void check_run_options(const RunOptions& options, const SessionOptions& session);
 
 /// Has a shipped script draw `picture`.png and .svg of what is in the folder, in the place of those that are there,

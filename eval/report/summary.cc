@@ -242,7 +242,7 @@ void add_reuse(const Contexts& contexts, const std::vector<SampleTiming>& timing
   for (const SampleTiming& t : timings) {
     const auto prompt = contexts.find({t.task, t.length, t.index});
     if (prompt == contexts.end() || !counted.insert(prompt->first).second) continue;  // methods share a prompt
-    summary.prefill_tokens += prompt->second - std::min(prompt->second, 1u);  // the last is the first step's
+    summary.prefill_tokens += prompt->second - std::min(prompt->second, 1u);          // the last is the first step's
     summary.reused_tokens += t.reused_tokens;
   }
 }
