@@ -20,9 +20,16 @@ PrefixCache::PrefixCache(const EngineOptions& options)
       keep_queries_(options.keep_queries),
       column_sums_(options.column_sums) {}
 
-std::uint32_t PrefixCache::usable(std::uint32_t found, std::size_t tokens) const {
-  if (column_sums_ || tokens < keep_queries_) return 0;
-  return std::min(found, static_cast<std::uint32_t>((tokens - keep_queries_) / block_tokens_));
+std::uint32_t PrefixCache::blocks_of(std::span<const std::int32_t> tokens) const {
+  const auto all = static_cast<std::uint32_t>(tokens.size());
+  return (all - std::min(all, keep_queries_)) / block_tokens_;
+}
+
+std::vector<std::int32_t> PrefixCache::with_end(std::span<const std::int32_t> tokens) {
+  constexpr std::int32_t kEnd = -1;
+  std::vector<std::int32_t> ended(tokens.begin(), tokens.end());
+  ended.push_back(kEnd);
+  return ended;
 }
 
 PrefillTimes PrefixCache::times_at(std::uint32_t token, std::uint32_t reused,

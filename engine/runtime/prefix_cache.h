@@ -1,12 +1,11 @@
 // The prefix cache keeps the KV of prompts' beginnings for later prompts: of the same engine in its KV store, whose
 // pages they share (prefix_memory.cc), or of later runs and other processes in a folder (prefix_folder.cc).
 //
-// A prompt is cut into blocks, whole prefill chunks that end with a whole page, and a rest that is shorter. A prompt
-// reuses the longest chain of blocks that it begins with; the chunks behind them are submitted as without the cache, on
-// the same bits, so that logits and KV are those of a prefill without the cache bit for bit, on every device. The rest
-// goes with what is kept of a prompt's end, its last queries and column sums, and serves the same prompt only. Behind
-// blocks alone all queries that are kept are computed anew, so as many tokens are not reused. Column sums take in every
-// query: an engine that keeps them reuses whole prompts only.
+// A prompt is cut into blocks, whole prefill chunks that end with a whole page, and a rest, which has all queries that
+// are kept (EngineOptions::keep_queries). A prompt reuses the longest chain of blocks that it begins with; the chunks
+// behind them are submitted as without the cache, on the same bits, so that logits and KV are those of a prefill
+// without the cache bit for bit, on every device. The rest, with its last queries and column sums, serves the same
+// prompt only. Column sums take in every query: an engine that keeps them reuses whole prompts only.
 //
 // Only Engine::prefill publishes. What methods evict from their forks and what they append with attention of their own
 // has no way in. A block's time is that of its first prefill, so that a reused prompt tells the prefill time that it
@@ -69,8 +68,12 @@ class PrefixCache {
 
  protected:
   std::uint32_t block_tokens() const { return block_tokens_; }
-  /// Of `found` blocks behind each other, those that a prompt of so many tokens may reuse without its rest.
-  std::uint32_t usable(std::uint32_t found, std::size_t tokens) const;
+  /// Blocks of a prompt before its rest.
+  std::uint32_t blocks_of(std::span<const std::int32_t> tokens) const;
+  /// Whether blocks may be reused without the rest.
+  bool reuses_blocks() const { return !column_sums_; }
+  /// Tokens and a mark behind them that is no token, so that a rest is never taken for a block.
+  static std::vector<std::int32_t> with_end(std::span<const std::int32_t> tokens);
   /// Times at a token behind the reused ones.
   PrefillTimes times_at(std::uint32_t token, std::uint32_t reused, std::span<const PrefillTimes> chunks) const;
 

@@ -1,5 +1,5 @@
 // A block of the prefix cache as a file:
-//   header, identity, tokens from the prompt's first to the block's last (int32)
+//   header, identity, tokens from the prompt's first to the block's last (int32), behind a prompt's rest a mark
 //   KV      [layer][block's page]{one slot as the store keeps it}
 //   queries [layer][kept][query head][head_dim] f32     of a prompt's rest, where they are kept
 //   sums    [layer][kv_head][prompt's tokens] f32       likewise
@@ -21,9 +21,10 @@ namespace tandem {
 
 /// What a file of a block has to be.
 struct PrefixFileKey {
-  std::string_view identity;             // what a prefill depends on beside its tokens
-  std::span<const std::int32_t> tokens;  // from the prompt's first to the block's last
-  std::uint32_t first = 0;               // of them, the block's first
+  std::string_view identity;  // what a prefill depends on beside its tokens
+  std::span<const std::int32_t>
+      tokens;               // from the prompt's first to the block's last, PrefixCache::with_end() of a rest
+  std::uint32_t first = 0;  // of them, the block's first
   std::size_t kv_bytes = 0, query_bytes = 0;
   std::size_t sum_bytes = 0;  // 0: none are needed, and those that are there are no hindrance
 

@@ -118,39 +118,37 @@ class PrefixFolder final : public PrefixCache {
   }
 
   Reused take(std::span<const std::int32_t> tokens, Prefix& prefix) override {
-    const std::vector<Piece> pieces = cut(tokens, prefix);
-    const auto blocks = static_cast<std::uint32_t>(pieces.size() - 1);
-    std::uint32_t there = 0;
+    const std::vector<std::int32_t> ended = with_end(tokens);
+    const std::vector<Piece> pieces = cut(ended, prefix);
+    const Piece& rest = pieces.back();
+    const std::size_t blocks = pieces.size() - 1;
+    std::size_t there = 0;
     while (there < blocks && is_prefix_file_of(pieces[there].file, pieces[there].key)) ++there;
     std::string rest_bytes, bytes;
-    const Piece& rest = pieces.back();
     std::optional<PrefixFileParts> rest_parts;
     if (there == blocks) rest_parts = read_prefix_file(rest.file, rest.key, rest_bytes);
-    if (!rest_parts) there = usable(there, tokens.size());
+    if (!rest_parts && !reuses_blocks()) there = 0;
     Reused reused;
     settle(device_, kv_, [&] {
-      std::uint32_t loaded = 0;
-      std::vector<PrefillTimes> times = {{}};
-      for (; loaded < there; ++loaded) {
+      for (std::size_t i = 0; i < there; ++i) {
         if (options_.interrupted && options_.interrupted()) throw Interrupted();
-        const std::optional<PrefixFileParts> parts = read_prefix_file(pieces[loaded].file, pieces[loaded].key, bytes);
+        const std::optional<PrefixFileParts> parts = read_prefix_file(pieces[i].file, pieces[i].key, bytes);
         if (!parts) break;
-        load(prefix, pieces[loaded], bytes.data() + parts->kv);
-        times.push_back(parts->times);
+        load(prefix, pieces[i], bytes.data() + parts->kv);
+        reused = {pieces[i].own.end, parts->times};
       }
-      if (loaded < blocks || !rest_parts) {
-        const std::uint32_t kept = usable(loaded, tokens.size());
-        if (kept < loaded) kv_.truncate(prefix.sequence, kept * block_tokens());
-        reused = {kept * block_tokens(), times[kept]};
-      } else {
+      if (reused.tokens == rest.own.begin && rest_parts) {
         load(prefix, rest, rest_bytes.data() + rest_parts->kv);
-        const PrefixFileKey& key = rest.key;
-        if (key.query_bytes > 0)
+        if (rest.key.query_bytes > 0)
           copy_and_wait<const char>(device_, prefix.queries.values, rest_bytes.data() + rest_parts->queries,
-                                    key.query_bytes);
-        if (key.sum_bytes > 0)
-          copy_and_wait<const char>(device_, prefix.sums.values, rest_bytes.data() + rest_parts->sums, key.sum_bytes);
-        reused = {static_cast<std::uint32_t>(tokens.size()), rest_parts->times};
+                                    rest.key.query_bytes);
+        if (rest.key.sum_bytes > 0)
+          copy_and_wait<const char>(device_, prefix.sums.values, rest_bytes.data() + rest_parts->sums,
+                                    rest.key.sum_bytes);
+        reused = {rest.own.end, rest_parts->times};
+      } else if (!reuses_blocks()) {  // a block was damaged
+        kv_.truncate(prefix.sequence, 0);
+        reused = {};
       }
     });
     if (!options_.column_sums) {  // a run that needed them may have written the file
@@ -165,13 +163,14 @@ class PrefixFolder final : public PrefixCache {
                std::span<const PrefillTimes> chunks) override {
     if (!writes_) return;
     if (options_.prefix_cache.check) options_.prefix_cache.check();
-    const std::vector<Piece> pieces = cut(tokens, prefix);
+    const std::vector<std::int32_t> ended = with_end(tokens);
+    const std::vector<Piece> pieces = cut(ended, prefix);
     try {
       std::vector<const Piece*> missing;
+      missing.reserve(pieces.size());
       std::size_t bytes = 0;
       for (const Piece& piece : pieces) {
-        if (piece.end() <= reused && !piece.is_rest) continue;
-        if (is_prefix_file_of(piece.file, piece.key)) continue;
+        if (piece.own.end <= reused || is_prefix_file_of(piece.file, piece.key)) continue;
         missing.push_back(&piece);
         bytes += piece.key.file_bytes();
       }
@@ -179,7 +178,7 @@ class PrefixFolder final : public PrefixCache {
       for (const Piece* piece : missing) {
         if (piece->key.file_bytes() > room) break;
         room -= piece->key.file_bytes();
-        save(prefix, *piece, times_at(piece->end(), reused, chunks));
+        save(prefix, *piece, times_at(piece->own.end, reused, chunks));
       }
       mark_used(pieces, static_cast<std::uint32_t>(tokens.size()));
     } catch (const Interrupted&) {
@@ -194,39 +193,42 @@ class PrefixFolder final : public PrefixCache {
  private:
   /// A block, or the rest of a prompt, and its file.
   struct Piece {
-    PrefixFileKey key;
+    Range own;          // its tokens
+    PrefixFileKey key;  // with all before them
     fs::path file;
-    bool is_rest = false;
-    std::uint32_t end() const { return static_cast<std::uint32_t>(key.tokens.size()); }
   };
 
   const fs::path& folder() const { return options_.prefix_cache.folder; }
 
-  /// All blocks of the prompt, then its rest.
-  std::vector<Piece> cut(std::span<const std::int32_t> tokens, const Prefix& prefix) const {
-    std::vector<Piece> pieces;
-    const auto all = static_cast<std::uint32_t>(tokens.size());
-    pieces.reserve(all / block_tokens() + 1);
+  /// All blocks of a prompt (with_end()), then its rest. They refer to `ended`.
+  std::vector<Piece> cut(std::span<const std::int32_t> ended, const Prefix& prefix) const {
+    const std::span<const std::int32_t> tokens = ended.first(ended.size() - 1);
+    const std::uint32_t blocks = blocks_of(tokens);
+    std::vector<Piece> pieces(blocks + 1);
     std::uint64_t hash = text_hash(identity_);
-    for (std::uint32_t first = 0; pieces.empty() || !pieces.back().is_rest; first += block_tokens()) {
-      const std::uint32_t end = first + std::min(block_tokens(), all - first);
-      Piece& piece = pieces.emplace_back();
-      piece.is_rest = end - first < block_tokens();
-      piece.key = {.identity = identity_, .tokens = tokens.first(end), .first = first};
-      piece.key.kv_bytes = std::size_t{shape_.layers} * blocks_for(end - first) * kv_.shape().slot_bytes();
-      if (piece.is_rest) {
+    for (std::uint32_t i = 0; i <= blocks; ++i) {
+      const bool is_rest = i == blocks;
+      Piece& piece = pieces[i];
+      piece.own.begin = i * block_tokens();
+      piece.own.end = is_rest ? static_cast<std::uint32_t>(tokens.size()) : piece.own.begin + block_tokens();
+      piece.key.identity = identity_;
+      piece.key.tokens = is_rest ? ended : ended.first(piece.own.end);
+      piece.key.first = piece.own.begin;
+      piece.key.kv_bytes =
+          std::size_t{shape_.layers} * blocks_for(piece.own.end - piece.own.begin) * kv_.shape().slot_bytes();
+      if (is_rest) {
         piece.key.query_bytes = prefix.queries.values.bytes();
         piece.key.sum_bytes = prefix.sums.values.bytes();
       }
-      hash = chain_hash(hash, tokens.subspan(first, end - first));
-      piece.file = folder() / fmt::format("{:016x}-{}{}", hash, end, kFileEnd);
+      hash = chain_hash(hash, piece.key.tokens.subspan(piece.own.begin));
+      piece.file = folder() / fmt::format("{:016x}-{}{}", hash, piece.own.end, kFileEnd);
     }
     return pieces;
   }
 
   /// Calls copy(layer, slots) for the pages of a piece, in each layer.
   void for_layers(const Prefix& prefix, const Piece& piece, bool writes, const auto& copy) {
-    const Range blocks{piece.key.first / kPageTokens, blocks_for(piece.end())};
+    const Range blocks{piece.own.begin / kPageTokens, blocks_for(piece.own.end)};
     for (std::uint32_t layer = 0; layer < shape_.layers && blocks.begin < blocks.end; ++layer) {
       Op op;
       std::vector<std::uint32_t> slots;
@@ -240,8 +242,8 @@ class PrefixFolder final : public PrefixCache {
   void load(const Prefix& prefix, const Piece& piece, const char* kv) {
     // In the same steps as a prefill's, so that slots lie as they would, and with them pieces that cross a link.
     std::vector<Event> after;
-    for (std::uint32_t at = piece.key.first; at < piece.end(); at += options_.prefill_chunk)
-      kv_.grow(prefix.sequence, std::min(options_.prefill_chunk, piece.end() - at), after);
+    for (std::uint32_t at = piece.own.begin; at < piece.own.end; at += options_.prefill_chunk)
+      kv_.grow(prefix.sequence, std::min(options_.prefill_chunk, piece.own.end - at), after);
     const std::size_t layer_bytes = piece.key.kv_bytes / shape_.layers;
     for_layers(prefix, piece, true, [&](std::uint32_t layer, std::span<const std::uint32_t> slots, Op op) {
       op.after = after;
@@ -272,7 +274,7 @@ class PrefixFolder final : public PrefixCache {
     const auto now = fs::file_time_type::clock::now();
     std::error_code ignored;  // another process may have removed one
     for (const Piece& piece : pieces)
-      if (piece.end() <= tokens) fs::last_write_time(piece.file, now, ignored);
+      if (piece.own.end <= tokens) fs::last_write_time(piece.file, now, ignored);
   }
 
   /// Removes the files that were used least recently, but none of `pieces`, until there is room for `bytes` more or

@@ -25,16 +25,15 @@ class PrefixMemory final : public PrefixCache {
   PrefixMemory& operator=(const PrefixMemory&) = delete;
 
   Reused take(std::span<const std::int32_t> tokens, Prefix& prefix) override {
-    std::vector<Block> chain = index_.longest(tokens, block_tokens());
-    const std::size_t all = tokens.size() / block_tokens();
+    const std::uint32_t blocks = blocks_of(tokens);
+    std::vector<Block> chain = index_.longest(tokens.first(std::size_t{blocks} * block_tokens()), block_tokens());
     std::optional<Block> rest;
-    if (chain.size() == all)
-      rest = index_.find(chain.empty() ? PrefixIndex::kRoot : chain.back(), tokens.subspan(all * block_tokens()));
+    if (chain.size() == blocks) rest = index_.find(last_of(chain), with_end(tokens.subspan(blocks * block_tokens())));
     if (rest)
       chain.push_back(*rest);
-    else
-      chain.resize(usable(static_cast<std::uint32_t>(chain.size()), tokens.size()));
-    prefix.block = chain.empty() ? PrefixIndex::kRoot : chain.back();
+    else if (!reuses_blocks())
+      chain.clear();
+    prefix.block = last_of(chain);
     index_.pin(prefix.block);
     Reused reused;
     for (const Block block : chain) {
@@ -52,30 +51,15 @@ class PrefixMemory final : public PrefixCache {
 
   void publish(std::span<const std::int32_t> tokens, Prefix& prefix, std::uint32_t reused,
                std::span<const PrefillTimes> chunks) override {
-    const auto all = static_cast<std::uint32_t>(tokens.size());
-    for (std::uint32_t first = reused;; first += block_tokens()) {
-      const std::uint32_t end = first + std::min(block_tokens(), all - first);
-      const bool is_rest = end - first < block_tokens();
-      const std::span<const std::int32_t> own = tokens.subspan(first, end - first);
-      std::optional<Block> block = index_.find(prefix.block, own);
-      if (!block) {
-        std::size_t bytes = kv_.shape().slot_bytes() * kv_.shape().layers * blocks_for(end - first);
-        if (is_rest) bytes += prefix.queries.values.bytes() + prefix.sums.values.bytes();
-        block = index_.insert(prefix.block, own, bytes);
-        if (!block) return;
-        Kept& kept = kept_[*block];
-        kept.sequence = kv_.create();
-        kv_.share(kept.sequence, prefix.sequence, {first, end});
-        kept.times = times_at(end, reused, chunks);
-        if (is_rest) {
-          kept.queries = prefix.queries;
-          kept.sums = prefix.sums;
-        }
-      }
-      index_.pin(*block);
-      index_.unpin(std::exchange(prefix.block, *block));
-      if (is_rest) return;
+    const std::uint32_t all = static_cast<std::uint32_t>(tokens.size()), rest = blocks_of(tokens) * block_tokens();
+    for (std::uint32_t first = reused; first < rest; first += block_tokens()) {
+      Kept kept;
+      kept.times = times_at(first + block_tokens(), reused, chunks);
+      if (!keep(tokens.subspan(first, block_tokens()), {first, first + block_tokens()}, prefix, std::move(kept)))
+        return;
     }
+    keep(with_end(tokens.subspan(rest)), {rest, all}, prefix,
+         {.times = times_at(all, reused, chunks), .queries = prefix.queries, .sums = prefix.sums});
   }
 
   void release(const Prefix& prefix) override { index_.unpin(prefix.block); }
@@ -87,6 +71,25 @@ class PrefixMemory final : public PrefixCache {
     PromptQueries queries;  // of a rest
     PromptSums sums;
   };
+
+  static Block last_of(const std::vector<Block>& chain) { return chain.empty() ? PrefixIndex::kRoot : chain.back(); }
+
+  /// Keeps tokens of the prefix as the block behind its last one, unless it is there. False where there is no room.
+  bool keep(std::span<const std::int32_t> key, Range own, Prefix& prefix, Kept kept) {
+    std::optional<Block> block = index_.find(prefix.block, key);
+    if (!block) {
+      const std::size_t pages = kv_.shape().layers * std::size_t{blocks_for(own.end - own.begin)};
+      block = index_.insert(prefix.block, key,
+                            pages * kv_.shape().slot_bytes() + kept.queries.values.bytes() + kept.sums.values.bytes());
+      if (!block) return false;
+      kept.sequence = kv_.create();
+      kv_.share(kept.sequence, prefix.sequence, own);
+      kept_[*block] = std::move(kept);
+    }
+    index_.pin(*block);
+    index_.unpin(std::exchange(prefix.block, *block));
+    return true;
+  }
 
   void evicted(Block block) {
     kv_.destroy(kept_.at(block).sequence);

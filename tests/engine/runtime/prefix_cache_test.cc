@@ -173,7 +173,7 @@ TEST(PrefixCache, NothingThatAMethodMadeIsPublished) {
       EXPECT_EQ(cached.engine.kv().bytes_in_use(Tier::device), published) << "the prompt alone";
     }
     said.insert(said.end(), more.begin(), more.end());
-    EXPECT_EQ(expect_same(cached.engine, fresh.engine, said), 192u) << spec;
+    EXPECT_EQ(expect_same(cached.engine, fresh.engine, said), 128u) << spec;
   }
 }
 

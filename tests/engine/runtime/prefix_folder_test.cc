@@ -79,7 +79,7 @@ TEST_F(PrefixFolder, TheLongestBeginningIsTakenWithItsBitsAndTimes) {
       alone.prefix_cache.bytes = 0;
       PrefixBench cached(kept), fresh(alone);
       for (const auto& [shared, tokens] :
-           {std::pair{450u, chunk == 64 ? 448u : 400u}, {130u, chunk == 64 ? 128u : 0u}, {20u, 0u}}) {
+           {std::pair{450u, chunk == 64 ? 384u : 400u}, {130u, chunk == 64 ? 128u : 0u}, {20u, 0u}}) {
         const std::vector<std::int32_t> other = behind(prompt, shared, 120, shared);
         const auto reusing = cached.engine.prefill(other), expected = fresh.engine.prefill(other);
         EXPECT_EQ(reusing->reused, tokens);
@@ -180,7 +180,7 @@ TEST_F(PrefixFolder, DamagedFilesAreWrittenAnew) {
   const std::vector<std::int32_t> prompt = random_prompt(3 * kChunk + 20, 3);
   reused(options(), prompt);
   const auto good = files();
-  ASSERT_EQ(good.size(), 4u);
+  ASSERT_EQ(good.size(), 3u);
   PrefixBench bench(options());
   for (const auto& [file, bytes] : good) {
     std::vector<std::string> damaged = {bytes.substr(0, bytes.size() / 2), bytes + "x", ""};
@@ -192,7 +192,7 @@ TEST_F(PrefixFolder, DamagedFilesAreWrittenAnew) {
       write_bytes(file, one);
       const auto prefix = bench.engine.prefill(prompt);
       EXPECT_LT(prefix->reused, prompt.size() - 1);
-      EXPECT_EQ(prefix->reused % kChunk, 0u);
+      EXPECT_LE(prefix->reused, 2 * kChunk);
       bench.engine.release(*prefix);
       ASSERT_EQ(files(), good) << file;
     }
@@ -217,7 +217,7 @@ TEST_F(PrefixFolder, TheFilesThatWereNotUsedForLongestGoTheDeepestFirst) {
   }
   EXPECT_EQ(reused(kept, a), a.size() - 1);
   EXPECT_EQ(reused(kept, c), c.size() - 1);
-  EXPECT_EQ(files().size(), 6u);
+  EXPECT_EQ(files().size(), 4u);
   write_bytes(folder() / "notes.prefix", "nobody's");
   write_bytes(folder() / "0123456789abcdef.prefix", std::string(each, 'x'));  // of an older version
   fs::last_write_time(folder() / "0123456789abcdef.prefix", fs::file_time_type::clock::now() - std::chrono::hours(1));
@@ -225,7 +225,7 @@ TEST_F(PrefixFolder, TheFilesThatWereNotUsedForLongestGoTheDeepestFirst) {
   std::this_thread::sleep_for(std::chrono::milliseconds(15));
   reused(kept, behind(a, kChunk, kChunk + 30, 6));  // its first block is a's
   EXPECT_TRUE(fs::exists(folder() / "notes.prefix"));
-  EXPECT_EQ(files().size(), 4u) << "three blocks and the notes";
+  EXPECT_EQ(files().size(), 3u) << "a block, the rest and the notes";
   EXPECT_EQ(reused(kept, behind(a, kChunk, kChunk + 30, 6)), 2 * kChunk + 29u);
 }
 
