@@ -174,7 +174,8 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
   made.options.shard = shard_of(eval.run);
   made.options.engine.prefix_cache = prefix_cache_of(eval.run, session);
   if (!eval.run.prefix_cache.empty() && eval::engine_options_of(made.options, session.model).column_sums)
-    say("--prefix-cache: a method of this run (such as h2o) needs sums over all queries of a prompt, so only whole prompts are reused.");
+    say("--prefix-cache: a method of this run (such as h2o) needs sums over all queries of a prompt, so only whole "
+        "prompts are reused.");
   return made;
 }
 
