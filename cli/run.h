@@ -46,7 +46,7 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
 
 /// Value of --prefix-cache for prompts that are kept in the run's own memory.
 inline constexpr const char* kInMemory = "memory";
-/// What --prefix-cache and --prefix-cache-bytes ask for.
+/// The cache that --prefix-cache and --prefix-cache-bytes ask for.
 PrefixCacheOptions prefix_cache_of(const RunOptions& run, const Session& session);
 
 /// The entries of a manifest that follow from the program, the machine and the session.

@@ -33,7 +33,7 @@ struct Prefix;
 struct PrefixCacheOptions {
   std::size_t bytes = 0;         // of all that is kept; the least recently used goes first. 0: there is no cache
   std::filesystem::path folder;  // empty: in the KV store
-  // Of a folder:
+  // For a folder:
   std::string identity;         // what a prefill depends on beside its tokens and EngineOptions
   std::function<void()> check;  // called before anything is kept; what it throws keeps it out, and ends the prefill
   std::function<void(const std::string&)> warn;  // told once, in a sentence, that nothing more can be written
@@ -86,7 +86,7 @@ class PrefixCache {
 std::unique_ptr<PrefixCache> make_prefix_cache(const EngineOptions& options, Device& device, KvStore& kv,
                                                const ModelShape& shape);
 
-// What it chooses from.
+// The two kinds.
 std::unique_ptr<PrefixCache> make_prefix_memory(const EngineOptions& options, KvStore& kv);
 std::unique_ptr<PrefixCache> make_prefix_folder(const EngineOptions& options, Device& device, KvStore& kv,
                                                 const ModelShape& shape);

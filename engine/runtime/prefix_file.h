@@ -19,7 +19,7 @@
 
 namespace tandem {
 
-/// What a file of a block has to be.
+/// Expectations of a block's file.
 struct PrefixFileKey {
   std::string_view identity;  // what a prefill depends on beside its tokens
   std::span<const std::int32_t>

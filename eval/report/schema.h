@@ -116,7 +116,7 @@ struct SampleTiming : SampleKey {
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;  // peaks
   std::uint64_t peer_kv_bytes = 0;  // the same of a cache rank on a peer device; written where there is one
   std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
-  /// Of the prompt's tokens: their KV came from the prefix cache. Their prefill's time is in prefill_ns nevertheless.
+  /// Tokens of the prompt whose KV came from the prefix cache; prefill_ns has the time of their prefill nevertheless.
   std::uint32_t reused_tokens = 0;
   bool operator==(const SampleTiming&) const = default;
 };

@@ -224,7 +224,7 @@ TEST_F(CompareWays, PromptsShareTheirBeginnings) {
     EXPECT_EQ(bytes("shared", "samples.jsonl"), bytes("alone", "samples.jsonl"));
     const auto reuse = nlohmann::json::parse(bytes("shared", "summary.json"))["prefix_cache"];
     EXPECT_GT(reuse["reused_tokens"], 0);
-    EXPECT_LT(reuse["reused_tokens"], reuse["prefill_tokens"]);
+    EXPECT_LE(reuse["reused_tokens"], reuse["prefill_tokens"]);
     if (cache == kept) EXPECT_EQ(without_reuse(bytes("shared", "timings.jsonl")), bytes("alone", "timings.jsonl"));
     fs::remove_all(folder("shared"));
   }

@@ -184,7 +184,7 @@ TEST_F(PrefixFolder, DamagedFilesAreWrittenAnew) {
   PrefixBench bench(options());
   for (const auto& [file, bytes] : good) {
     std::vector<std::string> damaged = {bytes.substr(0, bytes.size() / 2), bytes + "x", ""};
-    for (std::size_t at = 0; at < bytes.size(); at += 1 + at / 2) {
+    for (std::size_t at = 0; at < bytes.size(); at += 1 + at) {
       damaged.push_back(bytes);
       damaged.back()[at] = static_cast<char>(bytes[at] ^ 4);
     }
