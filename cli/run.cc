@@ -84,18 +84,20 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
 PrefixCacheOptions prefix_cache_of(const RunOptions& run, const Session& session) {
   if (run.prefix_cache.empty()) return {};
   const bool in_memory = run.prefix_cache == kInMemory;
-  std::size_t bytes = in_memory ? session.engine.kv.device_bytes / 2 : kFolderBytes;
-  if (!run.prefix_cache_bytes.empty()) bytes = eval::parse_size(run.prefix_cache_bytes, "--prefix-cache-bytes");
-  if (in_memory) return {.bytes = bytes};
-  return {bytes, run.prefix_cache,
-          fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(), session.model.weights_hash,
-                      session.model.config_hash, to_string(active_isa()), session.device->clock_name(),
-                      session.hardware_hash),
-          [weights = session.weights] { weights->check(); },
-          [](const std::string& sentence) {
-            // On a terminal the line of progress is there already.
-            say((isatty(STDERR_FILENO) == 1 ? "\n" : "") + sentence);
-          }};
+  PrefixCacheOptions options;
+  options.bytes = in_memory ? session.engine.kv.device_bytes / 2 : kFolderBytes;
+  if (!run.prefix_cache_bytes.empty()) options.bytes = eval::parse_size(run.prefix_cache_bytes, "--prefix-cache-bytes");
+  if (in_memory) return options;
+  options.folder = run.prefix_cache;
+  options.identity = fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(),
+                                 session.model.weights_hash, session.model.config_hash, to_string(active_isa()),
+                                 session.device->clock_name(), session.hardware_hash);
+  options.check = [weights = session.weights] { weights->check(); };
+  options.warn = [](const std::string& sentence) {
+    // On a terminal the line of progress is there already.
+    say((isatty(STDERR_FILENO) == 1 ? "\n" : "") + sentence);
+  };
+  return options;
 }
 
 void settle_shard(RunOptions& options) {
