@@ -211,25 +211,5 @@ TEST_F(CompareWays, PrefilledPromptsAreKeptForOtherMethods) {
                  {"--prefix-cache-bytes", "--prefix-cache"});
 }
 
-TEST_F(CompareWays, PromptsShareTheirBeginnings) {
-  // Needles at other depths of one text: prompts begin alike up to the needle.
-  const std::string start =
-      "eval needle --no-plot --quiet --model tiny --lengths 768 --samples 3 --prefill-chunk 64 --methods full,quest";
-  ASSERT_EQ(cli::run(start + " --out " + folder("alone")).code, 0);
-  const std::string kept = " --prefix-cache " + folder("kept") + " --out ";
-  for (const std::string& cache : {std::string(" --prefix-cache memory --out "), kept, kept}) {
-    const cli::Outcome done = cli::run(start + cache + folder("shared") + " --force");
-    ASSERT_EQ(done.code, 0) << done.text;
-    EXPECT_THAT(done.text, HasSubstr("The prefix cache had "));
-    EXPECT_EQ(bytes("shared", "samples.jsonl"), bytes("alone", "samples.jsonl"));
-    const auto reuse = nlohmann::json::parse(bytes("shared", "summary.json"))["prefix_cache"];
-    EXPECT_GT(reuse["reused_tokens"], 0);
-    EXPECT_LE(reuse["reused_tokens"], reuse["prefill_tokens"]);
-    if (cache == kept) EXPECT_EQ(without_reuse(bytes("shared", "timings.jsonl")), bytes("alone", "timings.jsonl"));
-    fs::remove_all(folder("shared"));
-  }
-  EXPECT_EQ(cli::run(start + " --device emu --prefix-cache memory --out " + folder("emu")).code, 0);
-}
-
 }  // namespace
 }  // namespace tandem::testing
