@@ -172,7 +172,10 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
   made.options.engine = session.engine;
   // These may refuse an option, so they come before the folder is made.
   made.options.shard = shard_of(eval.run);
-  made.options.prefix_files = prefix_files_of(eval.run, session);
+  made.options.engine.prefix_cache = prefix_cache_of(eval.run, session);
+  if (!eval.run.prefix_cache.empty() && eval::engine_options_of(made.options, session.model).column_sums)
+    say("--prefix-cache: a method of this run (such as h2o) needs sums over all queries of a prompt, so only whole "
+        "prompts are reused.");
   return made;
 }
 

@@ -25,6 +25,7 @@ namespace tandem::cli {
 namespace {
 
 constexpr std::uint32_t kMostShards = 10000;
+constexpr std::size_t kFolderBytes = std::size_t{64} << 30;  // of --prefix-cache
 
 /// Warns when another build made the samples.
 void say_programs(const eval::RunFolder& folder, const eval::Manifest& mine) {
@@ -64,10 +65,11 @@ void add_run_options(Command command, RunOptions& options, const std::string& wh
   command.flag("--force", options.force, "Replace an earlier run in that folder");
   command.flag("--resume", options.resume,
                "Continue an interrupted run in that folder; damaged lines of it are run again");
-  command.option(
-      "--prefix-cache", options.prefix_cache,
-      "Folder for prefilled prompts: a later run of the same model and prompts, with whatever methods, takes "
-      "them from there. As many bytes as their KV; on a simulated clock alone");
+  command.option("--prefix-cache", options.prefix_cache,
+                 "Folder for the KV of prompts: prompts that begin alike, in this run and later ones, prefill what "
+                 "they share once. Only on a simulated clock. memory: this run alone, in the KV store, on any device");
+  command.option("--prefix-cache-bytes", options.prefix_cache_bytes,
+                 "Most bytes of it; the least recently used go first [64G in a folder, half of --device-kv in memory]");
   command.option("--shard", options.shard,
                  "I/N: run part I of N into a folder of its own, for example on N machines; `tandem merge` joins them. "
                  "rank: mpirun or srun says I and N, and --out gets a folder for each (on one machine give "
@@ -88,17 +90,23 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
   return why_not.empty();
 }
 
-eval::PrefixFiles prefix_files_of(const RunOptions& run, const Session& session) {
+PrefixCacheOptions prefix_cache_of(const RunOptions& run, const Session& session) {
   if (run.prefix_cache.empty()) return {};
-  return {run.prefix_cache,
-          fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(), session.model.weights_hash,
-                      session.model.config_hash, to_string(active_isa()), session.device->clock_name(),
-                      session.hardware_hash),
-          [weights = session.weights] { weights->check(); },
-          [](const std::string& sentence) {
-            // On a terminal the line of progress is there already.
-            say((isatty(STDERR_FILENO) == 1 ? "\n" : "") + sentence);
-          }};
+  const bool in_memory = run.prefix_cache == kInMemory;
+  PrefixCacheOptions options;
+  options.bytes = in_memory ? session.engine.kv.device_bytes / 2 : kFolderBytes;
+  if (!run.prefix_cache_bytes.empty()) options.bytes = eval::parse_size(run.prefix_cache_bytes, "--prefix-cache-bytes");
+  if (in_memory) return options;
+  options.folder = run.prefix_cache;
+  options.identity = fmt::format("engine {}, weights {}, config {}, {}, {}, profile {}", engine_hash(),
+                                 session.model.weights_hash, session.model.config_hash, to_string(active_isa()),
+                                 session.device->clock_name(), session.hardware_hash);
+  options.check = [weights = session.weights] { weights->check(); };
+  options.warn = [](const std::string& sentence) {
+    // On a terminal the line of progress is there already.
+    say((isatty(STDERR_FILENO) == 1 ? "\n" : "") + sentence);
+  };
+  return options;
 }
 
 void settle_shard(RunOptions& options) {
@@ -144,11 +152,13 @@ eval::Shard shard_of(const RunOptions& options) {
 }
 
 void check_run_options(const RunOptions& options, const SessionOptions& session) {
-  if (!options.prefix_cache.empty() && session.device != "sim")
+  if (!options.prefix_cache.empty() && options.prefix_cache != kInMemory && session.device != "sim")
     throw_input_error(
         "--prefix-cache keeps prefills with the times that they had, and with --device {} those have to be measured in "
-        "the run itself: leave it away.",
-        session.device);
+        "the run itself: leave it away, or give --prefix-cache {}.",
+        session.device, kInMemory);
+  if (!options.prefix_cache_bytes.empty() && options.prefix_cache.empty())
+    throw_input_error("--prefix-cache-bytes limits --prefix-cache: give that too.");
   if (options.force && options.resume)
     throw_input_error("--force replaces a run and --resume continues it: give one of them.");
   if (options.resume && options.out.empty())

@@ -10,15 +10,15 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "eval/report/run_folder.h"
-#include "eval/run/prefix_cache.h"
 #include "eval/run/run_dataset.h"
 
 namespace tandem::cli {
 
 struct RunOptions {
-  std::string out;           // empty: runs/<what>-<time>
-  std::string shard;         // "2/4"; empty: all of the run
-  std::string prefix_cache;  // folder; empty: prefilled prompts are not kept
+  std::string out;                 // empty: runs/<what>-<time>
+  std::string shard;               // "2/4"; empty: all of the run
+  std::string prefix_cache;        // folder or kInMemory; empty: prefilled prompts are not kept
+  std::string prefix_cache_bytes;  // empty: by where they are kept
   bool force = false, resume = false, quiet = false, no_plot = false;
   bool json = false;    // summary.json is printed in place of the answer
   bool ranked = false;  // settle_shard() chose `shard` and `out`
@@ -34,8 +34,9 @@ eval::Shard shard_of(const RunOptions& options);
 /// `what`: "compare".
 void add_run_options(Command command, RunOptions& options, const std::string& what);
 
-/// InputError for options that exclude each other, for --prefix-cache on a measured clock, since a prefill's time has
-/// to be of its own run, and for a folder that the run may not have. To be called before anything slow.
+/// InputError for options that exclude each other, for a folder of --prefix-cache on a measured clock, since a
+/// prefill's time has to be of its own run, and for a folder that the run may not have. To be called before anything
+/// slow.
 void check_run_options(const RunOptions& options, const SessionOptions& session);
 
 /// Has a shipped script draw `picture`.png and .svg of what is in the folder, in the place of those that are there,
@@ -43,8 +44,10 @@ void check_run_options(const RunOptions& options, const SessionOptions& session)
 /// What a run is to leave in any case is written before, since a plot takes its time.
 bool draw(const std::string& script, const std::filesystem::path& folder, const std::string& picture, bool wanted);
 
-/// Where prefilled prompts are kept.
-eval::PrefixFiles prefix_files_of(const RunOptions& run, const Session& session);
+/// Value of --prefix-cache for prompts that are kept in the run's own memory.
+inline constexpr const char* kInMemory = "memory";
+/// The cache that --prefix-cache and --prefix-cache-bytes ask for.
+PrefixCacheOptions prefix_cache_of(const RunOptions& run, const Session& session);
 
 /// The entries of a manifest that follow from the program, the machine and the session.
 void describe_session(const SessionOptions& options, const Session& session, eval::Manifest& manifest);

@@ -42,20 +42,37 @@ SequenceId KvStore::create() {
 
 SequenceId KvStore::fork(SequenceId from) {
   const SequenceId id = create();
-  const Sequence& source = sequence(from);
-  Sequence& copy = sequence(id);
-  copy.tokens = source.tokens;
-  const auto device_tier = static_cast<int>(Tier::device);
-  copy.held[device_tier] = source.held[device_tier];
-  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    copy.layers[layer].slots[device_tier] = source.layers[layer].slots[device_tier];
-    copy.layers[layer].dropped = source.layers[layer].dropped;
-    copy.layers[layer].filled[device_tier] = source.layers[layer].filled[device_tier];
-    for (const std::uint32_t s : copy.layers[layer].slots[device_tier]) {
-      if (s != kNoSlot) ++pool(Tier::device).references[s];
-    }
-  }
+  share(id, from, {0, tokens(from)});
   return id;
+}
+
+void KvStore::share(SequenceId to, SequenceId from, Range tokens) {
+  Sequence& target = sequence(to);
+  const Sequence& source = sequence(from);
+  TANDEM_CHECK(to != from && target.tokens % kPageTokens == 0 && tokens.begin % kPageTokens == 0 &&
+                   tokens.begin <= tokens.end && tokens.end <= source.tokens,
+               "tokens [{}, {}) of a sequence of {} behind {}", tokens.begin, tokens.end, source.tokens, target.tokens);
+  constexpr int tier = static_cast<int>(Tier::device);
+  const Range blocks{tokens.begin / kPageTokens, blocks_for(tokens.end)};
+  const std::uint32_t have = blocks_for(target.tokens);
+  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    const Table& there = source.layers[layer];
+    Table& here = target.layers[layer];
+    const auto first = there.slots[tier].begin() + blocks.begin, last = there.slots[tier].begin() + blocks.end;
+    here.slots[tier].insert(here.slots[tier].end(), first, last);
+    for (auto slot = first; slot != last; ++slot) {
+      if (*slot == kNoSlot) continue;
+      ++pool(Tier::device).references[*slot];
+      ++target.held[tier];
+    }
+    const Range dropped{std::max(there.dropped.begin, blocks.begin), std::min(there.dropped.end, blocks.end)};
+    if (dropped.begin < dropped.end) {
+      const Range moved{have + dropped.begin - blocks.begin, have + dropped.end - blocks.begin};
+      here.dropped = {here.dropped.begin < here.dropped.end ? here.dropped.begin : moved.begin, moved.end};
+    }
+    for (const Event& event : there.filled[tier]) wait_for(here.filled[tier], event);
+  }
+  target.tokens += tokens.end - tokens.begin;
 }
 
 void KvStore::destroy(SequenceId id) {
@@ -80,9 +97,12 @@ bool KvStore::on_device(SequenceId id, std::uint32_t layer, Range blocks) const 
   return begin >= end || std::find(slots.begin() + begin, slots.begin() + end, kNoSlot) == slots.begin() + end;
 }
 
-void KvStore::require(Tier tier, std::size_t slots) const {
+void KvStore::require(Tier tier, std::size_t slots) {
   const Pool& p = pool(tier);
-  if (slots <= p.free.size() + (p.capacity - p.high_water)) return;
+  const auto fits = [&] { return slots <= p.free.size() + (p.capacity - p.high_water); };
+  while (!fits() && tier == Tier::device && reclaim_ && reclaim_()) {
+  }
+  if (fits()) return;
   throw_input_error(
       "The {} KV store is full: {} of {} bytes are in use and {} more are needed. Raise {}, or lower --batch, the "
       "context "
@@ -175,6 +195,10 @@ std::vector<SlotCopy> KvStore::privatise_tail(SequenceId id, std::vector<Event>&
     tail = own;
   }
   return copies;
+}
+
+void KvStore::set_copied(std::span<const SlotCopy> copies, Event event) {
+  for (const SlotCopy& copy : copies) wait_for(pool(Tier::device).drained[copy.from], event);
 }
 
 std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t layer, Range blocks,

@@ -11,8 +11,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -60,6 +63,9 @@ class KvStore {
   SequenceId create();
   /// A sequence with the same tokens that shares every device slot of `from`, and none in host memory.
   SequenceId fork(SequenceId from);
+  /// Appends the tokens of whole pages from tokens.begin on to `to`, which ends with a whole page and then shares the
+  /// device slots of `from` for them.
+  void share(SequenceId to, SequenceId from, Range tokens);
   /// Frees the sequence's references. Every operation that used them must be done.
   void destroy(SequenceId sequence);
 
@@ -74,8 +80,12 @@ class KvStore {
   /// Forgets what was grown beyond `tokens`. Every operation on it must be done.
   void truncate(SequenceId sequence, std::uint32_t tokens);
   /// If the last, partly filled block is shared: gives the sequence slots of its own, one per layer, and returns the
-  /// device-to-device copies the caller must submit before the next append.
+  /// device-to-device copies the caller must submit before the next append; set_copied() names their event.
   std::vector<SlotCopy> privatise_tail(SequenceId sequence, std::vector<Event>& after);
+  /// A slot that these copies read is written by another sequence only after `event`.
+  void set_copied(std::span<const SlotCopy> copies, Event event);
+  /// `reclaim` is called while the device tier lacks slots: it gives up a sequence, or returns false if it has none.
+  void on_full(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
   /// Host slots for `blocks` of one layer, and the device -> host copies that fill them.
   std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks,
@@ -147,7 +157,7 @@ class KvStore {
   Sequence& sequence(SequenceId id);
   const Sequence& sequence(SequenceId id) const;
   /// InputError where the tier has no room for this many more slots: checked before anything is changed.
-  void require(Tier tier, std::size_t slots) const;
+  void require(Tier tier, std::size_t slots);
   std::uint32_t take(Tier tier, std::vector<Event>& after);
   void give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after);
 
@@ -158,6 +168,7 @@ class KvStore {
   HostBuffer host_buffer_;
   std::unordered_map<SequenceId, Sequence> sequences_;
   SequenceId next_id_ = 1;
+  std::function<bool()> reclaim_;
 };
 
 }  // namespace tandem

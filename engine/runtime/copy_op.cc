@@ -84,4 +84,21 @@ void copy_rows(Op& op, std::uint32_t rows, std::vector<RowsCopy> copies) {
   });
 }
 
+Event copy_shared_tail(Device& device, KvStore& kv, SequenceId sequence) {
+  Op op("copy shared tail", Cause::transfer);
+  const std::vector<SlotCopy> copies = kv.privatise_tail(sequence, op.after);
+  if (copies.empty()) return {};
+  for (const SlotCopy& copy : copies) {
+    op.access.push_back(kv.slot_access(Tier::device, copy.from, 1, Range{0, kv.shape().kv_heads}, false));
+    op.access.push_back(kv.slot_access(Tier::device, copy.to, 1, Range{0, kv.shape().kv_heads}, true));
+  }
+  set_copies(op, [&kv, copies](Copier& copier) {
+    copier.between(kv.device_buffer(), kv.device_buffer()).add(copies, kv.shape().slot_bytes());
+  });
+  op.cost.pieces = static_cast<std::uint32_t>(copies.size());
+  const Event copied = device.submit(device.lane(LaneKind::device_compute), std::move(op));
+  kv.set_copied(copies, copied);
+  return copied;
+}
+
 }  // namespace tandem

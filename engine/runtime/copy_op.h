@@ -77,4 +77,8 @@ struct RowsCopy {
 /// set_copies() for whole rows; declares them, too.
 void copy_rows(Op& op, std::uint32_t rows, std::vector<RowsCopy> copies);
 
+/// Copy-on-write of a sequence's last page: where that is partly filled and shared, submits its copy into slots of the
+/// sequence's own. Without a copy the event is invalid.
+Event copy_shared_tail(Device& device, KvStore& kv, SequenceId sequence);
+
 }  // namespace tandem

@@ -111,18 +111,8 @@ std::vector<Event> DecodeSession::prepare() {
     in_hook(
         method_, [&] { return place_of("context_ready", a->state); }, [&] { method_.context_ready(a->state, ops_); });
     prompt_seen(*a);
-    Op op("copy shared tail", Cause::transfer);
-    const std::vector<SlotCopy> copies = kv_.privatise_tail(a->state.id, op.after);
-    if (copies.empty()) continue;
-    for (const SlotCopy& copy : copies) {
-      op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, Range{0, kv_.shape().kv_heads}, false));
-      op.access.push_back(kv_.slot_access(Tier::device, copy.to, 1, Range{0, kv_.shape().kv_heads}, true));
-    }
-    set_copies(op, [this, copies](Copier& copier) {
-      copier.between(kv_.device_buffer(), kv_.device_buffer()).add(copies, kv_.shape().slot_bytes());
-    });
-    op.cost.pieces = static_cast<std::uint32_t>(copies.size());
-    wait_for(ready, device_.submit(device_.lane(LaneKind::device_compute), std::move(op)));
+    const Event copied = copy_shared_tail(device_, kv_, a->state.id);
+    if (copied.valid()) wait_for(ready, copied);
   }
   return ready;
 }

@@ -13,14 +13,19 @@ namespace {
 
 constexpr const char* kKeepColumnSums = "keep column sums";
 
-/// Device time of a prompt's column sums; the rest of a prefill takes as long as one without them.
-Nanos time_of_sums(const Trace& trace) {
-  Nanos time = 0;
+/// Times of chunks that ended at `ends`, since `begin`. What made column sums is told apart from the rest of a prefill,
+/// which takes as long as one without them.
+std::vector<PrefillTimes> times_of(const Trace& trace, Nanos begin, std::span<const Nanos> ends) {
+  std::vector<PrefillTimes> times;
+  times.reserve(ends.size());
+  for (const Nanos end : ends) times.push_back({end - begin, 0});
   for (const TraceRecord& record : trace.records) {
     const std::string_view name = record.name;
-    if (name == Forward::kColumnSums || name == kKeepColumnSums) time += record.end - record.start;
+    if (name != Forward::kColumnSums && name != kKeepColumnSums) continue;
+    for (std::size_t i = 0; i < ends.size(); ++i)
+      if (record.end <= ends[i] || i + 1 == ends.size()) times[i].sums_ns += record.end - record.start;
   }
-  return time;
+  return times;
 }
 
 }  // namespace
@@ -34,6 +39,7 @@ Engine::Engine(const Model& model, Device& device, ThreadPool& pool, EngineOptio
   kv_ = std::make_unique<KvStore>(device, KvShape{c.layers, c.kv_heads, c.head_dim, options_.precision}, options_.kv);
   forward_ = std::make_unique<Forward>(model, device, pool, *kv_, std::max(options_.prefill_chunk, options_.max_batch),
                                        options_.max_batch, options_.score_floats);
+  cache_ = make_prefix_cache(options_, device, *kv_, forward_->shape());
 }
 
 Engine::~Engine() {
@@ -103,29 +109,56 @@ PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, s
 
 Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
                              const PromptSums& sums,
-                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done) {
+                             const std::function<void(std::uint32_t first, std::uint32_t rows)>& submitted,
+                             const std::function<void()>& ended) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
   Event last;
   for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
     check_going_on(options_);
     const std::uint32_t rows = std::min(options_.prefill_chunk, total - first);
-    if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
+    if (last.valid()) {
+      device_.host_wait(last);  // the chunk before went through the same host buffer
+      if (ended) ended();
+    }
     const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};
     last = forward_->prefill_chunk("prefill chunk", sequence, tokens.subspan(first, rows), keep,
                                    [&](std::uint32_t layer, std::uint32_t begin, std::uint32_t count, Event) {
                                      forward_->prefill_attention(sequence, layer, begin, count);
                                      if (sums.room > 0) forward_->add_column_sums(sequence, layer, begin, count, sums);
                                    });
-    if (chunk_done) chunk_done(first, rows);
+    if (submitted) submitted(first, rows);
   }
   return last;
 }
 
 std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
+  check_prompt(prompt);
+  device_.drain();
+  kv_->all_done();
   auto prefix = std::make_unique<Prefix>();
   prefix->sequence = kv_->create();
+  const std::span<const std::int32_t> tokens = prompt.first(prompt.size() - 1);
+  const bool caches = cache_ != nullptr && !tokens.empty();
   try {
-    append(*prefix, prompt);
+    PrefixCache::Reused reused;
+    if (caches) {
+      prefix->sums = room_for_sums({}, 0, static_cast<std::uint32_t>(tokens.size()));
+      prefix->queries = room_for_queries({}, 0, static_cast<std::uint32_t>(tokens.size()));
+      reused = cache_->take(tokens, *prefix);
+    }
+    std::vector<PrefillTimes> chunks;
+    if (caches && reused.tokens == tokens.size())
+      prefix->prompt.assign(prompt.begin(), prompt.end());
+    else
+      chunks = extend(*prefix, {prompt.begin(), prompt.end()});
+    prefix->reused = reused.tokens;
+    prefix->prefill_ns += reused.times.prefill_ns;
+    prefix->sums_ns += reused.times.sums_ns;
+    for (PrefillTimes& chunk : chunks) {
+      chunk.prefill_ns += reused.times.prefill_ns;
+      chunk.sums_ns += reused.times.sums_ns;
+    }
+    if (caches && !chunks.empty()) cache_->publish(tokens, *prefix, reused.tokens, chunks);
   } catch (...) {
     release(*prefix);
     throw;
@@ -139,16 +172,24 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   check_prompt(prompt);
   device_.drain();
   kv_->all_done();
+  extend(prefix, std::move(prompt));
+  prefix.reused = 0;
+}
+
+std::vector<PrefillTimes> Engine::extend(Prefix& prefix, std::vector<std::int32_t> prompt) {
   const Nanos begin = device_.now();
   const std::uint32_t held = kv_->tokens(prefix.sequence);
   const std::span<const std::int32_t> rest = std::span<const std::int32_t>(prompt).subspan(held);
   PromptQueries queries;
   PromptSums sums;
   Trace trace;
+  std::vector<Nanos> ends;
   try {
     sums = room_for_sums(prefix.sums, held, static_cast<std::uint32_t>(prompt.size() - 1));
     queries = room_for_queries(prefix.queries, held, static_cast<std::uint32_t>(prompt.size() - 1));
-    const Event last = prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {});
+    if (rest.size() > 1) copy_shared_tail(device_, *kv_, prefix.sequence);
+    const Event last = prefill_chunks(prefix.sequence, rest.first(rest.size() - 1), queries, sums, {},
+                                      [&] { ends.push_back(device_.now()); });
     if (device_.is_gpu()) {  // there a drain reads the marks of every operation
       device_.host_wait(last);
       prefix.prefill_ns = device_.now() - begin;
@@ -161,16 +202,20 @@ void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
     kv_->truncate(prefix.sequence, held);
     throw;
   }
+  if (!device_.is_gpu()) prefix.prefill_ns = device_.now() - begin;
+  ends.push_back(begin + prefix.prefill_ns);
+  std::vector<PrefillTimes> times = times_of(trace, begin, ends);
   prefix.prompt = std::move(prompt);
   prefix.queries = std::move(queries);
   prefix.sums = std::move(sums);
   prefix.trace = std::move(trace);
-  if (!device_.is_gpu()) prefix.prefill_ns = device_.now() - begin;
-  prefix.sums_ns = time_of_sums(prefix.trace);
+  prefix.sums_ns = times.back().sums_ns;
   kv_->all_done();
+  return times;
 }
 
 void Engine::release(const Prefix& prefix) {
+  if (cache_) cache_->release(prefix);
   kv_->destroy(prefix.sequence);
 }
 

@@ -2,20 +2,20 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/device/device.h"
 #include "engine/kernels/sampling.h"
 #include "engine/kernels/thread_pool.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/prefix_index.h"
 #include "engine/model/model.h"
 #include "engine/runtime/forward.h"
 #include "engine/runtime/method.h"
+#include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/workload.h"
 #include "engine/trace/idle.h"
 
@@ -31,6 +31,7 @@ struct EngineOptions {
   std::uint32_t prefill_chunk = 512;  // tokens; any value gives the same logits within 1e-4
   std::uint32_t keep_queries = 64;    // of a prompt's last tokens, always kept
   bool column_sums = false;           // keep a prompt's attention mass by token, for methods that need it (Needs)
+  PrefixCacheOptions prefix_cache;    // none unless it has bytes
   Nanos policy_ns = 0;                // declared control time of one method hook (from the hardware profile)
   Nanos layer_ns = 0;                 // device time that a framework adds to a decode layer (from the hardware profile)
   Nanos control_layer_ns = 0;         // the same of the control thread
@@ -58,7 +59,9 @@ struct Prefix {
   PromptSums sums;                   // of these, where the engine keeps them
   Nanos prefill_ns = 0;              // of the last prefill or append, on the device's clock
   Nanos sums_ns = 0;                 // of it: what made `sums`, which nothing else waits for
-  Trace trace;
+  std::uint32_t reused = 0;          // tokens from the prefix cache; prefill_ns has the time of their first prefill
+  Trace trace;                       // of what was computed
+  PrefixIndex::Block block = PrefixIndex::kRoot;  // the prefix cache's, which it pins
 
   /// What a method with these needs waits for: the others' are not its own, whoever it is compared with.
   Nanos prefill_ns_for(const Needs& needs) const { return needs.column_sums ? prefill_ns : prefill_ns - sums_ns; }
@@ -127,22 +130,14 @@ class Engine {
   /// it.
   void observe(ForwardObserver* observer);
 
-  /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions.
+  /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions,
+  /// and what PrefixCacheOptions::check throws. With a prefix cache the result is the same bit for bit.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
   /// Makes the prompt longer (the next turn) and prefills what the prefix does not hold yet. Unlike
   /// DecodeSession::append it computes generated tokens anew by full attention, so that every method goes on from the
   /// same context. Errors as in prefill; the prefix is then as before.
   void append(Prefix& prefix, std::span<const std::int32_t> more);
   void release(const Prefix& prefix);
-
-  /// Writes all that a prefilled prompt holds, except its trace, into a file (prefix_file.cc), replaced in one step.
-  /// Not on a GPU. `identity`: what a prefill depends on beside the prompt. RunError where it cannot be written.
-  void save(const Prefix& prefix, const std::filesystem::path& file, std::string_view identity);
-  /// What save() wrote, bit by bit, with the times of that prefill, without sums (and their time) that are not needed.
-  /// nullptr where the file is missing, not whole, of another identity or prompt, keeps other queries (keep_queries),
-  /// or lacks sums that are needed (column_sums). Errors as in prefill.
-  std::unique_ptr<Prefix> load(std::span<const std::int32_t> prompt, const std::filesystem::path& file,
-                               std::string_view identity);
 
   /// Decodes a ragged batch. At most max_batch requests. InputError for a sampling that check_sampling() refuses.
   DecodeResult decode(Method& method, std::span<const DecodeRequest> requests, const DecodeOptions& options = {});
@@ -159,10 +154,15 @@ class Engine {
   void check_requests(Method& method, std::span<const DecodeRequest> requests) const;
   PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
   PromptSums room_for_sums(const PromptSums& before, std::uint32_t held, std::uint32_t total);
-  /// `queries` and `sums`: where they go; without room, nowhere. Returns its last operation.
+  /// `queries` and `sums`: where they go; without room, nowhere. `submitted` is called behind each chunk, `ended` when
+  /// each chunk but the last is done. Returns its last operation.
   Event prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
                        const PromptSums& sums,
-                       const std::function<void(std::uint32_t first, std::uint32_t rows)>& chunk_done);
+                       const std::function<void(std::uint32_t first, std::uint32_t rows)>& submitted,
+                       const std::function<void()>& ended = {});
+  /// Prefills what the prefix does not hold of `prompt`, which becomes its prompt. Returns the time since then at the
+  /// end of each chunk.
+  std::vector<PrefillTimes> extend(Prefix& prefix, std::vector<std::int32_t> prompt);
 
   const Model& model_;
   Device& device_;
@@ -170,6 +170,7 @@ class Engine {
   EngineOptions options_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<Forward> forward_;
+  std::unique_ptr<PrefixCache> cache_;  // nullptr: none
 };
 
 }  // namespace tandem

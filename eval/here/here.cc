@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -15,7 +16,6 @@
 #include "eval/kernels/cpu_limits.h"
 #include "eval/report/statistics.h"
 #include "eval/report/table.h"
-#include "eval/run/prefix_cache.h"
 #include "methods/registry.h"
 
 namespace tandem::eval {
@@ -79,7 +79,7 @@ class Runner {
     return figures;
   }
 
-  void prefill(EngineOptions engine, std::span<const std::int32_t> prompt, const PrefixCache& cache) {
+  void prefill(EngineOptions engine, std::span<const std::int32_t> prompt) {
     const OnCpus both({result_.sides.host, result_.sides.device});
     ThreadPool pool(2);
     const std::unique_ptr<Device> device = make_emu_device({.host_worker_threads = 2});
@@ -91,7 +91,7 @@ class Runner {
       return options_.interrupted && options_.interrupted();
     };
     Engine fast(model_, *device, pool, engine);
-    fast.release(*cache.prefill(fast, prompt));
+    fast.release(*fast.prefill(prompt));
     done_ = before + prompt_units(tokens);
   }
 
@@ -122,14 +122,16 @@ class Runner {
     engine.kv.host_bytes = token * (2 * std::size_t{context} + 8192);
     engine.max_batch = 1;
     engine.interrupted = options_.interrupted;
+    engine.prefix_cache.bytes = options_.prompts.empty() ? 0 : std::numeric_limits<std::size_t>::max();
+    engine.prefix_cache.folder = options_.prompts;
+    engine.prefix_cache.identity = fmt::format("seed {}, context {}", kSeed, context);
     if (device.simulated()) engine.policy_ns = result_.profile.control.policy_ns;
     EngineOptions prefilling = engine;
     keep_what_methods_need(prefilling, options.methods, model_);
-    const PrefixCache cache({options_.prompts, fmt::format("seed {}, context {}", kSeed, context)}, prefilling);
     options.prefill = [&](Engine& to, std::span<const std::int32_t> prompt) {
       // Both cores prefill: neither device could, and both decode behind the same bytes.
-      if (!device.simulated()) prefill(prefilling, prompt, cache);
-      return cache.prefill(to, prompt);
+      if (!device.simulated()) prefill(prefilling, prompt);
+      return to.prefill(prompt);
     };
     options.progress = [&](std::uint64_t done, std::uint64_t) {
       if (done > 1) ++done_;  // the prompt counts by itself

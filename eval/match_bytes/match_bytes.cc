@@ -288,12 +288,11 @@ std::optional<Equal> read_equal(const std::filesystem::path& folder, const Equal
 BytesOfPrompts::BytesOfPrompts(std::span<const DatasetSample> samples, const DatasetRunOptions& options,
                                const Model& model, Device& device, ThreadPool& pool)
     : batch_(options.batch), engine_(model, device, pool, engine_options_of(options, model)) {
-  const PrefixCache kept(options.prefix_files, engine_options_of(options, model));
   std::size_t bytes = 0;
   for (const DatasetSample& sample : samples) {
     bytes += prompt_kv_bytes(options.engine, model, static_cast<std::uint32_t>(sample.prompt.size()));
     if (!requests_.empty() && bytes > options.engine.kv.device_bytes / 2) break;
-    prefixes_.push_back(kept.prefill(engine_, sample.prompt));
+    prefixes_.push_back(engine_.prefill(sample.prompt));
     requests_.push_back({prefixes_.back().get(), sample.max_new_tokens, sample.stop_tokens});
   }
 }

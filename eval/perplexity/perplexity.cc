@@ -287,6 +287,7 @@ PerplexitySummary summarise_perplexity(const RunFolder& folder) {
     add_latency(manifest, timings, method);
     method.attends_everything_at = lengths_attended_whole(manifest, entry, timings, contexts);
   }
+  add_reuse(contexts, timings, summary.run);
   return summary;
 }
 
@@ -311,6 +312,7 @@ std::string to_json_text(const PerplexitySummary& summary) {
     write_latency(method, summary.run.methods[i]);
     json["methods"].push_back(std::move(method));
   }
+  write_reuse(json, summary.run);
   return json_text(json, 2) + "\n";
 }
 

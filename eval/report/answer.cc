@@ -152,6 +152,12 @@ std::string parted_sentence(const Summary& s) {
                      names_text(names));
 }
 
+std::string reuse_sentence(const Summary& s) {
+  if (s.reused_tokens == 0) return "";
+  return fmt::format("The prefix cache had {} of {} prefill tokens ({} %).", s.reused_tokens, s.prefill_tokens,
+                     percent_text(double(s.reused_tokens) / double(s.prefill_tokens)));
+}
+
 /// Appends a column unless no row has a value.
 void add_column(const Answer& a, std::string head, const auto& cell, std::vector<AnswerColumn>& columns) {
   AnswerColumn column{std::move(head), {}};
@@ -253,6 +259,7 @@ Answer answer_of(const Summary& s) {
   if (compared && keep > 1) say(cost_sentence(a));
   say(parted_sentence(s));
   say(budget_sentence(s, a));
+  say(reuse_sentence(s));
   const bool timed = std::ranges::any_of(a.rows, [](const AnswerRow& row) { return row.tpot_ms.has_value(); });
   if (timed && is_embedded(m)) say(kOwnSteps);
   return a;

@@ -177,6 +177,7 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
   f.optional("peer_kv_bytes", timing.peer_kv_bytes);
   f.field("tokens_attended_device", timing.tokens_attended_device);
   f.field("tokens_attended_host", timing.tokens_attended_host);
+  f.optional("reused_tokens", timing.reused_tokens);
 };
 
 constexpr auto kVisitProgram = [](auto& f, auto& program) {

@@ -26,7 +26,7 @@ class ObjectReader;
 /// 2: isa; 3: a depth may be null; 4: layer 0's idle; 5: hashes of files; 6: task_samples, length 0; 7: summary.json's
 /// bytes_per_token, which was called bytes_per_step; 8: precision, prefill_chunk; 9: bytes touched; 10: config_hash;
 /// 11: a sample's document; 12: a sample's rule and scores by rule; 13: null in summary.json where there is no figure;
-/// `parted`, where a lossless method's tokens part from full's; 14: openblas. All are read.
+/// `parted`, where a lossless method's tokens part from full's; 14: openblas, reused_tokens. All are read.
 inline constexpr int kSchemaVersion = 14;
 inline constexpr int kDocumentsSince = 11;  // runs that older programs began name no documents, also where they go on
 inline constexpr int kPartedSince = 13;     // likewise `parted`
@@ -118,6 +118,8 @@ struct SampleTiming : SampleKey {
   std::uint64_t device_kv_bytes = 0, host_kv_bytes = 0;  // peaks
   std::uint64_t peer_kv_bytes = 0;  // the same of a cache rank on a peer device; written where there is one
   std::uint64_t tokens_attended_device = 0, tokens_attended_host = 0;  // per KV head and layer, summed over steps
+  /// Tokens of the prompt whose KV came from the prefix cache; prefill_ns has the time of their prefill nevertheless.
+  std::uint32_t reused_tokens = 0;
   bool operator==(const SampleTiming&) const = default;
 };
 

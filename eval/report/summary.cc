@@ -245,6 +245,16 @@ void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timi
       method.by_length.push_back({length, std::move(*latency)});
 }
 
+void add_reuse(const Contexts& contexts, const std::vector<SampleTiming>& timings, Summary& summary) {
+  std::set<Scores::key_type> counted;
+  for (const SampleTiming& t : timings) {
+    const auto prompt = contexts.find({t.task, t.length, t.index});
+    if (prompt == contexts.end() || !counted.insert(prompt->first).second) continue;  // methods share a prompt
+    summary.prefill_tokens += prompt->second - std::min(prompt->second, 1u);          // the last is the first step's
+    summary.reused_tokens += t.reused_tokens;
+  }
+}
+
 Summary summarise(const RunFolder& folder) {
   Summary summary;
   summary.manifest = folder.manifest();
@@ -291,6 +301,7 @@ Summary summarise(const RunFolder& folder) {
     }
     summary.methods.push_back(std::move(method));
   }
+  add_reuse(contexts, timings, summary);
   return summary;
 }
 
@@ -354,12 +365,18 @@ void write_latency(nlohmann::ordered_json& json, const MethodSummary& method) {
   if (!method.attends_everything_at.empty()) json["attends_everything_at"] = method.attends_everything_at;
 }
 
+void write_reuse(nlohmann::ordered_json& json, const Summary& summary) {
+  if (summary.reused_tokens > 0)
+    json["prefix_cache"] = {{"prefill_tokens", summary.prefill_tokens}, {"reused_tokens", summary.reused_tokens}};
+}
+
 std::string to_json_text(const Summary& summary) {
   nlohmann::ordered_json json;
   json["schema_version"] = kSchemaVersion;
   write_origin(json, summary.manifest);
   json["complete"] = summary.complete;
   json["methods"] = summary.methods;
+  write_reuse(json, summary);
   return json_text(json, 2) + "\n";
 }
 

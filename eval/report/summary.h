@@ -90,6 +90,7 @@ struct Summary {
   bool complete = false;                     // every sample of every method is there, with its times
   std::vector<std::string> about_documents;  // the manifest's tasks that ask about some documents more than once
   std::vector<std::string> remarks;          // sentences on the methods' options, for below the tables
+  std::uint64_t prefill_tokens = 0, reused_tokens = 0;  // of prompts with times; among them the prefix cache's
 };
 
 /// Tokens of context of a sample's first decode step.
@@ -106,6 +107,9 @@ bool has_times(const Manifest& manifest, const std::vector<SampleTiming>& timing
 /// Fills in `latency` and `by_length` from the method's timings: of whole batches, where there is one.
 void add_latency(const Manifest& manifest, const std::vector<SampleTiming>& timings, MethodSummary& method);
 
+/// Fills in `prefill_tokens` and `reused_tokens`, each prompt once.
+void add_reuse(const Contexts& contexts, const std::vector<SampleTiming>& timings, Summary& summary);
+
 /// `method.latency` with the same weight for each length, however many steps it has: means of means, peaks of all.
 /// Without percentiles where lengths are several.
 std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method);
@@ -121,6 +125,9 @@ std::string to_json_text(const Summary& summary);
 /// Writes a run's origin: command, programs, model, machine, clock and seed. Threads
 /// only where the clock is measured: virtual time is the same with any.
 void write_origin(nlohmann::ordered_json& json, const Manifest& manifest);
+
+/// "prefix_cache", where it had tokens of the run's prompts.
+void write_reuse(nlohmann::ordered_json& json, const Summary& summary);
 
 /// "latency" (null without times), "latency_by_length", and "attends_everything_at" unless it is empty.
 void write_latency(nlohmann::ordered_json& json, const MethodSummary& method);

@@ -55,7 +55,6 @@ class DatasetRun {
         device_(device),
         folder_(folder),
         engine_(model, device, pool, engine_options_of(options, model)),
-        prefixes_kept_(options.prefix_files, engine_options_of(options, model)),
         done_before_(folder.finished()),
         traced_(options.methods.size()) {
     methods_.reserve(options.methods.size());
@@ -132,7 +131,7 @@ class DatasetRun {
     sampling.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       const DatasetSample& sample = samples.emplace_back(dataset_.sample(task, length, first + i));
-      prefixes.push_back(prefixes_kept_.prefill(engine_, sample.prompt));
+      prefixes.push_back(engine_.prefill(sample.prompt));
       requests.push_back({prefixes.back().get(), sample.max_new_tokens, sample.stop_tokens});
       sampling.push_back(sample.sampling);
       if (!sample.forced.empty()) forced.push_back(sample.forced);
@@ -145,7 +144,7 @@ class DatasetRun {
     for (const std::size_t m : order_) {
       const std::int64_t prefill_ns = prefill_ns_of(requests, methods_[m]->needs(engine_.shape()));
       DecodeResult result = engine_.decode(*methods_[m], requests, decode);
-      keep(samples, m, result, full, prefill_ns);  // the run's folder begins with the first of them
+      keep(samples, m, result, full, prefill_ns, requests);  // the run's folder begins with the first of them
       if (options_.trace_of_first && !traced_[m])
         options_.trace_of_first(m, has_samples_of(options_.methods[m]), result.trace);
       traced_[m] = true;
@@ -160,8 +159,9 @@ class DatasetRun {
 
   /// `full`: its sequences, where it has decoded the batch.
   void keep(const std::vector<DatasetSample>& samples, std::size_t m, const DecodeResult& result,
-            const std::vector<DecodedSequence>& full, std::int64_t prefill_ns) {
-    if (!samples.front().forced.empty()) return keep_losses(samples, m, result, prefill_ns);
+            const std::vector<DecodedSequence>& full, std::int64_t prefill_ns,
+            std::span<const DecodeRequest> requests) {
+    if (!samples.front().forced.empty()) return keep_losses(samples, m, result, prefill_ns, requests);
     const bool compares = !full.empty() && methods_[m]->needs(engine_.shape()).lossless;
     std::vector<std::string> predictions;
     predictions.reserve(samples.size());
@@ -187,18 +187,25 @@ class DatasetRun {
       line.depth = samples[i].depth;
       if (version >= kDocumentsSince) line.document = samples[i].document;
       folder_.append(line);
-      folder_.append(timing_of(key, result, i, prefill_ns, device_.clock_name()));
+      folder_.append(timing(key, result, i, prefill_ns, requests));
     }
   }
 
   void keep_losses(const std::vector<DatasetSample>& samples, std::size_t m, const DecodeResult& result,
-                   std::int64_t prefill_ns) {
+                   std::int64_t prefill_ns, std::span<const DecodeRequest> requests) {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const SampleKey key = key_of(samples[i], m);
       if (done_before_.contains(key)) continue;
       folder_.append(loss_of(key, samples[i].first_token, result.sequences[i].log_probabilities));
-      folder_.append(timing_of(key, result, i, prefill_ns, device_.clock_name()));
+      folder_.append(timing(key, result, i, prefill_ns, requests));
     }
+  }
+
+  SampleTiming timing(const SampleKey& key, const DecodeResult& result, std::size_t row, std::int64_t prefill_ns,
+                      std::span<const DecodeRequest> requests) const {
+    SampleTiming made = timing_of(key, result, row, prefill_ns, device_.clock_name());
+    made.reused_tokens = requests[row].prefix->reused;
+    return made;
   }
 
   SampleKey key_of(const DatasetSample& sample, std::size_t method) const {
@@ -216,7 +223,6 @@ class DatasetRun {
   Device& device_;
   RunFolder& folder_;
   Engine engine_;
-  const PrefixCache prefixes_kept_;
   std::vector<std::unique_ptr<Method>> methods_;
   std::vector<std::size_t> order_;  // full first: the lossless ones are compared with it
   const std::set<SampleKey> done_before_;

@@ -11,7 +11,6 @@
 #include "engine/model/model.h"
 #include "engine/runtime/engine.h"
 #include "eval/run/dataset.h"
-#include "eval/run/prefix_cache.h"
 
 namespace tandem::eval {
 
@@ -30,7 +29,6 @@ struct DatasetRunOptions {
   std::uint32_t batch = 1;           // sequences decoded together
   Shard shard = {};                  // of the run's batches, those that are decoded here
   EngineOptions engine;
-  PrefixFiles prefix_files;                                              // where prefilled prompts are kept
   std::function<std::unique_ptr<Method>(const std::string& spec)> make;  // empty: make_method
   /// A method has decoded a batch, whose results are kept; the key of the batch's first sample.
   std::function<void(const SampleKey& first)> decoded;

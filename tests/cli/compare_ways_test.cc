@@ -153,40 +153,62 @@ TEST_F(CompareWays, ShardsAreJoinedToTheBytesOfOneRun) {
   }
 }
 
+/// Lines without what they say about the prefix cache.
+std::string without_reuse(std::string text) {
+  for (const std::string& begin : {std::string(",\"reused_tokens\":"), std::string(",\n  \"prefix_cache\": {")})
+    for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
+      const std::size_t end =
+          begin.back() == '{' ? text.find('}', at) + 1 : text.find_first_not_of("0123456789", at + begin.size());
+      text.erase(at, end - at);
+    }
+  return text;
+}
+
 TEST_F(CompareWays, PrefilledPromptsAreKeptForOtherMethods) {
   const std::string start = "compare --no-plot --quiet --tasks niah_single_1 --lengths 256,512 --samples 2 --methods ";
   const std::string kept = " --prefix-cache " + folder("kept") + " --out ";
   ASSERT_EQ(cli::run(start + "full,quest:budget=128" + kept + folder("a")).code, 0);
   const auto files = [&] {
-    std::map<std::string, fs::file_time_type> found;
-    for (const auto& entry : fs::directory_iterator(folder("kept"))) found[entry.path()] = entry.last_write_time();
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder("kept"))) found[entry.path()] = read_bytes(entry.path());
     return found;
   };
   const auto first = files();
   EXPECT_EQ(first.size(), 4u) << "prompts";
   const std::string others = "full,hgca,scoutattention:budget=128";
-  ASSERT_EQ(cli::run(start + others + kept + folder("b")).code, 0);
+  const cli::Outcome again = cli::run(start + others + kept + folder("b"));
+  ASSERT_EQ(again.code, 0);
+  EXPECT_THAT(again.text, AllOf(HasSubstr("The prefix cache had "), HasSubstr(" prefill tokens (100.0 %).")));
   EXPECT_EQ(files(), first) << "none was prefilled again";
   ASSERT_EQ(cli::run(start + others + " --out " + folder("c")).code, 0);
-  for (const char* file : {"samples.jsonl", "timings.jsonl", "summary.json"})
-    EXPECT_EQ(bytes("b", file), bytes("c", file)) << file;
+  const auto expect_as_alone = [&](const char* run) {
+    EXPECT_NE(bytes(run, "timings.jsonl"), without_reuse(bytes(run, "timings.jsonl")));
+    for (const char* file : {"samples.jsonl", "timings.jsonl", "summary.json"})
+      EXPECT_EQ(without_reuse(bytes(run, file)), bytes("c", file)) << file;
+  };
+  expect_as_alone("b");
   // h2o needs what was not kept then; what it leaves serves the others, too.
-  ASSERT_EQ(cli::run(start + "full,h2o" + kept + folder("d")).code, 0);
+  const cli::Outcome with_h2o = cli::run(start + "full,h2o" + kept + folder("d"));
+  ASSERT_EQ(with_h2o.code, 0);
+  EXPECT_THAT(with_h2o.text, HasSubstr("only whole prompts are reused"));
   const auto with_sums = files();
   EXPECT_EQ(with_sums.size(), 4u);
-  for (const auto& [file, time] : first) EXPECT_NE(with_sums.at(file), time) << "prefilled again";
+  for (const auto& [file, bytes] : first) EXPECT_NE(with_sums.at(file), bytes) << "prefilled again";
   ASSERT_EQ(cli::run(start + others + kept + folder("g")).code, 0);
   EXPECT_EQ(files(), with_sums) << "none was prefilled again";
-  for (const char* file : {"samples.jsonl", "timings.jsonl", "summary.json"})
-    EXPECT_EQ(bytes("g", file), bytes("c", file)) << file;
+  expect_as_alone("g");
   // A damaged file costs its prefill.
-  for (const auto& [file, time] : first) write_bytes(file, read_bytes(file).substr(0, 5000));
+  for (const auto& [file, bytes] : first) write_bytes(file, bytes.substr(0, 5000));
   ASSERT_EQ(cli::run(start + others + kept + folder("e")).code, 0);
   EXPECT_EQ(bytes("e", "samples.jsonl"), bytes("c", "samples.jsonl"));
-  EXPECT_EQ(files().size(), 4u);
-  const cli::Outcome measured = cli::run(start + "full --device emu" + kept + folder("f"), cli::kOnlyErrors);
-  EXPECT_EQ(measured.code, 2);
-  EXPECT_THAT(measured.text, HasSubstr("--prefix-cache keeps prefills with the times that they had"));
+  EXPECT_EQ(files(), first);
+  const cli::Outcome bounded = cli::run(start + "full --prefix-cache-bytes 4M" + kept + folder("i"));
+  ASSERT_EQ(bounded.code, 0);
+  EXPECT_EQ(files().size(), 4u) << "nothing was written, so nothing goes";
+  expect_refused(start + "full --device emu" + kept + folder("f"),
+                 {"--prefix-cache keeps prefills with the times that they had", "--prefix-cache memory"});
+  expect_refused(start + "full --prefix-cache-bytes 1G --out " + folder("f"),
+                 {"--prefix-cache-bytes", "--prefix-cache"});
 }
 
 }  // namespace

@@ -45,6 +45,29 @@ TEST_F(LEvalProgram, ARunLeavesAFolderWithUpstreamsFigures) {
   EXPECT_EQ(cli::run("report " + folder("a")).code, 0);
 }
 
+TEST_F(LEvalProgram, QuestionsAboutADocumentPrefillItOnce) {
+  std::string document;
+  for (int i = 0; i < 40; ++i) document += "Lily saw " + std::to_string(i) + " red barns. ";
+  data.add("tpo", "exam", {document}, {"Which?\nA. red\nB. blue", "Where?\nA. here\nB. there"}, {"A", "B"});
+  const std::string options = "--prefill-chunk 32 --force --out ";
+  ASSERT_EQ(cli::run(command(options + folder("alone"))).code, 0);
+  const auto shares = [&](const std::string& cache) {
+    const cli::Outcome done = cli::run(command("--prefix-cache " + cache + " " + options + folder("a")));
+    EXPECT_EQ(done.code, 0) << done.text;
+    EXPECT_THAT(done.text, HasSubstr("The prefix cache had "));
+    EXPECT_THAT(bytes("a", "report.md"), HasSubstr("- The prefix cache had "));
+    EXPECT_EQ(bytes("a", "samples.jsonl"), bytes("alone", "samples.jsonl"));
+    const auto reuse = nlohmann::json::parse(bytes("a", "summary.json"))["prefix_cache"];
+    return double(reuse["reused_tokens"]) / double(reuse["prefill_tokens"]);
+  };
+  const double in_run = shares("memory");
+  EXPECT_GT(in_run, 0.25);
+  EXPECT_LT(in_run, 0.5) << "of two questions, the second";
+  EXPECT_EQ(shares(folder("kept")), in_run);
+  EXPECT_EQ(shares(folder("kept")), 1);
+  EXPECT_EQ(shares("memory --device emu"), in_run) << "on a real clock";
+}
+
 TEST_F(LEvalProgram, FilesThatAreNotReadAreNamedUnlessTasksAreChosen) {
   data.write("Open-ended-tasks/legal_contract.jsonl", "not read");
   const cli::Outcome all = cli::run(command("--out " + folder("a")));

@@ -69,6 +69,66 @@ TEST(KvStore, AForkLacksWhatWasDropped) {
   }
 }
 
+TEST(KvStore, SharesPagesFromTheMiddleBehindOthers) {
+  Store s;
+  const SequenceId a = s.kv.create(), b = s.kv.create();
+  s.kv.grow(a, 3 * kPageTokens + 5, s.after);
+  s.kv.grow(b, kPageTokens, s.after);
+  const std::size_t in_use = s.kv.bytes_in_use(Tier::device);
+  s.kv.drop(a, 1, {2, 3}, Tier::device, {});
+  s.kv.share(b, a, {kPageTokens, 3 * kPageTokens + 5});
+  EXPECT_EQ(s.kv.tokens(b), 3 * kPageTokens + 5);
+  EXPECT_EQ(s.kv.bytes(b, Tier::device), 7 * kShape.slot_bytes());
+  EXPECT_EQ(s.kv.bytes_in_use(Tier::device), in_use - kShape.slot_bytes()) << "nothing is copied";
+  for (std::uint32_t block = 1; block < 4; ++block)
+    for (std::uint32_t layer = 0; layer < 2; ++layer)
+      EXPECT_EQ(s.kv.slot(b, layer, block, Tier::device), s.kv.slot(a, layer, block, Tier::device));
+  EXPECT_FALSE(s.kv.on_device(b, 1, {0, 4}));
+  EXPECT_TRUE(s.kv.on_device(b, 0, {0, 4}));
+  EXPECT_THROW(s.kv.share(b, a, {0, kPageTokens}), LogicError) << "behind a page that is partly filled";
+  s.kv.destroy(a);
+  s.kv.destroy(b);
+  EXPECT_EQ(s.kv.bytes_in_use(Tier::device), 0u);
+}
+
+TEST(KvStore, AsksForSlotsBeforeItIsFull) {
+  Store s;
+  std::vector<SequenceId> spare(3);
+  for (SequenceId& one : spare) {
+    one = s.kv.create();
+    s.kv.grow(one, 8 * kPageTokens, s.after);  // a quarter of the store
+  }
+  int asked = 0;
+  s.kv.on_full([&] {
+    ++asked;
+    if (spare.empty()) return false;
+    s.kv.destroy(spare.back());
+    spare.pop_back();
+    return true;
+  });
+  const SequenceId a = s.kv.create();
+  s.kv.grow(a, 8 * kPageTokens, s.after);
+  EXPECT_EQ(asked, 0);
+  s.kv.grow(a, 9 * kPageTokens, s.after);
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(spare.size(), 1u);
+  EXPECT_THROW(s.kv.grow(a, 16 * kPageTokens, s.after), InputError);
+  EXPECT_TRUE(spare.empty());
+}
+
+TEST(KvStore, APageIsRecycledAfterTheCopyThatReadsIt) {
+  Store s;
+  const SequenceId a = s.kv.create();
+  s.kv.grow(a, 5, s.after);
+  const SequenceId b = s.kv.fork(a);
+  const std::vector<SlotCopy> copies = s.kv.privatise_tail(b, s.after);
+  const Event copy{3, 7};
+  s.kv.set_copied(copies, copy);
+  s.kv.destroy(a);
+  s.kv.grow(b, kPageTokens, s.after);
+  EXPECT_EQ(s.after, std::vector<Event>{copy});
+}
+
 TEST(KvStore, ARecycledSlotHandsOutTheEventItMustWaitFor) {
   Store s;
   const SequenceId a = s.kv.create();

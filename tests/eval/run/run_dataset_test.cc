@@ -1,7 +1,5 @@
 #include "eval/run/run_dataset.h"
 
-#include <chrono>
-#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -152,39 +150,39 @@ TEST(RunDataset, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
   for (const SampleResult& sample : older.samples()) EXPECT_EQ(sample.parted, std::nullopt) << sample.method;
 }
 
-TEST(PrefixCache, GoesOnWhereNothingCanBeKept) {
+TEST(RunDataset, SaysHowManyTokensThePrefixCacheHad) {
   const Model model = load_model("tiny");
   ThreadPool pool(1);
   const auto device = make_sim_device(load_profile("fluxion-a100"));
-  Engine engine(model, *device, pool, {});
   const testing::TemporaryFolder root;
-  std::vector<std::string> said;
-  const PrefixCache cache(
-      {root.path() / "kept", "engine 1", {}, [&](const std::string& sentence) { said.push_back(sentence); }}, {});
-  const std::vector<std::int32_t> prompt = model.tokenizer->encode("Tom had an apple and", true);
-  engine.release(*cache.prefill(engine, prompt));
-  EXPECT_TRUE(said.empty());
-  std::filesystem::remove_all(root.path() / "kept");
-  for (int i = 0; i < 2; ++i) {
-    const auto prefix = cache.prefill(engine, prompt);
-    EXPECT_EQ(prefix->prompt, prompt);
-    engine.release(*prefix);
-  }
-  EXPECT_THAT(said, ::testing::ElementsAre(::testing::HasSubstr("goes on without keeping")));
-  EXPECT_EQ(engine.kv().bytes_in_use(Tier::device), 0u);
-}
-
-TEST(PrefixCache, RemovesWhatWasLeftHalfWritten) {
-  const testing::TemporaryFolder root;
-  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(25);
-  for (const char* name : {"a.prefix", "a.prefix.part12", "b.prefix.part34", "notes.txt"}) {
-    testing::write_bytes(root.path() / name, "x");
-    if (name[0] != 'b') std::filesystem::last_write_time(root.path() / name, long_ago);
-  }
-  const PrefixCache cache({root.path(), "engine 1"}, {});
-  EXPECT_FALSE(std::filesystem::exists(root.path() / "a.prefix.part12"));
-  for (const char* name : {"a.prefix", "b.prefix.part34", "notes.txt"})
-    EXPECT_TRUE(std::filesystem::exists(root.path() / name)) << name;
+  DatasetRunOptions options;
+  options.methods = {"full", "streaming"};
+  Manifest manifest;
+  manifest.methods = method_entries(options.methods);
+  manifest.command = "tandem praise";
+  manifest.benchmark = "praise";
+  manifest.tasks = {"t"};
+  manifest.lengths = {0};
+  manifest.samples = 3;
+  manifest.clock = device->clock_name();
+  manifest.started_utc = utc_now();
+  RunFolder alone = RunFolder::create(root.path() / "alone", manifest);
+  run_dataset(Praise(model), options, model, *device, pool, alone);
+  EXPECT_EQ(summarise(alone).reused_tokens, 0u);
+  EXPECT_THAT(report_text(summarise(alone), true), ::testing::Not(::testing::HasSubstr("prefix cache")));
+  options.engine.prefix_cache.bytes = std::size_t{1} << 20;
+  RunFolder folder = RunFolder::create(root.path() / "run", manifest);
+  run_dataset(Praise(model), options, model, *device, pool, folder);
+  const std::vector<SampleResult> samples = folder.samples();
+  EXPECT_EQ(samples, alone.samples());
+  const std::uint32_t prefilled = samples.front().prompt_tokens - 1;
+  for (const SampleTiming& timing : folder.timings())
+    EXPECT_EQ(timing.reused_tokens, timing.index == 0 ? 0 : prefilled) << timing.method;
+  const Summary summary = summarise(folder);
+  EXPECT_EQ(summary.prefill_tokens, 3 * prefilled);
+  EXPECT_EQ(summary.reused_tokens, 2 * prefilled);
+  EXPECT_THAT(report_text(summary, true),
+              ::testing::HasSubstr(fmt::format("The prefix cache had {} of {}", 2 * prefilled, 3 * prefilled)));
 }
 
 }  // namespace
