@@ -366,7 +366,7 @@ TEST(AdviseText, AMeasuredIntervalWithoutWidthIsNotNone) {
   EXPECT_THAT(advice_text(shown_of({point_of("quest", 6)}, losses, 2)), Not(HasSubstr("[0.0, 0.0]")));
   losses[0].interval.emplace();
   const ShownAdvice shown = shown_of({point_of("quest", 6)}, losses, 2);
-  EXPECT_THAT(advice_text(shown), HasSubstr("It loses 0.0 [0.0, 0.0] points, measured by your run"));
+  EXPECT_THAT(advice_text(shown), HasSubstr("  0.0 [0.0, 0.0]  your run\n"));
   const nlohmann::json json = parse_json(advice_json({shown}), "JSON").at("answers").at(0).at("recommended").at("loss");
   EXPECT_EQ(json.at("interval"), nlohmann::json({0.0, 0.0}));
 }
