@@ -77,7 +77,7 @@ std::string names_text(const std::vector<std::string>& names) {
   return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kNamed, ", "), names.size() - kNamed);
 }
 
-/// What no method off the front does. A perplexity is better where it is lower, so that none "scores high".
+/// The end of "No other method ...". A perplexity is better where it is lower, so that no method scores high.
 std::string front_claim(const Answer& a) {
   return fmt::format("{} with {}", a.losses ? "does as well" : "scores as high",
                      a.cost == AnswerCost::kv_share ? "fewer bytes of KV" : "shorter steps");
