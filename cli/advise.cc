@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
-#include <iterator>
+#include <set>
 #include <utility>
 
 #include "cli/commands.h"
@@ -46,69 +46,98 @@ struct AdviseArguments {
   bool json = false;
 };
 
-/// Methods that fewer bits may bring to the front of some answer: the first two, and those that do not fit.
-std::vector<std::string> worth_trying(const std::vector<eval::ShownAdvice>& answers) {
+/// Methods that fewer bits may bring to the front of an answer: the first two, and those that do not fit.
+std::vector<std::string> worth_trying(const eval::Advice& advice) {
   std::vector<std::string> methods;
-  for (const eval::ShownAdvice& shown : answers) {
-    const eval::Advice& advice = shown.advice;
-    std::vector<std::size_t> places = advice.do_not_fit;
-    for (const auto& place : {advice.first, advice.second})
-      if (place) places.push_back(*place);
-    for (const std::size_t i : places)
-      if (std::find(methods.begin(), methods.end(), advice.methods[i].point.method) == methods.end())
-        methods.push_back(advice.methods[i].point.method);
-  }
+  for (const std::size_t i : advice.do_not_fit) methods.push_back(advice.methods[i].point.method);
+  for (const auto& place : {advice.first, advice.second})
+    if (place) methods.push_back(advice.methods[*place].point.method);
   return methods;
 }
+
+/// Methods whose ranges an answer shows, and compares.
+std::set<std::string> with_ranges(const eval::Advice& advice, bool json) {
+  std::vector<std::size_t> places = advice.with_higher_limit;
+  for (const auto& place : {advice.first, advice.second})
+    if (place) places.push_back(*place);
+  if (json)
+    for (const auto* more : {&advice.not_known, &advice.lose_more})
+      places.insert(places.end(), more->begin(), more->end());
+  std::set<std::string> methods;
+  for (const std::size_t i : places) methods.insert(advice.methods[i].point.method);
+  return methods;
+}
+
+/// A question of one answer.
+struct Place {
+  HardwareProfile machine;
+  std::uint32_t batch = 0, context = 0;
+};
 
 class Adviser {
  public:
   Adviser(const AdviseArguments& a, eval::SweepOptions options)
-      : options_(std::move(options)), lose_(a.lose), as_(a.as), workload_(read_workload(a.workload, "")) {
-    const Model shape = load_shape(as_);
+      : options_(std::move(options)),
+        lose_(a.lose),
+        json_(a.json),
+        as_(a.as),
+        shape_(load_shape(a.as)),
+        workload_(read_workload(a.workload, "")) {
     losses_ = eval::losses_of_methods(eval::shipped_losses(), options_.methods);
     if (!a.accuracy.empty())
-      for (eval::Loss& loss : eval::losses_of_run(a.accuracy, options_.methods, shape))
+      for (eval::Loss& loss : eval::losses_of_run(a.accuracy, options_.methods, shape_))
         losses_.push_back(std::move(loss));
   }
 
-  /// By machine, batch and context.
-  std::vector<eval::ShownAdvice> answers(const eval::Precision& precision, const std::vector<std::string>& methods) {
+  /// With all methods. Recordings of those that fewer bits may bring to the front are kept.
+  eval::ShownAdvice answer(const Place& place) {
+    eval::ShownAdvice shown = answer(place, options_.precision, options_.methods);
+    const std::vector<std::string> again = worth_trying(shown.advice);
+    for (const eval::Judged& judged : shown.advice.methods)
+      if (std::find(again.begin(), again.end(), judged.point.method) == again.end()) recordings_.remove(judged.point);
+    return shown;
+  }
+
+  eval::ShownAdvice answer(const Place& place, const eval::Precision& precision,
+                           const std::vector<std::string>& methods) {
     eval::SweepOptions options = options_;
     options.precision = precision;
     options.methods = methods;
-    const eval::Sweep sweep = eval::simulate_sweep(load_shape(as_), workload_, options);
+    options.hardware = {place.machine};
+    options.batches = {place.batch};
+    options.contexts = {place.context};
+    options.recordings = &recordings_;
+    eval::Sweep sweep = eval::simulate_sweep(load_shape(as_), workload_, options);
     if (!sweep.complete()) throw RunError("Interrupted; there is no answer yet.");
-    const Model shape = load_shape(as_);
-    std::vector<eval::ShownAdvice> out;
-    for (const HardwareProfile& machine : options.hardware) {
-      for (const std::uint32_t batch : options.batches) {
-        for (const std::uint32_t context : options.contexts) {
-          std::vector<eval::SweepPoint> points;
-          std::copy_if(sweep.points.begin(), sweep.points.end(), std::back_inserter(points),
-                       [&](const eval::SweepPoint& p) {
-                         return p.hardware == machine.name && p.batch == batch && p.context == context;
-                       });
-          const eval::AdviceLimits limits{shape.name,
-                                          context,
-                                          lose_,
-                                          eval::device_kv_room(shape, machine, precision),
-                                          eval::host_kv_room(machine),
-                                          shape.config.max_positions};
-          out.push_back(
-              {eval::recommend(points, losses_, limits), machine, batch, precision, shape.weights.bytes(), {}});
-        }
-      }
-    }
-    return out;
+    const eval::AdviceLimits limits{shape_.name,
+                                    place.context,
+                                    lose_,
+                                    eval::device_kv_room(shape_, place.machine, precision),
+                                    eval::host_kv_room(place.machine),
+                                    shape_.config.max_positions};
+    // Ranges decide nothing but how certain the order is, and take as long as simulating.
+    const std::set<std::string> ranged = with_ranges(eval::recommend(sweep.points, losses_, limits), json_);
+    std::vector<eval::SweepPoint*> points;
+    for (eval::SweepPoint& point : sweep.points)
+      if (ranged.contains(point.method)) points.push_back(&point);
+    eval::add_ranges(options, points);
+    return {eval::recommend(sweep.points, losses_, limits),
+            place.machine,
+            place.batch,
+            precision,
+            shape_.weights.bytes(),
+            {}};
   }
 
  private:
   eval::SweepOptions options_;
   double lose_;
+  bool json_;
   std::string as_;
+  Model shape_;
   Workload workload_;
   std::vector<eval::Loss> losses_;
+  eval::Recordings recordings_;
 };
 
 /// The methods with the options that the run gave them, where it has them.
@@ -172,13 +201,22 @@ std::vector<std::pair<std::string, eval::Precision>> fewer_bits(const eval::Swee
 void advise(const AdviseArguments& a) {
   const eval::SweepOptions options = options_of(a);
   Adviser adviser(a, options);
-  std::vector<eval::ShownAdvice> answers = adviser.answers(options.precision, options.methods);
-  const std::vector<std::string> methods = worth_trying(answers);
+  std::vector<Place> places;
+  for (const HardwareProfile& machine : options.hardware)
+    for (const std::uint32_t batch : options.batches)
+      for (const std::uint32_t context : options.contexts) places.push_back({machine, batch, context});
+  std::vector<eval::ShownAdvice> answers;
+  std::vector<std::string> methods;  // worth trying with fewer bits, for some answer
+  for (const Place& place : places) {
+    answers.push_back(adviser.answer(place));
+    for (std::string& method : worth_trying(answers.back().advice))
+      if (std::find(methods.begin(), methods.end(), method) == methods.end()) methods.push_back(std::move(method));
+  }
   for (const auto& [option, precision] : fewer_bits(options)) {
     if (methods.empty()) break;
-    const std::vector<eval::ShownAdvice> others = adviser.answers(precision, methods);
-    for (std::size_t i = 0; i < answers.size(); ++i) {
-      const eval::Judged* best = others[i].advice.at(others[i].advice.first);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const eval::ShownAdvice other = adviser.answer(places[i], precision, methods);
+      const eval::Judged* best = other.advice.at(other.advice.first);
       answers[i].what_ifs.push_back({option, best == nullptr ? std::nullopt : std::optional(*best), precision});
     }
   }

@@ -92,6 +92,7 @@ class ShownReport {
     for (; written_ < report_.files.size(); ++written_)
       folder_.write(report_.files[written_].first, report_.files[written_].second);
     folder_.write("report.md", report_.text(/*markdown=*/true));
+    const eval::FixedWidth fixed;
     folder_.write(eval::kTextReport, report_.text(/*markdown=*/false));
     check_stdout();
   }

@@ -125,7 +125,7 @@ void report(const ReportArguments& a) {
         throw_input_error("'{}' has no report.md, which a page shows of a sweep: `simulate --resume` writes it.",
                           a.runs[i]);
     } else {
-      runs.push_back(eval::read_run(a.runs[i], names[i]));
+      runs.push_back(eval::read_run(a.runs[i], names[i], format == "json"));
     }
     folders.push_back({names[i], a.runs[i], sweep ? sweeps.back().file.complete : runs.back().complete});
   }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/core.h>
+#include <optional>
 #include <unistd.h>
 #include <utility>
 
@@ -85,9 +86,9 @@ bool draw(const std::string& script, const std::filesystem::path& folder, const 
   // Of the same samples: RunFolder::resume() removes those of others.
   if (!wanted) return std::filesystem::exists(folder / (picture + ".png"), ignored);
   for (const char* end : {".png", ".svg"}) std::filesystem::remove(folder / (picture + end), ignored);
-  const std::string why_not = eval::draw_plot(script, folder);
-  if (!why_not.empty()) say(why_not);
-  return why_not.empty();
+  const std::optional<std::string> why_not = eval::draw_plot(script, folder);
+  if (why_not && !why_not->empty()) say(*why_not);
+  return !why_not;
 }
 
 PrefixCacheOptions prefix_cache_of(const RunOptions& run, const Session& session) {

@@ -3,14 +3,11 @@ what `tandem profile query-shift --out FILE.json` wrote, a comparison's flops.js
 
   python3 scripts/plot_reproduction.py FILE.json PLOT.svg
 """
-import importlib.util
 import json
 import os
 import re
 import sys
 
-if importlib.util.find_spec("matplotlib") is None:
-    sys.exit("matplotlib is missing (Debian package python3-matplotlib).")
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "eval", "report"))
 from plotting import BLUE, FAINT, GREY, ORANGE, SKY, VERMILION, dash_handles, in_order, line_legend, line_styles, method_name, plt, wrapped  # noqa: E402
 

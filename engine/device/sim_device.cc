@@ -369,13 +369,15 @@ SimCalls take_calls(Device& device) {
   return as_sim(device).take_recording();
 }
 
-std::vector<Trace> replay(const SimCalls& recorded, const HardwareProfile& profile) {
+std::vector<Trace> replay(const SimCalls& recorded, const HardwareProfile& profile, std::size_t steps) {
   SimOptions options = recorded.options;
   options.shapes_only = true;
   options.checked = false;
   options.schedule = nullptr;
   SimDevice device(profile, options);
-  for (const SimCall& call : recorded.calls) call(device);
+  TANDEM_CHECK(steps > 0, "a replay of no step");
+  const std::size_t calls = steps > recorded.step_ends.size() ? recorded.calls.size() : recorded.step_ends[steps - 1];
+  for (std::size_t i = 0; i < calls; ++i) recorded.calls[i](device);
   return device.finish_replay();
 }
 

@@ -21,6 +21,7 @@
 // Errors: as on `emu`; HazardError, undeclared accesses and wrong events are thrown by submit itself.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -50,6 +51,7 @@ using SimCall = std::function<void(SimDevice&)>;
 /// The calls of one decode, for replay().
 struct SimCalls {
   std::vector<SimCall> calls;
+  std::vector<std::size_t> step_ends;  // of each decode step, how many calls there are up to its end
   SimOptions options;
   /// Whether lanes competed for tasks. Times then decided who took them, so that a replay is wrong on another profile.
   bool times_decide = false;
@@ -59,9 +61,9 @@ struct SimCalls {
 void record_calls(Device& device, std::uint32_t steps);
 SimCalls take_calls(Device& device);  // ends the recording
 
-/// The traces of the recorded steps on another profile, one per drain. Choices, and who took which task, stay as
-/// recorded; the times are those of a run there where times decide nothing.
-std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile);
+/// The traces of the first `steps` recorded decode steps on another profile, one per drain. Choices, and who took which
+/// task, stay as recorded; the times are those of a run there where times decide nothing.
+std::vector<Trace> replay(const SimCalls& calls, const HardwareProfile& profile, std::size_t steps = SIZE_MAX);
 
 /// Names of lanes and buffers for error sentences; valid as long as the device.
 const ScheduleNames& schedule_names(Device& device);

@@ -22,7 +22,8 @@ class SimRecorder {
  public:
   /// Up to the end of `steps` decode steps. `before`: by lane, the operations that were submitted until now.
   void start(std::uint32_t steps, const SimOptions& options, std::vector<std::uint64_t> before) {
-    recorded_ = {.calls = {}, .options = options};
+    recorded_ = {};
+    recorded_.options = options;
     before_ = std::move(before);
     steps_left_ = steps;
   }
@@ -40,7 +41,11 @@ class SimRecorder {
     add(std::move(call));
     recorded_.times_decide = recorded_.times_decide || on();
   }
-  void step_ended() { steps_left_ -= on() ? 1 : 0; }
+  void step_ended() {
+    if (!on()) return;
+    --steps_left_;
+    recorded_.step_ends.push_back(recorded_.calls.size());
+  }
 
   /// The event in a replay, which begins where the record does.
   Event event(Event event) const {

@@ -5,6 +5,11 @@
 #include "engine/common/error.h"
 
 namespace tandem {
+namespace {
+
+constexpr std::uint32_t kReserved = 1u << 24;  // slots
+
+}  // namespace
 
 KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget)
     : shape_(shape), is_gpu_(device.is_gpu()) {
@@ -19,6 +24,11 @@ KvStore::KvStore(Device& device, const KvShape& shape, const KvBudget& budget)
       throw_input_error("{} is {} bytes, less than one block of {} tokens in every layer ({} bytes): give it more.",
                         p.option, bytes[tier], kPageTokens, shape_.slot_bytes() * shape_.layers);
     }
+    // Address space alone: a simulated batch takes millions of slots, and copies of these lists took as long as a step.
+    const std::uint32_t room = std::min(p.capacity, kReserved);
+    p.references.reserve(room);
+    p.filled.reserve(room);
+    p.drained.reserve(room);
   }
   device_buffer_ = device.allocate_device(pools_[0].capacity * shape_.slot_bytes(), "device kv");
   host_buffer_ = device.allocate_host(pools_[1].capacity * shape_.slot_bytes(), "host kv");
@@ -116,17 +126,17 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
   std::uint32_t slot = 0;
   if (!p.free.empty()) {
     slot = p.free.take();
-    for (const Event& event : p.drained[slot]) wait_for(after, event);
+    for (const Event& event : p.lists[p.drained[slot]]) wait_for(after, event);
   } else {
     TANDEM_CHECK(p.high_water < p.capacity, "a slot was taken without room for it");
     slot = p.high_water++;
     p.references.push_back(0);
     p.filled.emplace_back();
-    p.drained.emplace_back();
+    p.drained.push_back(0);
   }
   p.references[slot] = 1;
   p.filled[slot] = Event{};
-  p.drained[slot].clear();
+  p.drained[slot] = 0;
   ++p.used;
   return slot;
 }
@@ -134,10 +144,22 @@ std::uint32_t KvStore::take(Tier tier, std::vector<Event>& after) {
 void KvStore::give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after) {
   Pool& p = pool(tier);
   TANDEM_CHECK(p.references[slot] > 0, "slot {} is free already", slot);
-  for (const Event& event : after) wait_for(p.drained[slot], event);
+  if (!after.empty()) add_drained(p, slot, after);
   if (--p.references[slot] > 0) return;
   p.free.put(slot);
   --p.used;
+}
+
+void KvStore::add_drained(Pool& p, std::uint32_t slot, const std::vector<Event>& after) {
+  const bool first = p.drained[slot] == 0;
+  if (!first || after != p.lists.back()) {  // neighbours are as a rule dropped together
+    std::vector<Event> list = p.lists[p.drained[slot]];
+    for (const Event& event : after) wait_for(list, event);
+    if (list.empty()) return;
+    if (list != p.lists.back()) p.lists.push_back(std::move(list));
+  }
+  if (first) p.has_drained.push_back(slot);
+  p.drained[slot] = static_cast<std::uint32_t>(p.lists.size() - 1);
 }
 
 void KvStore::grow(SequenceId id, std::uint32_t count, std::vector<Event>& after) {
@@ -227,8 +249,13 @@ void KvStore::set_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier 
   if (is_gpu_) return wait_for(sequence(id).layers[layer].filled[static_cast<int>(tier)], event);
   const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
   const auto end = static_cast<std::uint32_t>(std::min<std::size_t>(blocks.end, slots.size()));
-  for (std::uint32_t block = blocks.begin; block < end; ++block)
-    if (slots[block] != kNoSlot) pool(tier).filled[slots[block]] = event;
+  Pool& p = pool(tier);
+  for (std::uint32_t block = blocks.begin; block < end; ++block) {
+    if (slots[block] == kNoSlot) continue;
+    Event& filled = p.filled[slots[block]];
+    if (!filled.valid()) p.has_filled.push_back(slots[block]);
+    filled = event;
+  }
 }
 
 void KvStore::append_filled(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
@@ -314,8 +341,11 @@ void KvStore::append_access(SequenceId id, std::uint32_t layer, Range blocks, Ti
 
 void KvStore::all_done() {
   for (Pool& p : pools_) {
-    std::fill(p.filled.begin(), p.filled.end(), Event{});
-    for (std::vector<Event>& events : p.drained) events.clear();
+    for (const std::uint32_t slot : p.has_filled) p.filled[slot] = Event{};
+    for (const std::uint32_t slot : p.has_drained) p.drained[slot] = 0;
+    p.has_filled.clear();
+    p.has_drained.clear();
+    p.lists.resize(1);
   }
   for (auto& [id, sequence] : sequences_) {
     for (Table& table : sequence.layers) {

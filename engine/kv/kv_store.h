@@ -134,10 +134,13 @@ class KvStore {
  private:
   struct Pool {
     std::uint32_t capacity = 0, used = 0, high_water = 0;
-    FreeSlots free;                           // recycled ones
-    std::vector<std::uint32_t> references;    // per slot
-    std::vector<Event> filled;                // per slot, where bodies run
-    std::vector<std::vector<Event>> drained;  // per slot: `after` of all that dropped it
+    FreeSlots free;                         // recycled ones
+    std::vector<std::uint32_t> references;  // per slot
+    std::vector<Event> filled;              // per slot, where bodies run
+    // Per slot: `after` of all that dropped it, by place in `lists`. A prompt's slots share a few.
+    std::vector<std::uint32_t> drained;
+    std::vector<std::vector<Event>> lists = {{}};
+    std::vector<std::uint32_t> has_filled, has_drained;  // slots with events, some of them twice
     std::size_t budget_bytes = 0;
     const char* option = "";
   };
@@ -160,6 +163,8 @@ class KvStore {
   void require(Tier tier, std::size_t slots);
   std::uint32_t take(Tier tier, std::vector<Event>& after);
   void give_back(Tier tier, std::uint32_t slot, const std::vector<Event>& after);
+  /// Adds to what the next owner of a slot waits for. `after` is not empty.
+  static void add_drained(Pool& pool, std::uint32_t slot, const std::vector<Event>& after);
 
   KvShape shape_;
   bool is_gpu_;  // Device::is_gpu(): nobody looks at single pages

@@ -62,7 +62,10 @@ const std::vector<float>& BatchDraws::block_scores(const ScorePlace& head, std::
 }
 
 const std::vector<std::uint32_t>& BatchDraws::salient_tokens(const ScorePlace& layer, Range tokens, double times) {
-  return salient_.get(layer, {tokens, times}, [&] {
+  // The whole prompt is asked for once for each sequence, all layers one after another.
+  ScorePlace own = layer;
+  own.sequence = layer.sequence * shape_.layers + layer.layer;
+  return salient_.get(own, {tokens, times}, [&] {
     std::vector<std::uint32_t> found(shape_.kv_heads);
     for_each_head(layer, [&](const ScorePlace& at) {
       found[at.kv_head] = process_.salient_tokens(at, tokens.begin, tokens.end - tokens.begin, times);

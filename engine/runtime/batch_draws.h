@@ -1,7 +1,8 @@
 // Draws scores for a batch from a workload's score process where no tensors are computed, and chooses blocks by them.
 //
 // Sequences of equal length may share their draws. The answers of a drawn sequence's current layer and step are kept
-// for the rows that ask next, which changes no figure: an answer depends on the question alone.
+// for the rows that ask next, and those that no step matters to for all layers. That changes no figure: an answer
+// depends on the question alone.
 #pragma once
 
 #include <array>
@@ -80,7 +81,7 @@ class BatchDraws {
   ScoreProcess process_;
   Kept<Choice, std::vector<std::uint32_t>> chosen_;
   Kept<std::pair<std::uint32_t, std::uint32_t>, std::vector<float>> scores_;  // by KV head and number of blocks
-  Kept<std::pair<Range, double>, std::vector<std::uint32_t>> salient_;        // by tokens and times
+  Kept<std::pair<Range, double>, std::vector<std::uint32_t>> salient_;        // by tokens and times, of each layer
   Kept<std::pair<std::uint32_t, double>, double> near_;                       // by number of tokens and alpha
 };
 

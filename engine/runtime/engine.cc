@@ -166,6 +166,26 @@ std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
   return prefix;
 }
 
+std::unique_ptr<Prefix> Engine::lay_out(std::span<const std::int32_t> prompt) {
+  TANDEM_CHECK(device_.shapes_only(), "pages without content are for devices that simulate shapes");
+  check_prompt(prompt);
+  auto prefix = std::make_unique<Prefix>();
+  prefix->sequence = kv_->create();
+  prefix->prompt.assign(prompt.begin(), prompt.end());
+  const auto total = static_cast<std::uint32_t>(prompt.size() - 1);
+  try {
+    prefix->sums = room_for_sums({}, 0, total);
+    prefix->queries = room_for_queries({}, 0, total);
+    std::vector<Event> recycled;  // nobody reads or writes these pages before the next drain
+    for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk)
+      kv_->grow(prefix->sequence, std::min(options_.prefill_chunk, total - first), recycled);
+  } catch (...) {
+    release(*prefix);
+    throw;
+  }
+  return prefix;
+}
+
 void Engine::append(Prefix& prefix, std::span<const std::int32_t> more) {
   std::vector<std::int32_t> prompt = prefix.prompt;
   prompt.insert(prompt.end(), more.begin(), more.end());

@@ -133,6 +133,9 @@ class Engine {
   /// Throws InputError for an empty prompt, a token outside the vocabulary or more tokens than the model's positions,
   /// and what PrefixCacheOptions::check throws. With a prefix cache the result is the same bit for bit.
   std::unique_ptr<Prefix> prefill(std::span<const std::int32_t> prompt);
+  /// A prompt whose pages are where prefill() would put them, without the work and in no time: where shapes are
+  /// simulated, whose pages hold nothing. Errors as there.
+  std::unique_ptr<Prefix> lay_out(std::span<const std::int32_t> prompt);
   /// Makes the prompt longer (the next turn) and prefills what the prefix does not hold yet. Unlike
   /// DecodeSession::append it computes generated tokens anew by full attention, so that every method goes on from the
   /// same context. Errors as in prefill; the prefix is then as before.

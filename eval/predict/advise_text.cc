@@ -26,8 +26,8 @@ std::string points_text(double loss) {
 }
 
 std::string with_interval(const Loss& loss) {
-  if (loss.low == 0 && loss.high == 0) return points(loss.points);
-  return fmt::format("{} [{}, {}]", points(loss.points), points(loss.low), points(loss.high));
+  if (!loss.interval) return points(loss.points);
+  return fmt::format("{} [{}, {}]", points(loss.points), points(loss.interval->low), points(loss.interval->high));
 }
 
 std::string lengths_text(const Loss& loss) {
@@ -205,7 +205,7 @@ std::vector<std::string> changes(const ShownAdvice& shown) {
 Json loss_json(const Loss& loss) {
   Json json = {{"kind", kLossKinds.at(static_cast<std::size_t>(loss.kind))}, {"measured", loss.measured()}};
   json["points"] = loss.kind == LossKind::unknown ? Json() : Json(loss.points);
-  if (loss.low != 0 || loss.high != 0) json["interval"] = {loss.low, loss.high};
+  if (loss.interval) json["interval"] = {loss.interval->low, loss.interval->high};
   if (!loss.model.empty()) json["model"] = loss.model;
   if (!loss.source.empty()) json["source"] = loss.source;
   json["lengths"] = {loss.shortest, loss.longest};

@@ -65,8 +65,7 @@ Loss loss_of(const AccuracyCell& cell) {
   Loss loss;
   loss.kind = LossKind::yours;
   loss.points = 100 * (0 - value);
-  loss.low = 100 * (0 - interval.high);
-  loss.high = 100 * (0 - interval.low);
+  if (kind != IntervalKind::none) loss.interval = {100 * (0 - interval.high), 100 * (0 - interval.low)};
   loss.shortest = loss.longest = cell.length;
   return loss;
 }
@@ -83,8 +82,9 @@ void read_row(ObjectReader& fields, Loss& loss) {
   if (fields.has("share")) fields.number("share", loss.share, 0, 1);
   fields.number("points", loss.points, -kMostPoints, kMostPoints);
   if (!fields.has("low")) return;
-  fields.number("low", loss.low, -kMostPoints, loss.points);
-  fields.number("high", loss.high, loss.points, kMostPoints);
+  Interval& interval = loss.interval.emplace();
+  fields.number("low", interval.low, -kMostPoints, loss.points);
+  fields.number("high", interval.high, loss.points, kMostPoints);
 }
 
 /// Whether the budget of a spec counts tokens, which are another share of other contexts.

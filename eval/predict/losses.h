@@ -5,10 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/model/model.h"
+#include "eval/report/statistics.h"
 
 namespace tandem::eval {
 
@@ -32,10 +34,10 @@ struct Loss {
   std::string source;                       // where it stands: "needles in essays, studies/results/smollm2-longer.json"
   std::uint32_t shortest = 0, longest = 0;  // tokens of the prompts; equal where all have one length
   double share = 0;                         // of the context that a step attends, in (0, 1]; 0: not known
-  double points = 0;         // full attention's score minus the method's on the same samples; a score is 0 to 100
-  double low = 0, high = 0;  // 95 % interval of that; both 0: none is given
-  bool exact = false;        // measured with all of the method's options as `method` has them
-  bool any_length = false;   // `exact`, with a budget that is no number of tokens: the same setting at other lengths
+  double points = 0;  // full attention's score minus the method's on the same samples; a score is 0 to 100
+  std::optional<Interval> interval;  // of that, 95 %; nullopt: none is given
+  bool exact = false;                // measured with all of the method's options as `method` has them
+  bool any_length = false;  // `exact`, with a budget that is no number of tokens: the same setting at other lengths
 
   bool measured() const { return kind == LossKind::yours || kind == LossKind::run; }
 };

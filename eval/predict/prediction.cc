@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <iterator>
 #include <limits>
 #include <map>
 
@@ -37,28 +38,28 @@ double sampling_variance(const std::vector<DecodedSequence>& sequences, const st
   return spread * weight;
 }
 
-void fill_sampling(const DecodeResult& result, const PredictionOptions& options, PredictedRow& row) {
+void fill_sampling(const std::vector<DecodedSequence>& all, const PredictionOptions& options, PredictedRow& row) {
   std::map<std::uint32_t, std::vector<std::size_t>> alike;
-  for (std::size_t i = 0; i < result.sequences.size(); ++i) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
     alike[options.contexts.empty() ? options.context : options.contexts[i]].push_back(i);
-    row.drawn_sequences += result.sequences[i].drawn_as == i ? 1 : 0;
+    row.drawn_sequences += all[i].drawn_as == i ? 1 : 0;
   }
-  if (row.drawn_sequences == result.sequences.size()) row.drawn_sequences = 0;
+  if (row.drawn_sequences == all.size()) row.drawn_sequences = 0;
   for (int side = 0; side < 2; ++side) {
-    double all = 0, variance = 0;
-    for (const DecodedSequence& s : result.sequences) all += double(s.attended[side]);
-    for (const auto& [context, sequences] : alike) variance += sampling_variance(result.sequences, sequences, side);
-    if (all > 0) row.sampling_error = std::max(row.sampling_error, std::sqrt(variance) / all);
+    double sum = 0, variance = 0;
+    for (const DecodedSequence& s : all) sum += double(s.attended[side]);
+    for (const auto& [context, sequences] : alike) variance += sampling_variance(all, sequences, side);
+    if (sum > 0) row.sampling_error = std::max(row.sampling_error, std::sqrt(variance) / sum);
   }
 }
 
-void fill_row(const DecodeResult& result, Nanos prefill, const Precision& precision, PredictedRow& row) {
-  row.prefill_ms = double(prefill) * kMs;
-  fill_times(result.idle.steps, result.sequences.size(), row);
+void fill_row(const std::vector<DecodedSequence>& all, const std::vector<StepIdle>& times, const Precision& precision,
+              PredictedRow& row) {
+  fill_times(times, all.size(), row);
   for (double* bytes : {&row.touched_bytes, &row.looked_up_bytes, &row.missed_bytes})
     *bytes *= precision.kv_bits / 16.0;
-  for (const DecodedSequence& s : result.sequences) {
-    const double steps = double(s.steps.size()) * double(result.sequences.size());
+  for (const DecodedSequence& s : all) {
+    const double steps = double(s.steps.size()) * double(all.size());
     row.attended_device += double(s.attended[static_cast<int>(Side::device)]) / steps;
     row.attended_host += double(s.attended[static_cast<int>(Side::host)]) / steps;
     row.device_kv_bytes += precision.kv(s.peak_kv_bytes[static_cast<int>(Tier::device)]);
@@ -81,6 +82,36 @@ std::array<Room, 3> rooms_of(const Model& shape, const HardwareProfile& hardware
            {peer_kv_room(hardware), &PredictedRow::peer_kv_bytes,
             "its cache rank holds {:.1f} GB of KV, query windows and selections, and the peer, a device like that of "
             "'{}' without weights, has {:.1f} GB"}}};
+}
+
+/// As if a prompt's KV left the device layer by layer while it is prefilled, where a method keeps it elsewhere, as
+/// other engines do: only what the method keeps on the device has to fit, which fill_row's peaks tell. Engine::prefill
+/// itself has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
+HardwareProfile roomy_machine(const HardwareProfile& hardware, const Precision& precision) {
+  HardwareProfile roomy = at_precision(hardware, precision);
+  roomy.device.memory_gb = kRoomyGb;
+  return roomy;
+}
+
+/// The row of a decode with these times; one that says so where memory ends.
+PredictedRow row_of(const Model& shape, const HardwareProfile& hardware, const PredictionOptions& options,
+                    const std::string& method, const std::vector<DecodedSequence>& all,
+                    const std::vector<StepIdle>& times) {
+  PredictedRow row;
+  row.method = method;
+  fill_row(all, times, options.precision, row);
+  fill_sampling(all, options, row);
+  const auto rooms = rooms_of(shape, hardware, options.precision);
+  const auto* const too_little =
+      std::ranges::find_if(rooms, [&](const Room& room) { return double(row.*room.taken) > room.bytes; });
+  if (too_little == rooms.end()) return row;
+  PredictedRow refused =
+      refused_row(method, fmt::format(fmt::runtime(too_little->too_little), double(row.*too_little->taken) * 1e-9,
+                                      hardware.name, too_little->bytes * 1e-9));
+  refused.too_large = true;
+  refused.attended_device = row.attended_device;  // its budget, which losses are looked up by
+  refused.attended_host = row.attended_host;
+  return refused;
 }
 
 EngineOptions engine_options(const Model& shape, const HardwareProfile& hardware, const Workload& workload,
@@ -205,11 +236,7 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
                     options.steps,  options.prefill_chunk,
                     workload,       {}};
   ThreadPool pool(options.threads);
-  // As if a prompt's KV left the device layer by layer while it is prefilled, where a method keeps it elsewhere, as
-  // other engines do: only what the method keeps on the device has to fit, which fill_row's peaks tell. Engine::prefill
-  // itself has a prompt whole on the device, and DecodeSession::prepare those of the batch. kPrefillsElsewhere says so.
-  HardwareProfile roomy = at_precision(hardware, options.precision);
-  roomy.device.memory_gb = kRoomyGb;
+  const HardwareProfile roomy = roomy_machine(hardware, options.precision);
   const auto device = make_sim_device(roomy, {.shapes_only = true, .checked = options.all_checked});
   std::vector<std::unique_ptr<Prefix>> prefixes;
   std::unique_ptr<Engine> engine;
@@ -218,7 +245,12 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
     prefixes.reserve(options.batch);
     for (std::uint32_t i = 0; i < options.batch; ++i) {
       const std::vector<std::int32_t> prompt(options.contexts.empty() ? options.context : options.contexts.at(i), 0);
-      prefixes.push_back(engine->prefill(prompt));
+      const auto alike = std::ranges::find_if(prefixes, [&](const auto& p) { return p->prompt == prompt; });
+      const Prefix* const like = alike == prefixes.end() ? nullptr : alike->get();
+      prefixes.push_back(like == nullptr && options.prefill ? engine->prefill(prompt) : engine->lay_out(prompt));
+      if (like == nullptr) continue;
+      prefixes.back()->prefill_ns = like->prefill_ns;
+      prefixes.back()->sums_ns = like->sums_ns;
     }
   } catch (const Interrupted&) {
     throw;
@@ -230,36 +262,20 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
   requests.reserve(prefixes.size());
   for (const auto& prefix : prefixes) requests.push_back({prefix.get(), options.steps});
   const std::vector<std::vector<std::int32_t>> forced(options.batch, std::vector<std::int32_t>(options.steps, 0));
-  const bool ranges = options.ranges && !hardware.ranges.empty(), records = ranges || options.calls;
+  const bool ranges = options.ranges && !hardware.ranges.empty(), records = ranges || options.record;
   for (std::size_t m = 0; m < options.methods.size(); ++m) {
     PredictedRow row;
     row.method = options.methods[m];
     try {
       const auto method = make_method(row.method);
-      if (records) record_calls(*device, options.calls ? options.steps : std::min(options.steps, kRangeSteps));
-      const DecodeResult result = engine->decode(*method, requests, {.forced = forced});
+      if (records) record_calls(*device, options.record ? options.steps : std::min(options.steps, kRangeSteps));
+      DecodeResult result = engine->decode(*method, requests, {.forced = forced});
       SimCalls calls = records ? take_calls(*device) : SimCalls{};
-      fill_row(result, prefill_ns_of(requests, method->needs(engine->shape())), options.precision, row);
-      fill_sampling(result, options, row);
+      row = row_of(shape, hardware, options, row.method, result.sequences, result.idle.steps);
+      if (row.refused.empty()) row.prefill_ms = double(prefill_ns_of(requests, method->needs(engine->shape()))) * kMs;
       if (options.look) options.look(result);
-      const auto rooms = rooms_of(shape, hardware, options.precision);
-      const auto* const too_little =
-          std::ranges::find_if(rooms, [&](const Room& room) { return double(row.*room.taken) > room.bytes; });
-      if (too_little != rooms.end()) {
-        const double on_device = row.attended_device, on_host = row.attended_host;
-        row = refused_row(row.method,
-                          fmt::format(fmt::runtime(too_little->too_little), double(row.*too_little->taken) * 1e-9,
-                                      hardware.name, too_little->bytes * 1e-9));
-        row.too_large = true;
-        row.attended_device = on_device;  // its budget, which losses are looked up by
-        row.attended_host = on_host;
-      } else if (ranges && !calls.times_decide) {
-        const TimeRange range = range_of(roomy, [&](const HardwareProfile& h) { return replayed_step(calls, h); });
-        row.step_low_ms = row.step_ms * range.low;
-        row.step_high_ms = row.step_ms * range.high;
-        row.widest_range = range.widest;
-      }
-      if (options.calls) options.calls(std::move(calls));
+      if (ranges && row.refused.empty()) add_range(hardware, options.precision, calls, row);
+      if (options.record) options.record({std::move(result.sequences), std::move(calls)});
     } catch (const Interrupted&) {
       throw;
     } catch (const InputError& e) {
@@ -271,14 +287,13 @@ Prediction predict(const Model& shape, const HardwareProfile& hardware, const Wo
     target.rows.push_back(std::move(row));
     if (options.progress) options.progress(m + 1, options.methods.size());
   }
-  for (const auto& prefix : prefixes) engine->release(*prefix);
   return target;
 }
 
-double replayed_step(const SimCalls& calls, const HardwareProfile& profile) {
+double replayed_step(const SimCalls& calls, const HardwareProfile& profile, std::uint32_t steps) {
   Nanos sum = 0;
   std::uint32_t later = 0;
-  for (const Trace& trace : replay(calls, profile)) {
+  for (const Trace& trace : replay(calls, profile, steps)) {
     for (const StepMark& step : trace.steps) {
       if (step.step == Device::kSetupStep || step.step == 0) continue;
       sum += step.end - step.begin;
@@ -287,6 +302,24 @@ double replayed_step(const SimCalls& calls, const HardwareProfile& profile) {
   }
   TANDEM_CHECK(later > 0 && sum > 0, "{} recorded steps after the first", later);
   return double(sum) / later;
+}
+
+PredictedRow replayed_row(const Model& shape, const HardwareProfile& hardware, const Recording& recording,
+                          const PredictionOptions& options) {
+  TANDEM_CHECK(!recording.calls.times_decide, "another machine would deal the tasks of {} anew", options.methods.at(0));
+  std::vector<StepIdle> times;
+  for (const Trace& trace : replay(recording.calls, roomy_machine(hardware, options.precision)))
+    std::ranges::move(account_idle(trace).steps, std::back_inserter(times));
+  return row_of(shape, hardware, options, options.methods.at(0), recording.sequences, times);
+}
+
+void add_range(const HardwareProfile& hardware, const Precision& precision, const SimCalls& calls, PredictedRow& row) {
+  if (hardware.ranges.empty() || calls.times_decide) return;
+  const TimeRange range = range_of(roomy_machine(hardware, precision),
+                                   [&](const HardwareProfile& h) { return replayed_step(calls, h, kRangeSteps); });
+  row.step_low_ms = row.step_ms * range.low;
+  row.step_high_ms = row.step_ms * range.high;
+  row.widest_range = range.widest;
 }
 
 TimeRange range_of(const HardwareProfile& profile, const std::function<double(const HardwareProfile&)>& time) {

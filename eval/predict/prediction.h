@@ -24,6 +24,12 @@ namespace tandem::eval {
 /// (studies/notes/simulated-machines.md).
 inline constexpr std::uint32_t kDrawnSequences = 2;
 
+/// A method's decode: all that its row is made of, on a machine of other rates too.
+struct Recording {
+  std::vector<DecodedSequence> sequences;
+  SimCalls calls;
+};
+
 struct PredictionOptions {
   std::vector<std::string> methods = {};   // specs
   std::vector<std::string> compared = {};  // their specs in the run that this belongs to; empty: the same
@@ -39,11 +45,12 @@ struct PredictionOptions {
   bool all_checked = false;  // conflicting accesses of the whole schedule must be ordered (SimOptions::checked): slow
   /// Sequences of each length whose heads' choices are drawn; the others share them (BatchDraws). 0: all.
   std::uint32_t drawn_sequences = kDrawnSequences;
+  bool prefill = true;  // is timed; without, PredictedRow::prefill_ms is 0
   bool ranges = false;  // of steps, by the ranges of the profile's numbers
   std::function<bool()> interrupted = {};
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // in methods
   std::function<void(const DecodeResult& result)> look = {};                   // shows each method's decode
-  std::function<void(SimCalls calls)> calls = {};  // takes what each method's decode told the device, for replays
+  std::function<void(Recording recording)> record = {};                        // takes each method's, for replays
 };
 
 struct PredictedRow {
@@ -128,8 +135,17 @@ struct TimeRange {
 /// each 1/sqrt(n) of its way, which in a product of powers never is more than the quadrature.
 TimeRange range_of(const HardwareProfile& profile, const std::function<double(const HardwareProfile&)>& time);
 
-/// Mean window of the recorded steps after the first, ns, on this profile.
-double replayed_step(const SimCalls& calls, const HardwareProfile& profile);
+/// Mean window of the recorded steps after the first, ns, on this profile; of the first `steps` alone.
+double replayed_step(const SimCalls& calls, const HardwareProfile& profile, std::uint32_t steps = UINT32_MAX);
+
+/// predict()'s row, without a prefill, of the method that `recording` is of, where `hardware` and options.precision
+/// differ from the recorded ones in rates and memory alone, and times decide nothing (SimCalls). Of `options` the rest
+/// is as it was recorded.
+PredictedRow replayed_row(const Model& shape, const HardwareProfile& hardware, const Recording& recording,
+                          const PredictionOptions& options);
+
+/// Adds the range of the row's step from a recording of it. None where times decide, or the profile has no ranges.
+void add_range(const HardwareProfile& hardware, const Precision& precision, const SimCalls& calls, PredictedRow& row);
 
 /// check_target's errors; a method that does not fit is a row that says so.
 Prediction predict(const Model& shape, const HardwareProfile& hardware, const Workload& workload,

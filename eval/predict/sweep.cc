@@ -45,8 +45,13 @@ PredictionOptions target_of(const SweepOptions& options, const SweepPoint& point
           .threads = 1,
           .checked = false,
           .drawn_sequences = options.drawn_sequences,
-          .ranges = point.batch != kAsManyAsFit,
+          .prefill = options.recordings == nullptr,
+          .ranges = options.recordings == nullptr && point.batch != kAsManyAsFit,
           .interrupted = options.interrupted};
+}
+
+const HardwareProfile& machine_of(const SweepOptions& options, const SweepPoint& point) {
+  return *std::ranges::find(options.hardware, point.hardware, &HardwareProfile::name);
 }
 
 /// The conditions that a point is simulated under.
@@ -128,12 +133,11 @@ void add_range(const Setting& with, SweepPoint& point) {
 }
 
 void simulate_one(const Model& shape, const Workload& workload, const SweepOptions& options, SweepPoint& point) {
-  const HardwareProfile& machine = *std::ranges::find(options.hardware, point.hardware, &HardwareProfile::name);
   point.lossless = is_lossless(point.method, shape);
   point.sequences = point.batch;  // 0 where not even one fits
   Setting with{shape, workload, options, {}};
   try {
-    with.hardware = at_level(machine, options.level, point.method);
+    with.hardware = at_level(machine_of(options, point), options.level, point.method);
   } catch (const InputError& e) {
     point.row = refused_row(point.method, e.what());
     return;
@@ -153,12 +157,45 @@ void simulate_one(const Model& shape, const Workload& workload, const SweepOptio
     const PredictedRow one = fill_memory(with, point);
     if (options.tpot_ms > 0) keep_pace(with, one, point);
     add_range(with, point);
-  } else {
+  } else if (options.recordings == nullptr) {
     point.row = with.simulate(point, point.sequences);
+  } else {
+    PredictionOptions target = target_of(options, point, point.sequences);
+    target.record = [&](Recording recording) { options.recordings->add(point, std::move(recording)); };
+    const Recording* const recorded = options.recordings->find(point);
+    point.row = recorded != nullptr ? replayed_row(shape, with.hardware, *recorded, target) : with.simulate(target);
   }
 }
 
 }  // namespace
+
+const Recording* Recordings::find(const SweepPoint& point) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = recordings_.find(key_of(point));
+  return found == recordings_.end() ? nullptr : &found->second;
+}
+
+void Recordings::add(const SweepPoint& point, Recording recording) {
+  if (recording.calls.times_decide) return;
+  const std::lock_guard lock(mutex_);
+  recordings_.insert_or_assign(key_of(point), std::move(recording));
+}
+
+void Recordings::remove(const SweepPoint& point) {
+  const std::lock_guard lock(mutex_);
+  recordings_.erase(key_of(point));
+}
+
+void add_ranges(const SweepOptions& options, const std::vector<SweepPoint*>& points) {
+  ThreadPool pool(options.threads);
+  pool.parallel_for(points.size(), [&](std::size_t i) {
+    SweepPoint& point = *points[i];
+    const Recording* const recorded = options.recordings->find(point);
+    if (recorded == nullptr || !point.row.refused.empty()) return;
+    const HardwareProfile machine = at_level(machine_of(options, point), options.level, point.method);
+    add_range(machine, options.precision, recorded->calls, point.row);
+  });
+}
 
 const SweepPoint* Sweep::find(const std::string& hardware, std::uint32_t batch, std::uint32_t context,
                               const std::string& method) const {

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/device/profile.h"
@@ -25,6 +28,8 @@ inline std::string batch_name(std::uint32_t batch) {
   return batch == kAsManyAsFit ? "max" : std::to_string(batch);
 }
 
+class Recordings;
+
 struct SweepOptions {
   std::vector<std::string> methods;  // specs
   std::vector<HardwareProfile> hardware;
@@ -36,8 +41,11 @@ struct SweepOptions {
   std::uint32_t prefill_chunk = 2048;
   std::uint32_t drawn_sequences = kDrawnSequences;  // of a point; 0: all (PredictionOptions)
   Level level;
-  Precision precision;   // of the shape
-  bool checked = true;   // looks for races in the methods' schedules (check_schedule)
+  Precision precision;  // of the shape
+  bool checked = true;  // looks for races in the methods' schedules (check_schedule)
+  /// Points that are there are replayed, others recorded; their rows have neither prefills nor ranges (add_range). Not
+  /// of kAsManyAsFit. nullptr: points are simulated whole.
+  Recordings* recordings = nullptr;
   unsigned threads = 0;  // points at a time, one thread each; 0: as many as this process may use
   std::function<bool()> interrupted;
   /// In points, those that were known before included; `what` was done last. From any thread.
@@ -53,6 +61,23 @@ struct SweepPoint {
 
   /// Of the whole batch. Needs a row that is not refused.
   double tokens_per_second() const { return 1e3 * sequences / row.step_ms; }
+};
+
+/// Recordings of points, for the same ones at other precisions and for ranges. For several threads.
+class Recordings {
+ public:
+  /// nullptr where the point has none. Valid until its removal.
+  const Recording* find(const SweepPoint& point) const;
+  /// In place of an earlier one. Ignored where times decide, so that nothing can be replayed.
+  void add(const SweepPoint& point, Recording recording);
+  void remove(const SweepPoint& point);
+
+ private:
+  using Key = std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>;
+  static Key key_of(const SweepPoint& p) { return {p.hardware, p.method, p.context, p.batch}; }
+
+  mutable std::mutex mutex_;
+  std::map<Key, Recording> recordings_;
 };
 
 struct Sweep {
@@ -82,6 +107,9 @@ Sweep empty_sweep(const Model& shape, const SweepOptions& options, const Workloa
 /// `keep`: called now and then with what is finished, from any thread, one call at a time.
 Sweep simulate_sweep(Model shape, const Workload& workload, const SweepOptions& options,
                      std::vector<SweepPoint> known = {}, const std::function<void(const Sweep&)>& keep = {});
+
+/// Adds the ranges of these points, of a sweep with recordings: to those with figures that have one to be replayed.
+void add_ranges(const SweepOptions& options, const std::vector<SweepPoint*>& points);
 
 /// Whether a method loses nothing at this shape, with its options as given. False for one that refuses the shape.
 bool is_lossless(const std::string& spec, const Model& shape);

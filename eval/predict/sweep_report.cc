@@ -93,13 +93,6 @@ std::string idle_cell(const SweepPoint& p, const Sweep& s) {
   return text;
 }
 
-/// With its clock above it, in Markdown, too: in every head it would be most of the table.
-std::string shown(Table table, bool markdown) {
-  if (!markdown) return table.text();
-  const std::string clock = std::exchange(table.clock, "");
-  return note(clock, markdown) + "\n" + table.markdown();
-}
-
 template <class Cell>
 SweepTable quantity(const Sweep& s, const std::string& title, const Cell& cell) {
   SweepTable out{title, {}};
@@ -287,7 +280,7 @@ std::string all_figures(const Sweep& s) {
                     p.sequences});
   Table table = figures_table(rows, s.layers);
   table.clock = fmt::format("simulated: {}, level {}", s.model, s.options.level.name);
-  return section("All figures", /*markdown=*/true) + shown(std::move(table), /*markdown=*/true);
+  return section("All figures", /*markdown=*/true) + table.markdown();
 }
 
 }  // namespace
@@ -319,10 +312,10 @@ std::vector<std::string> sweep_notes(const Sweep& s) {
 std::string sweep_text(const Sweep& s, bool markdown) {
   std::string text;
   if (!s.complete()) text += note(fmt::format("Not finished: {} points are here.", s.points.size()), markdown);
-  for (SweepTable& part : sweep_tables(s)) {
+  for (const SweepTable& part : sweep_tables(s)) {
     text += section(part.title, markdown);
     for (std::size_t i = 0; i < part.tables.size(); ++i)
-      text += (i > 0 && !markdown ? "\n" : "") + shown(std::move(part.tables[i]), markdown);
+      text += (i > 0 ? "\n" : "") + text_of(part.tables[i], markdown);
   }
   if (!markdown) text += "\n";
   for (const std::string& sentence : sweep_notes(s)) text += note(sentence, markdown);

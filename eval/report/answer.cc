@@ -77,6 +77,12 @@ std::string names_text(const std::vector<std::string>& names) {
   return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kNamed, ", "), names.size() - kNamed);
 }
 
+/// The end of "No other method ...". A perplexity is better where it is lower, so that no method scores high.
+std::string front_claim(const Answer& a) {
+  return fmt::format("{} with {}", a.losses ? "does as well" : "scores as high",
+                     a.cost == AnswerCost::kv_share ? "fewer bytes of KV" : "shorter steps");
+}
+
 std::string tpot_text(double ms) {
   return fmt::format("{:.4g}", ms);
 }
@@ -284,8 +290,7 @@ std::string answer_list(const Answer& a) {
   for (const AnswerRow& row : a.rows)
     if (row.front) front.push_back(row.name);
   if (a.cost != AnswerCost::none)
-    items.push_back(fmt::format("Pareto front: {}. No other method scores as high with {}.", names_text(front),
-                                a.cost == AnswerCost::kv_share ? "fewer bytes of KV" : "shorter steps"));
+    items.push_back(fmt::format("Pareto front: {}. No other method {}.", names_text(front), front_claim(a)));
   items.insert(items.end(), a.sentences.begin(), a.sentences.end());
   std::string text;
   for (const std::string& item : items) text += (text.empty() ? "\n- " : "- ") + markdown_paragraph(item) + "\n";
@@ -300,9 +305,7 @@ std::string answer_text(const Answer& a, std::size_t width, std::size_t lines) {
     title += (beside ? ", " : "\n") + cut(printable(a.clock), width);
   }
   std::string end;
-  if (a.cost != AnswerCost::none)
-    end += paragraph(fmt::format("* Pareto front: no method scores as high with {}.",
-                                 a.cost == AnswerCost::kv_share ? "fewer bytes of KV" : "shorter steps"));
+  if (a.cost != AnswerCost::none) end += paragraph(fmt::format("* Pareto front: no method {}.", front_claim(a)));
   for (const std::string& sentence : a.sentences) end += paragraph(sentence);
   for (std::size_t shown = a.rows.size();; --shown) {
     std::string text = title + "\n\n" + rows_text(a, shown, width);

@@ -1,5 +1,5 @@
 """Shared by all plots: matplotlib without a display, the look and the order of the methods, names on several lines, and how such a
-script runs: `python3 SCRIPT FOLDER`, exit code 4 where there is no matplotlib. The folder may be a stranger's."""
+script runs: `python3 SCRIPT FOLDER`, a sentence and exit code 4 where there is no matplotlib. The folder may be a stranger's."""
 import colorsys
 import io
 import os
@@ -14,6 +14,7 @@ try:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 except ImportError:
+    print("The plot was not drawn: python3 has no matplotlib (Debian package python3-matplotlib).", file=sys.stderr)
     sys.exit(4)
 
 # Okabe and Ito's palette, told apart with any kind of colour vision.

@@ -238,13 +238,14 @@ std::string report_text(const Summary& s, bool markdown, bool with_plot, bool by
   return out;
 }
 
-std::string draw_plot(const std::string& script, const std::filesystem::path& folder) {
+std::optional<std::string> draw_plot(const std::string& script, const std::filesystem::path& folder) {
   const PythonEnd end = run_python(script, std::array{folder.string()});
-  if (end == PythonEnd::done) return "";
-  const std::string reasons[] = {"", script + " failed",
-                                 "python3 has no matplotlib (Debian package python3-matplotlib)",
-                                 "python3 is not installed", "no new process could be started"};  // by PythonEnd
-  return fmt::format("The plot was not drawn: {}.", reasons[static_cast<std::size_t>(end)]);
+  if (end == PythonEnd::done) return std::nullopt;
+  if (end == PythonEnd::no_package) return "";
+  return fmt::format("The plot was not drawn: {}.", end == PythonEnd::failed ? script + " failed"
+                                                    : end == PythonEnd::not_installed
+                                                        ? "python3 is not installed"
+                                                        : "no new process could be started");
 }
 
 }  // namespace tandem::eval

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::string_view kGap = "  ";
 
+thread_local int fixed_widths = 0;  // FixedWidth objects that live
+
 std::string rule(std::size_t width) {
   return fmt::format("{:─<{}}", "", width);
 }
@@ -113,9 +115,18 @@ std::string block(const std::vector<Column>& columns, std::size_t leading, const
 std::size_t terminal_width() {
   constexpr std::size_t kNarrowest = 60;  // below it tables fall apart
   winsize size{};
-  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+  if (fixed_widths > 0 || isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+      size.ws_col == 0)
     return kTerminalWidth;
   return std::clamp<std::size_t>(size.ws_col, kNarrowest, kTerminalWidth);
+}
+
+FixedWidth::FixedWidth() {
+  ++fixed_widths;
+}
+
+FixedWidth::~FixedWidth() {
+  --fixed_widths;
 }
 
 std::string cut(const std::string& text, std::size_t width) {

@@ -17,6 +17,16 @@ inline constexpr std::size_t kTerminalWidth = 100;
 /// Columns to write for: kTerminalWidth, or the terminal's that standard output is, where it has fewer (at least 60).
 std::size_t terminal_width();
 
+/// While one lives, terminal_width() is kTerminalWidth in this thread: a file's text is the same whatever the terminal
+/// of the program that writes it.
+class FixedWidth {
+ public:
+  FixedWidth();
+  FixedWidth(const FixedWidth&) = delete;
+  FixedWidth& operator=(const FixedWidth&) = delete;
+  ~FixedWidth();
+};
+
 struct Table {
   std::vector<std::string> head;               // broken at spaces where a column is narrower than its head
   std::vector<std::vector<std::string>> rows;  // as many cells as `head`
@@ -128,7 +138,8 @@ std::string front_picture(const Summary& summary, bool with_plot);
 
 /// Draws a run folder's summary.json.
 constexpr const char* kPlot = "eval/report/plot.py";
-/// Has a shipped script draw what is in a folder; empty when it worked, else a sentence that says why not.
-std::string draw_plot(const std::string& script, const std::filesystem::path& folder);
+/// Has a shipped script draw what is in a folder. nullopt where it did, else a sentence that says why not: empty where
+/// the script lacks its package, which it has said on standard error.
+std::optional<std::string> draw_plot(const std::string& script, const std::filesystem::path& folder);
 
 }  // namespace tandem::eval

@@ -251,7 +251,7 @@ RunOutcome ExperimentRunner::simulate(const ExperimentRun& run, const HardwarePr
   const Model& shape = shapes_.at(model_of(run));
   RunOutcome out{run.name, target.methods.at(0), target.batch, shape.config.layers, target.steps, {}, {}, {}, {}};
   target.look = [&](const DecodeResult& result) { out.tasks = task_times(result.trace, hardware); };
-  if (recorded) target.calls = [&](SimCalls calls) { out.calls = std::move(calls); };
+  if (recorded) target.record = [&](Recording recording) { out.calls = std::move(recording.calls); };
   out.row = predict(shape, hardware, workload_, target).rows.at(0);
   return out;
 }

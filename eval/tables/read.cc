@@ -12,28 +12,30 @@
 namespace tandem::eval {
 namespace {
 
-/// A run with what its summary.json says.
-template <class Summarised>
-ReportedRun reported(const Summarised& of_run, Summary summary, const std::string& name, bool perplexity) {
-  ReportedRun run{std::move(summary), name, perplexity, {}, {}, {}, to_json_text(of_run)};
+ReportedRun reported(const RunFolder& folder, const std::string& name, bool with_json) {
+  ReportedRun run;
+  run.name = name;
+  run.perplexity = folder.manifest().benchmark == kPerplexity;
+  const auto fill = [&](const auto& of_run, const Summary& summary) {
+    static_cast<Summary&>(run) = summary;
+    if (with_json) run.json = to_json_text(of_run);
+  };
+  if (run.perplexity) {
+    const PerplexitySummary summary = summarise_perplexity(folder);
+    fill(summary, summary.run);
+  } else {
+    const Summary summary = summarise(folder);
+    fill(summary, summary);
+  }
   for (MethodSummary& method : run.methods) method.latency = mean_of_lengths(method);
   return run;
 }
 
-ReportedRun reported(const RunFolder& folder, const std::string& name) {
-  if (folder.manifest().benchmark == kPerplexity) {
-    const PerplexitySummary summary = summarise_perplexity(folder);
-    return reported(summary, summary.run, name, true);
-  }
-  const Summary summary = summarise(folder);
-  return reported(summary, summary, name, false);
-}
-
 }  // namespace
 
-ReportedRun read_run(const std::filesystem::path& path, const std::string& name) {
+ReportedRun read_run(const std::filesystem::path& path, const std::string& name, bool with_json) {
   const RunFolder folder = RunFolder::open(path);
-  ReportedRun run = reported(folder, name);
+  ReportedRun run = reported(folder, name, with_json);
   if (run.complete) run.whole = printable_lines(read_if_there(path / kTextReport));
   const std::filesystem::path target = path / "target.json";
   if (!path_exists(target)) return run;

@@ -22,7 +22,7 @@ struct ReportedRun : Summary {
   std::optional<Prediction> target;  // what --as predicted
   std::string target_problem;        // why its file cannot be shown: a sentence; else empty
   std::string whole;  // all tables, as the run itself wrote them (kTextReport); empty where it is not complete
-  std::string json;   // what the run's summary.json says, from its samples
+  std::string json;   // what the run's summary.json says, from its samples; empty unless it was asked for
 };
 
 struct ReportedSweep {
@@ -31,15 +31,16 @@ struct ReportedSweep {
   std::string json;  // the file's text
 };
 
-/// A run's folder under a name. InputError where it is none, or a damaged one.
-ReportedRun read_run(const std::filesystem::path& folder, const std::string& name);
+/// A run's folder under a name, with ReportedRun::json where that is wanted. InputError where it is none, or a damaged
+/// one.
+ReportedRun read_run(const std::filesystem::path& folder, const std::string& name, bool with_json = false);
 
 /// In what the runs' questions differ, a sentence for each later run, beside another budget of methods that only one of
 /// them has; empty: they are alike. Figures of unlike runs are not comparable.
 std::vector<std::string> unlike(std::span<const ReportedRun> runs);
 
-/// Runs and sweeps with their names, as one JSON document: {"runs": [{"name", "summary"}], "sweeps": [{"name",
-/// "sweep"}]}, where a summary is what summary.json has, and a sweep what sweep.json has.
+/// Runs, read with their JSON, and sweeps with their names, as one document: {"runs": [{"name", "summary"}], "sweeps":
+/// [{"name", "sweep"}]}, where a summary is what summary.json has, and a sweep what sweep.json has.
 std::string tables_json(std::span<const ReportedRun> runs, std::span<const ReportedSweep> sweeps);
 
 enum class TableFormat : std::uint8_t { terminal, markdown, latex };

@@ -14,7 +14,6 @@ first, and how many samples the first alone has right (lost) and how many it alo
 Without PLOT.svg: the table alone. Where the run has errors.json (--head-errors), the table has the heads' mean error.
 """
 import argparse
-import importlib.util
 import json
 import pathlib
 import sys
@@ -133,8 +132,6 @@ def write_json(folder, target, rows, counts):
 
 
 def draw(run, rows, target, joined):
-    if importlib.util.find_spec("matplotlib") is None:
-        sys.exit("matplotlib is missing (Debian package python3-matplotlib).")
     from plotting import FAINT, GREY, line_styles, plt
     figure, axes = plt.subplots(figsize=(8, 5), constrained_layout=True)
     base, others = rows[0], rows[1:]

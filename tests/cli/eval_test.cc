@@ -1,9 +1,13 @@
 // `tandem eval perplexity` as a whole: the run folder, the same bytes in every run, ^C and --resume, full disks, and
 // bad input.
 #include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "tests/cli/background.h"
 #include "tests/cli/program.h"
@@ -61,6 +65,36 @@ TEST_F(EvalProgram, ThePlotShowsPerplexityAndPositions) {
   EXPECT_THAT(bytes("a", "plot.svg"),
               AllOf(HasSubstr("nats per token more than full, with 95 % interval (n = 2"), HasSubstr(">streaming<"),
                     HasSubstr(">to 16<"), HasSubstr("better than full")));
+}
+
+TEST_F(EvalProgram, WithoutMatplotlibThereIsAReportAndOneSentence) {
+  if (!fs::exists("/usr/bin/python3")) GTEST_SKIP() << "not installed: /usr/bin/python3";
+  write_bytes(folder("matplotlib.py"), "raise ImportError\n");
+  setenv("PYTHONPATH", root_.path().c_str(), 1);
+  const cli::Outcome done = cli::run(
+      "eval perplexity --quiet --context 64 --new 2 --windows 1 --methods full --out " + folder("a"), cli::kOnlyErrors);
+  unsetenv("PYTHONPATH");
+  EXPECT_EQ(done.code, 0) << done.text;
+  EXPECT_THAT(done.text, HasSubstr("The plot was not drawn: python3 has no matplotlib (Debian package "
+                                   "python3-matplotlib).\n"));
+  EXPECT_EQ(done.text.find("not drawn"), done.text.rfind("not drawn")) << "once";
+  EXPECT_THAT(bytes("a", "report.txt"), HasSubstr("perplexity"));
+}
+
+TEST_F(EvalProgram, TheKeptReportIsAsWideWhateverTheTerminal) {
+  const std::string command =
+      "eval perplexity --quiet --no-plot --context 64 --new 2 --windows 1 --methods full --out ";
+  ASSERT_EQ(cli::run(command + folder("a"), "2>&1 >/dev/null").code, 0);
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(grantpt(terminal), 0);
+  ASSERT_EQ(unlockpt(terminal), 0);
+  const winsize size{.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+  ASSERT_EQ(ioctl(terminal, TIOCSWINSZ, &size), 0);
+  const std::string its_name = ptsname(terminal);
+  ASSERT_EQ(cli::run(command + folder("b"), ("2>&1 >" + its_name).c_str()).code, 0);
+  close(terminal);
+  EXPECT_EQ(bytes("b", "report.txt"), bytes("a", "report.txt"));
 }
 
 TEST_F(EvalProgram, TablesSayWhereQuestHasNoDenseLayers) {

@@ -84,6 +84,15 @@ class SafeFilesTest(unittest.TestCase):
             self.assertNotIn(raw, svg)
         self.assertIn("$\\frac$", svg)
 
+    def test_a_plot_without_matplotlib_is_a_sentence(self):
+        (self.folder / "matplotlib.py").write_text("raise ImportError\n")
+        for script in ("eval/match_bytes/plot_equal.py", "eval/needle/plot_needle.py", "eval/predict/plot_sweep.py",
+                       "eval/report/plot.py", "eval/validate/plot_validation.py", "scripts/plot_reproduction.py"):
+            done = subprocess.run([sys.executable, str(ROOT / script), str(self.folder)], capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PYTHONPATH": str(self.folder)})
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (4, "", "The plot was not drawn: python3 has no matplotlib (Debian package python3-matplotlib).\n"), script)
+
     def test_a_table_has_no_time_where_there_is_none(self):
         (self.folder / "summary.json").write_text(json.dumps(self.summary("a|b\n")))
         done = self.run_script("studies/scripts/plot_tradeoff.py")

@@ -361,6 +361,16 @@ TEST(AdviseText, OfLimitsThatPrintAlikeTheFastestIsNamed) {
   EXPECT_THAT(advice_text(shown), AllOf(HasSubstr("With --lose 3, streaming gives"), Not(HasSubstr("3, quest gives"))));
 }
 
+TEST(AdviseText, AMeasuredIntervalWithoutWidthIsNotNone) {
+  std::vector<Loss> losses = {loss_of(LossKind::yours, "quest", 0, kContext, 0.1)};
+  EXPECT_THAT(advice_text(shown_of({point_of("quest", 6)}, losses, 2)), Not(HasSubstr("[0.0, 0.0]")));
+  losses[0].interval.emplace();
+  const ShownAdvice shown = shown_of({point_of("quest", 6)}, losses, 2);
+  EXPECT_THAT(advice_text(shown), HasSubstr("  0.0 [0.0, 0.0]  your run\n"));
+  const nlohmann::json json = parse_json(advice_json({shown}), "JSON").at("answers").at(0).at("recommended").at("loss");
+  EXPECT_EQ(json.at("interval"), nlohmann::json({0.0, 0.0}));
+}
+
 TEST(AdviseText, SaysWhereTheModelHasFewerPositions) {
   ShownAdvice shown = shown_of({point_of("full", 6, 1)}, {}, 2);
   EXPECT_THAT(advice_text(shown), Not(HasSubstr("positions")));

@@ -75,8 +75,9 @@ TEST(Losses, OfARunAreBesideItsFirstMethodOnTheSameSamples) {
     EXPECT_FALSE(loss.any_length) << loss.method << ": a budget in tokens";
     EXPECT_EQ(loss.model, "tiny");
     EXPECT_THAT(loss.source, AllOf(HasSubstr("ruler, 1 task"), HasSubstr(run.string())));
-    EXPECT_LT(loss.low, loss.points);
-    EXPECT_GT(loss.high, loss.points);
+    ASSERT_TRUE(loss.interval.has_value());
+    EXPECT_LT(loss.interval->low, loss.points);
+    EXPECT_GT(loss.interval->high, loss.points);
   }
   EXPECT_NEAR(of(all, "quest:budget=256", 1024).points, 3, 1e-9);
   EXPECT_NEAR(of(all, "quest:budget=256", 2048).points, 6, 1e-9);

@@ -147,11 +147,12 @@ TEST(SweepReport, ColumnsAreWhatVaries) {
   Sweep sweep = made_up();
   sweep.options.contexts = {1024};
   EXPECT_THAT(sweep_text(sweep, true), HasSubstr("contexts of 1K, A100-80G PCIe 4, EPYC 7V13 24 cores, level "
-                                                 "machine\n\n| method | batch 4 | as many as fit |"));
+                                                 "machine.\n\n| method | batch 4 | as many as fit |"));
   sweep.options.batches = {4};
   sweep.options.hardware.push_back(load_profile("h200"));
-  EXPECT_THAT(sweep_text(sweep, true),
-              HasSubstr("a model, batch 4 x 1K, level machine\n\n| method | fluxion-a100 | h200 |"));
+  EXPECT_THAT(
+      sweep_text(sweep, true),
+      HasSubstr("Figures are simulated: a model, batch 4 x 1K, level machine.\n\n| method | fluxion-a100 | h200 |"));
   EXPECT_THAT(sweep_text(sweep, true), HasSubstr("| full | 500 | not run |"));
 }
 

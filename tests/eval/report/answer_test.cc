@@ -205,6 +205,8 @@ TEST(Answer, OfAPerplexityTheLowestIsBest) {
   EXPECT_EQ(score_text(a, a.rows[1]), "7.389 [6.686, 8.166]");
   EXPECT_TRUE(a.rows[0].keeps);
   EXPECT_FALSE(a.rows[2].keeps) << "all windows lose alike";
+  EXPECT_THAT(answer_text(a, 100, 33), HasSubstr("\n* Pareto front: no method does as well with shorter steps."));
+  EXPECT_THAT(answer_list(a), HasSubstr("No other method does as well with shorter steps."));
 }
 
 TEST(ShortLabels, TellWhatDiffers) {
