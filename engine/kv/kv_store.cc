@@ -220,7 +220,8 @@ std::vector<SlotCopy> KvStore::privatise_tail(SequenceId id, std::vector<Event>&
 }
 
 void KvStore::set_copied(std::span<const SlotCopy> copies, Event event) {
-  for (const SlotCopy& copy : copies) wait_for(pool(Tier::device).drained[copy.from], event);
+  if (!event.valid()) return;
+  for (const SlotCopy& copy : copies) add_drained(pool(Tier::device), copy.from, {event});
 }
 
 std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t layer, Range blocks,
