@@ -45,14 +45,14 @@ SequenceId KvStore::fork(SequenceId from) {
   const Sequence& source = sequence(from);
   Sequence& copy = sequence(id);
   copy.tokens = source.tokens;
-  const auto device_tier = static_cast<int>(Tier::device);
-  copy.held[device_tier] = source.held[device_tier];
-  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    copy.layers[layer].slots[device_tier] = source.layers[layer].slots[device_tier];
-    copy.layers[layer].dropped = source.layers[layer].dropped;
-    copy.layers[layer].filled[device_tier] = source.layers[layer].filled[device_tier];
-    for (const std::uint32_t s : copy.layers[layer].slots[device_tier]) {
-      if (s != kNoSlot) ++pool(Tier::device).references[s];
+  copy.layers = source.layers;
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const auto t = static_cast<int>(tier);
+    copy.held[t] = source.held[t];
+    for (const Table& table : copy.layers) {
+      for (const std::uint32_t s : table.slots[t]) {
+        if (s != kNoSlot) ++pool(tier).references[s];
+      }
     }
   }
   return id;
@@ -82,7 +82,7 @@ bool KvStore::on_device(SequenceId id, std::uint32_t layer, Range blocks) const 
 
 void KvStore::require(Tier tier, std::size_t slots) const {
   const Pool& p = pool(tier);
-  if (slots <= p.free.size() + (p.capacity - p.high_water)) return;
+  if (slots <= free_slots(tier)) return;
   throw_input_error(
       "The {} KV store is full: {} of {} bytes are in use and {} more are needed. Raise {}, or lower --batch, the "
       "context "
@@ -145,14 +145,18 @@ void KvStore::truncate(SequenceId id, std::uint32_t tokens) {
   Sequence& s = sequence(id);
   TANDEM_CHECK(tokens <= s.tokens, "{} tokens of {}", tokens, s.tokens);
   ++s.rewrites;
-  constexpr int tier = static_cast<int>(Tier::device);
   for (Table& table : s.layers) {
-    for (std::size_t block = blocks_for(tokens); block < table.slots[tier].size(); ++block) {
-      if (table.slots[tier][block] == kNoSlot) continue;
-      give_back(Tier::device, table.slots[tier][block], {});
-      --s.held[tier];
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      std::vector<std::uint32_t>& slots = table.slots[static_cast<int>(tier)];
+      // A copy in host memory of a page that is not full any more would be out of date.
+      const std::uint32_t left = tier == Tier::device ? blocks_for(tokens) : tokens / kPageTokens;
+      for (std::size_t block = left; block < slots.size(); ++block) {
+        if (slots[block] == kNoSlot) continue;
+        give_back(tier, slots[block], {});
+        --s.held[static_cast<int>(tier)];
+      }
+      slots.resize(std::min<std::size_t>(slots.size(), left));
     }
-    table.slots[tier].resize(std::min<std::size_t>(table.slots[tier].size(), blocks_for(tokens)));
   }
   s.tokens = tokens;
 }
@@ -196,6 +200,28 @@ std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t laye
     ++s.held[static_cast<int>(Tier::host)];
     copies.push_back({device[block], host[block]});
   }
+  return copies;
+}
+
+std::vector<SlotCopy> KvStore::add_device_blocks(SequenceId id, std::uint32_t layer, Range blocks,
+                                                 std::vector<Event>& after) {
+  Sequence& s = sequence(id);
+  Table& table = s.layers[layer];
+  std::vector<std::uint32_t>& device = table.slots[static_cast<int>(Tier::device)];
+  const std::vector<std::uint32_t>& host = table.slots[static_cast<int>(Tier::host)];
+  TANDEM_CHECK(blocks.end <= device.size(), "blocks [{}, {}) of a sequence of {}", blocks.begin, blocks.end,
+               device.size());
+  require(Tier::device,
+          static_cast<std::size_t>(std::count(device.begin() + blocks.begin, device.begin() + blocks.end, kNoSlot)));
+  std::vector<SlotCopy> copies;
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    if (device[block] != kNoSlot) continue;
+    TANDEM_CHECK(block < host.size() && host[block] != kNoSlot, "block {} is in neither tier", block);
+    device[block] = take(Tier::device, after);
+    ++s.held[static_cast<int>(Tier::device)];
+    copies.push_back({host[block], device[block]});
+  }
+  if (!copies.empty()) ++table.restores;
   return copies;
 }
 

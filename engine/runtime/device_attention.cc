@@ -28,6 +28,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const SequenceState& sequence = *context.batch[item.row];
   const Range heads{0, shape.kv_heads};
   const std::size_t before = op.access.size();
+  wait_for(op.after, ranges.ready);
   DeviceRow& row = work.fixed[item.row];
   for (const Range& r : ranges.positions) {
     const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};

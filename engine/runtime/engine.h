@@ -15,6 +15,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/kv_offload.h"
 #include "engine/runtime/method.h"
 #include "engine/runtime/workload.h"
 #include "engine/trace/idle.h"
@@ -157,6 +158,8 @@ class Engine {
  private:
   void check_prompt(std::span<const std::int32_t> prompt) const;
   void check_requests(Method& method, std::span<const DecodeRequest> requests) const;
+  bool in_host_memory(SequenceId sequence) const;
+  std::unique_ptr<KvOffload> spill_for(SequenceId sequence, std::uint32_t more);
   PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
   PromptSums room_for_sums(const PromptSums& before, std::uint32_t held, std::uint32_t total);
   /// `queries` and `sums`: where they go; without room, nowhere. Returns its last operation.

@@ -27,9 +27,11 @@ class PageTables {
   struct Table {
     CudaMemory memory;  // [layers][capacity] u32
     std::uint32_t capacity = 0, blocks = 0;
-    std::uint32_t rewrites = 0;  // KvStore::rewrites() when it was written
+    std::uint32_t rewrites = 0;           // KvStore::rewrites() when it was written
+    std::vector<std::uint32_t> restores;  // [layer] KvStore::restores() when its row was written
   };
   void update(LaunchContext& ctx, SequenceId sequence, Table& table);
+  void place(LaunchContext& ctx, SequenceId sequence, Table& table, Range layers, Range blocks);
 
   const KvStore& kv_;
   std::unordered_map<SequenceId, Table> tables_;
