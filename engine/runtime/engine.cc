@@ -113,7 +113,7 @@ bool Engine::in_host_memory(SequenceId sequence) const {
 std::unique_ptr<KvOffload> Engine::spill_for(SequenceId sequence, std::uint32_t more) {
   const std::uint32_t held = kv_->tokens(sequence), layers = shape().layers;
   const std::size_t grown = std::size_t{layers} * (blocks_for(held + more) - blocks_for(held));
-  if (grown <= kv_->free_slots(Tier::device) && !in_host_memory(sequence)) return nullptr;
+  if (!options_.host_prompts || (grown <= kv_->free_slots(Tier::device) && !in_host_memory(sequence))) return nullptr;
   auto spill = std::make_unique<KvOffload>(device_, *kv_, OffloadPolicy{.sinks = 0, .window = 0},
                                            [this](LaneKind lane, Op op) { return device_.submit(device_.lane(lane), std::move(op)); });
   const std::size_t least = spill->least_slots(held + more) + std::size_t{layers} * blocks_for(options_.prefill_chunk),

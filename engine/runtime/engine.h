@@ -37,6 +37,7 @@ struct EngineOptions {
   Nanos control_layer_ns = 0;         // the same of the control thread
   // For scores of single tokens on a GPU: 128 MB. Where all rows have more, some come after the others.
   std::size_t score_floats = std::size_t{32} << 20;
+  bool host_prompts = false;  // prompts that do not fit the device go to host memory (Needs::host_prompts)
   // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
   // implementations of such models do; a decode step multiplies f32 with the weights as they are.
   DType precision = DType::f32;

@@ -117,12 +117,16 @@ bool KvOffload::leaves_before(const Place& a, const Place& b) const {
 }
 
 std::size_t KvOffload::evict(std::size_t slots) {
-  const auto short_by = [&](std::size_t leaving) {
-    const std::size_t have = room() + leaving, used = used_slots() - leaving;
-    return have < slots || used > budget_;
-  };
-  if (!short_by(0)) return room();
-  std::vector<Place> order;
+  while (room() < slots || used_slots() > budget_) {
+    const std::vector<Place> leaving = first_to_leave(slots);
+    if (leaving.empty()) break;
+    leave(leaving);  // slots that another sequence shares stay in use: look again
+  }
+  return room();
+}
+
+std::vector<KvOffload::Place> KvOffload::first_to_leave(std::size_t slots) {
+  std::vector<Place> order, leaving;
   for (Held& held : held_) {
     for (std::uint32_t layer = 0; layer < held.layers.size(); ++layer) {
       if (held.layers[layer].pins > 0) continue;
@@ -134,23 +138,27 @@ std::size_t KvOffload::evict(std::size_t slots) {
   // A heap gives the first few in order without sorting all.
   const auto later = [&](const Place& a, const Place& b) { return leaves_before(b, a); };
   std::ranges::make_heap(order, later);
-  std::vector<Place> leaving;
+  const std::size_t have = room(), used = used_slots();
   std::size_t freed = 0, host_room = kv_.free_slots(Tier::host);
-  while (!order.empty() && short_by(freed)) {
+  while (!order.empty() && (have + freed < slots || used > budget_ + freed)) {
     std::ranges::pop_heap(order, later);
     const Place place = order.back();
     order.pop_back();
-    const Range pages = pages_of(*place.held, place.unit);
-    std::size_t without_copy = 0;
-    for (std::uint32_t page = pages.begin; page < pages.end; ++page)
-      if (kv_.slot(place.held->id, place.layer, page, Tier::host) == KvStore::kNoSlot) ++without_copy;
+    const std::size_t without_copy = pages_without_copy(place);
     if (without_copy > host_room) continue;  // it stays: the host cannot take it
     host_room -= without_copy;
-    freed += pages.end - pages.begin;
+    freed += unit_pages();
     leaving.push_back(place);
   }
-  leave(leaving);
-  return room();
+  return leaving;
+}
+
+std::size_t KvOffload::pages_without_copy(const Place& place) const {
+  const Range pages = pages_of(*place.held, place.unit);
+  std::size_t count = 0;
+  for (std::uint32_t page = pages.begin; page < pages.end; ++page)
+    if (kv_.slot(place.held->id, place.layer, page, Tier::host) == KvStore::kNoSlot) ++count;
+  return count;
 }
 
 void KvOffload::leave(std::span<const Place> places) {
@@ -343,16 +351,15 @@ void KvOffload::make_room(SequenceId sequence, std::uint32_t tokens) {
 void KvOffload::evict_all(SequenceId sequence) {
   Held& own = held(sequence);
   grow(own);
+  cancel(sequence);
   std::vector<Place> places;
   std::size_t without_copy = 0;
   for (std::uint32_t layer = 0; layer < own.layers.size(); ++layer) {
-    TANDEM_CHECK(own.layers[layer].pins == 0 || own.layers[layer].coming, "layer {} is being read", layer);
+    TANDEM_CHECK(own.layers[layer].pins == 0, "layer {} is being read", layer);
     for (std::uint32_t unit = 0; unit < own.layers[layer].units.size(); ++unit) {
-      const Range pages = pages_of(own, unit);
       if (!own.layers[layer].units[unit].on_device || !may_leave(own, unit)) continue;
-      for (std::uint32_t page = pages.begin; page < pages.end; ++page)
-        if (kv_.slot(sequence, layer, page, Tier::host) == KvStore::kNoSlot) ++without_copy;
       places.push_back({&own, layer, unit});
+      without_copy += pages_without_copy(places.back());
     }
   }
   if (without_copy > kv_.free_slots(Tier::host))

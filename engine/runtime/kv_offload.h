@@ -128,7 +128,11 @@ class KvOffload : public LayerKeeper {
   bool leaves_before(const Place& a, const Place& b) const;
   /// Evicts until `slots` more fit the budget, or nothing else may leave. Returns how many fit.
   std::size_t evict(std::size_t slots);
+  /// Slots that the budget and the device have left.
   std::size_t room() const;
+  /// Units in order whose slots make up what is missing, if nobody shares them.
+  std::vector<Place> first_to_leave(std::size_t slots);
+  std::size_t pages_without_copy(const Place& place) const;
   void leave(std::span<const Place> places);
   /// Brings missing units of these layers as far as `slots` reach; the copies are one operation.
   void bring(std::span<const Place> places, bool ahead);

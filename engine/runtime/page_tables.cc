@@ -49,6 +49,14 @@ const std::uint32_t* PageTables::slots(LaunchContext& ctx, SequenceId sequence, 
   return table.memory.as<std::uint32_t>() + std::size_t{layer} * table.capacity;
 }
 
+bool PageTables::moved(SequenceId sequence, std::uint32_t layer) {
+  const std::uint32_t restores = kv_.restores(sequence, layer);
+  if (restores == 0) return false;
+  std::vector<std::uint32_t>& seen = seen_[sequence];
+  seen.resize(kv_.shape().layers);
+  return std::exchange(seen[layer], restores) != restores;
+}
+
 void PageTables::check(SequenceId sequence, std::uint32_t layer, Range blocks) const {
   TANDEM_CHECK(kv_.on_device(sequence, layer, blocks),
                "a plan attends blocks [{}, {}) of layer {}, which are not all on the device", blocks.begin, blocks.end,

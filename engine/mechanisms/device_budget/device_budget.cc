@@ -189,12 +189,14 @@ void DeviceBudget::take_weights(const LayerContext& context, std::span<const Emi
   Op copy("mass to host", Cause::transfer);
   copy.after = {added};
   std::vector<RowsCopy> copies;
+  std::uint32_t most_room = 0;
   for (const EmittedWeights& row : rows) {
     const UnitMass& mass = mass_.get(row.id);
+    most_room = std::max(most_room, mass.units);
     copies.push_back({mass.on_host, mass.values, mass.units * sizeof(float)});
     wait_for(copy.after, mass.landed);
   }
-  copy_rows(copy, most_units, std::move(copies));
+  copy_rows(copy, most_room, std::move(copies));
   const Event landed = ask(LaneKind::d2h, std::move(copy));
   for (const EmittedWeights& row : rows) mass_.get(row.id).landed = landed;
 }
