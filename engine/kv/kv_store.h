@@ -144,7 +144,7 @@ class KvStore {
     std::vector<std::uint32_t> slots[2];  // by tier, indexed by block
     Range dropped{0, 0};                  // device blocks among which all that were dropped are
     std::uint32_t restores = 0;
-    std::vector<Event> filled[2];         // by tier, where kernels are launched: the latest of each lane
+    std::vector<Event> filled[2];  // by tier, where kernels are launched: the latest of each lane
   };
   struct Sequence {
     std::uint32_t tokens = 0, rewrites = 0;

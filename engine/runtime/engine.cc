@@ -114,10 +114,12 @@ std::unique_ptr<KvOffload> Engine::spill_for(SequenceId sequence, std::uint32_t 
   const std::uint32_t held = kv_->tokens(sequence), layers = shape().layers;
   const std::size_t grown = std::size_t{layers} * (blocks_for(held + more) - blocks_for(held));
   if (!options_.host_prompts || (grown <= kv_->free_slots(Tier::device) && !in_host_memory(sequence))) return nullptr;
-  auto spill = std::make_unique<KvOffload>(device_, *kv_, OffloadPolicy{.sinks = 0, .window = 0},
-                                           [this](LaneKind lane, Op op) { return device_.submit(device_.lane(lane), std::move(op)); });
+  auto spill = std::make_unique<KvOffload>(
+      device_, *kv_, OffloadPolicy{.sinks = 0, .window = 0},
+      [this](LaneKind lane, Op op) { return device_.submit(device_.lane(lane), std::move(op)); });
   const std::size_t least = spill->least_slots(held + more) + std::size_t{layers} * blocks_for(options_.prefill_chunk),
-                    room = kv_->free_slots(Tier::device) + kv_->bytes(sequence, Tier::device) / kv_->shape().slot_bytes();
+                    room =
+                        kv_->free_slots(Tier::device) + kv_->bytes(sequence, Tier::device) / kv_->shape().slot_bytes();
   if (least > room)
     throw_input_error(
         "A prompt of {} tokens does not fit the device's KV store, and needs {} bytes of it to be prefilled layer by "
@@ -139,13 +141,11 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
     const std::uint32_t rows = std::min(options_.prefill_chunk, total - first);
     if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
     const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};
-    last = forward_->prefill_chunk("prefill chunk", sequence, tokens.subspan(first, rows), keep, spill.get(),
-                                   [&](const Forward::Attending& what) {
-                                     forward_->prefill_attention(sequence, what.layer, what.first, what.rows,
-                                                                 what.there);
-                                     if (sums.room > 0)
-                                       forward_->add_column_sums(sequence, what.layer, what.first, what.rows, sums);
-                                   });
+    last = forward_->prefill_chunk(
+        "prefill chunk", sequence, tokens.subspan(first, rows), keep, spill.get(), [&](const Forward::Attending& what) {
+          forward_->prefill_attention(sequence, what.layer, what.first, what.rows, what.there);
+          if (sums.room > 0) forward_->add_column_sums(sequence, what.layer, what.first, what.rows, sums);
+        });
     if (chunk_done) chunk_done(first, rows);
   }
   if (spill != nullptr) spill->evict_all(sequence);

@@ -22,7 +22,8 @@ std::size_t KvOffload::least_slots(std::uint32_t tokens) const {
 std::uint32_t KvOffload::always_pages() const {
   std::uint32_t units = 1;
   if (policy_.eviction == Eviction::attention)
-    for (const std::uint32_t tokens : {policy_.sinks, policy_.window}) units += (tokens + policy_.block - 1) / policy_.block;
+    for (const std::uint32_t tokens : {policy_.sinks, policy_.window})
+      units += (tokens + policy_.block - 1) / policy_.block;
   return units * unit_pages();
 }
 
@@ -30,6 +31,7 @@ void KvOffload::add(SequenceId sequence) {
   Held held;
   held.id = sequence;
   held.layers.resize(kv_.shape().layers);
+  for (Layer& layer : held.layers) layer.written = kv_.tokens(sequence);
   held_.push_back(std::move(held));
   grow(held_.back());
 }
@@ -82,13 +84,14 @@ std::size_t KvOffload::used_slots() const {
 
 std::size_t KvOffload::room() const {
   const std::size_t used = used_slots();
-  return std::min(budget_ - std::min(used, budget_), kv_.free_slots(Tier::device));
+  return std::min(limit() - std::min(used, limit()), kv_.free_slots(Tier::device));
 }
 
-bool KvOffload::may_leave(const Held& held, std::uint32_t unit) const {
+bool KvOffload::may_leave(const Held& held, std::uint32_t layer, std::uint32_t unit) const {
   const std::uint32_t tokens = kv_.tokens(held.id);
   const Range pages = pages_of(held, unit);
-  if (pages.begin + unit_pages() != pages.end || pages.end * kPageTokens > tokens) return false;  // it still grows
+  const std::uint32_t written = std::min(tokens, held.layers[layer].written);
+  if (pages.begin + unit_pages() != pages.end || pages.end * kPageTokens > written) return false;
   if (held.kept_page >= pages.begin && held.kept_page < pages.end) return false;
   if (policy_.eviction != Eviction::attention) return true;
   return pages.begin * kPageTokens >= policy_.sinks && pages.end * kPageTokens + policy_.window <= tokens;
@@ -117,7 +120,7 @@ bool KvOffload::leaves_before(const Place& a, const Place& b) const {
 }
 
 std::size_t KvOffload::evict(std::size_t slots) {
-  while (room() < slots || used_slots() > budget_) {
+  while (room() < slots || used_slots() > limit()) {
     const std::vector<Place> leaving = first_to_leave(slots);
     if (leaving.empty()) break;
     leave(leaving);  // slots that another sequence shares stay in use: look again
@@ -132,7 +135,7 @@ std::vector<KvOffload::Place> KvOffload::first_to_leave(std::size_t slots) {
       if (held.layers[layer].pins > 0) continue;
       const std::vector<Unit>& units = held.layers[layer].units;
       for (std::uint32_t unit = 0; unit < units.size(); ++unit)
-        if (units[unit].on_device && may_leave(held, unit)) order.push_back({&held, layer, unit});
+        if (units[unit].on_device && may_leave(held, layer, unit)) order.push_back({&held, layer, unit});
     }
   }
   // A heap gives the first few in order without sorting all.
@@ -140,7 +143,7 @@ std::vector<KvOffload::Place> KvOffload::first_to_leave(std::size_t slots) {
   std::ranges::make_heap(order, later);
   const std::size_t have = room(), used = used_slots();
   std::size_t freed = 0, host_room = kv_.free_slots(Tier::host);
-  while (!order.empty() && (have + freed < slots || used > budget_ + freed)) {
+  while (!order.empty() && (have + freed < slots || used > limit() + freed)) {
     std::ranges::pop_heap(order, later);
     const Place place = order.back();
     order.pop_back();
@@ -167,11 +170,14 @@ void KvOffload::leave(std::span<const Place> places) {
   const Range heads{0, shape.kv_heads};
   Op op("offload kv", Cause::offload);
   std::vector<SlotCopy> copies;
-  for (const Place& place : places) {
+  std::vector<bool> copied(places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
     const Range pages = pages_of(*place.held, place.unit);
     const std::vector<SlotCopy> more = kv_.add_host_blocks(place.held->id, place.layer, pages, op.after);
-    if (more.empty()) continue;
-    kv_.append_filled(place.held->id, place.layer, pages, Tier::device, op.after);
+    copied[i] = !more.empty();
+    if (!copied[i]) continue;
+    wait_for(op.after, place.held->layers[place.layer].read);
     for (const SlotCopy& copy : more) {
       op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, heads, false));
       op.access.push_back(kv_.slot_access(Tier::host, copy.to, 1, heads, true));
@@ -186,14 +192,15 @@ void KvOffload::leave(std::span<const Place> places) {
     });
     written = submit_(LaneKind::d2h, std::move(op));
   }
-  for (const Place& place : places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
     Layer& layer = place.held->layers[place.layer];
     Unit& unit = layer.units[place.unit];
     const Range pages = pages_of(*place.held, place.unit);
     std::vector<Event> after;
     wait_for(after, layer.read);
     wait_for(after, unit.arrived);
-    if (written.valid()) {
+    if (copied[i]) {
       wait_for(after, written);
       kv_.set_filled(place.held->id, place.layer, pages, Tier::host, written);
     }
@@ -258,8 +265,8 @@ Event KvOffload::need(std::span<const SequenceId> sequences, std::uint32_t layer
     Layer& wanted = own.layers[layer];
     if (!wanted.coming) ++wanted.pins;
     wanted.coming = false;
-    const auto queued = std::ranges::find_if(
-        wanted_, [&](const Wanted& w) { return w.sequence == id && w.layer == layer; });
+    const auto queued =
+        std::ranges::find_if(wanted_, [&](const Wanted& w) { return w.sequence == id && w.layer == layer; });
     const std::vector<Place> more = missing(own, layer);
     if (queued != wanted_.end()) {
       counters_.cancelled += pages(more);
@@ -340,12 +347,14 @@ void KvOffload::read(SequenceId sequence, std::uint32_t layer, Event reader) {
   TANDEM_CHECK(own.pins > 0, "layer {} of sequence {} was read without need()", layer, sequence);
   --own.pins;
   own.read = reader;
+  own.written = kv_.tokens(sequence);
 }
 
 void KvOffload::make_room(SequenceId sequence, std::uint32_t tokens) {
   const std::uint32_t have = kv_.tokens(sequence);
   const std::size_t slots = std::size_t{kv_.shape().layers} * (blocks_for(have + tokens) - blocks_for(have));
-  if (slots > 0) evict(slots);
+  growing_ = slots;
+  evict(slots);
 }
 
 void KvOffload::evict_all(SequenceId sequence) {
@@ -357,7 +366,7 @@ void KvOffload::evict_all(SequenceId sequence) {
   for (std::uint32_t layer = 0; layer < own.layers.size(); ++layer) {
     TANDEM_CHECK(own.layers[layer].pins == 0, "layer {} is being read", layer);
     for (std::uint32_t unit = 0; unit < own.layers[layer].units.size(); ++unit) {
-      if (!own.layers[layer].units[unit].on_device || !may_leave(own, unit)) continue;
+      if (!own.layers[layer].units[unit].on_device || !may_leave(own, layer, unit)) continue;
       places.push_back({&own, layer, unit});
       without_copy += pages_without_copy(places.back());
     }
@@ -366,6 +375,11 @@ void KvOffload::evict_all(SequenceId sequence) {
     throw_input_error("Host memory has room for {} more pages of KV and {} must move there: raise --host-kv.",
                       kv_.free_slots(Tier::host), without_copy);
   leave(places);
+}
+
+void KvOffload::all_read() {
+  for (Held& held : held_)
+    for (Layer& layer : held.layers) layer.read = {};
 }
 
 void KvOffload::set_mass(SequenceId sequence, std::span<const float> mass) {

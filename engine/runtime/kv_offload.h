@@ -4,7 +4,7 @@
 // A *unit* is a run of adjacent pages of one layer that moves together. It is in one of three states, which are read
 // off the KV store: on the device only (never evicted yet), in both tiers, in host memory only. KV does not change
 // once its page is full, so a unit is copied to host memory when it is first evicted, and later evictions only drop it.
-// The newest unit never leaves while it grows.
+// The newest unit never leaves while it grows, nor any before its layer has read it: until then it may be unwritten.
 //
 // Full pool: need() evicts units of layers that are not pinned, in the policy's order, and throws InputError where
 // these are too few. A prefetch that finds no room waits, and is cancelled when its layer is needed. Full host memory:
@@ -55,7 +55,7 @@ class KvOffload : public LayerKeeper {
   /// `submit`: Device::submit or a wrapper that outlives this.
   KvOffload(Device& device, KvStore& kv, const OffloadPolicy& policy, Submit submit);
 
-  /// Most device slots that the sequences refer to, apart from what grows between two make_room().
+  /// Most device slots that the sequences refer to, beside what has grown since the last make_room().
   void set_budget(std::size_t slots) { budget_ = slots; }
   std::size_t budget() const { return budget_; }
   /// Least budget with which need() works for one sequence of so many tokens: as many layers at a time as look_ahead
@@ -74,6 +74,8 @@ class KvOffload : public LayerKeeper {
   void fit() { evict(0); }
   /// Evicts all of a sequence that may leave. InputError where host memory has no room.
   void evict_all(SequenceId sequence);
+  /// Every reader so far is done.
+  void all_read();
   /// Decayed attention mass by unit, counted from position 0; units without an entry have none.
   void set_mass(SequenceId sequence, std::span<const float> mass);
   /// A page that stays on the device whatever the policy, until the next call: the one that an append begins in.
@@ -100,9 +102,10 @@ class KvOffload : public LayerKeeper {
   };
   struct Layer {
     std::vector<Unit> units;
-    std::uint32_t pins = 0;  // nothing leaves while there is one
-    bool coming = false;     // holds the pin of prefetch()
-    Event read;              // the last reader that is known
+    std::uint32_t pins = 0;     // nothing leaves while there is one
+    bool coming = false;        // holds the pin of prefetch()
+    Event read;                 // the last reader that is known
+    std::uint32_t written = 0;  // tokens whose KV that reader has seen written: others do not leave
   };
   struct Held {
     SequenceId id = 0;
@@ -123,8 +126,9 @@ class KvOffload : public LayerKeeper {
   /// Takes in what the sequence has grown by.
   void grow(Held& held);
   std::size_t used_slots() const;
+  std::size_t limit() const { return budget_ + growing_; }
   Range pages_of(const Held& held, std::uint32_t unit) const;
-  bool may_leave(const Held& held, std::uint32_t unit) const;
+  bool may_leave(const Held& held, std::uint32_t layer, std::uint32_t unit) const;
   bool leaves_before(const Place& a, const Place& b) const;
   /// Evicts until `slots` more fit the budget, or nothing else may leave. Returns how many fit.
   std::size_t evict(std::size_t slots);
@@ -144,7 +148,7 @@ class KvOffload : public LayerKeeper {
   KvStore& kv_;
   OffloadPolicy policy_;
   Submit submit_;
-  std::size_t budget_ = 0;
+  std::size_t budget_ = 0, growing_ = 0;
   std::uint64_t clock_ = 0;
   std::vector<Held> held_;
   std::vector<Wanted> wanted_;

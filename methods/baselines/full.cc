@@ -26,8 +26,7 @@ struct FullOptions {
   bool all_on_device() const { return device == 1; }
   DeviceShare share() const {
     const Eviction eviction = evict == "fixed" ? Eviction::fixed : evict == "lru" ? Eviction::lru : Eviction::attention;
-    return {device,
-            {.eviction = eviction, .block = block, .sinks = sinks, .window = window, .look_ahead = look_ahead}};
+    return {device, {.eviction = eviction, .block = block, .sinks = sinks, .window = window, .look_ahead = look_ahead}};
   }
 };
 

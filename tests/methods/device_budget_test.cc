@@ -1,12 +1,12 @@
 // full:device=SHARE: the same bits as with all KV on the device, within its budget, for every policy; through appended
 // turns, forks, and prompts that the device cannot hold.
+#include "engine/mechanisms/device_budget/device_budget.h"
+
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
 
 #include "engine/common/error.h"
-#include "engine/mechanisms/device_budget/device_budget.h"
 #include "engine/runtime/decode_session.h"
 #include "methods/registry.h"
 #include "tests/engine/kernels/kernel_test.h"
@@ -18,18 +18,49 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Logits = std::vector<std::vector<float>>;
+using Prompts = std::vector<std::vector<std::int32_t>>;
 
-constexpr std::uint32_t kLayers = 20;
-const std::vector<std::vector<std::int32_t>> kPrompts = {random_prompt(1100, 1), random_prompt(460, 2)};
+constexpr std::uint32_t kManyLayers = 20;
+const Prompts kTwoPrompts = {random_prompt(700, 1), random_prompt(200, 2)};
 
-Logits decode(Bench& bench, const std::string& spec, std::uint32_t steps = 20, DecodeResult* result = nullptr) {
-  Logits logits;
-  DecodeResult own = bench.decode(*make_method(spec), kPrompts, steps, {.logits = &logits});
-  if (result != nullptr) *result = std::move(own);
-  return logits;
-}
+/// An engine with device memory for so many pages, counted in all layers.
+struct Machine {
+  explicit Machine(std::uint32_t layers = kManyLayers, std::size_t pages = 400, std::unique_ptr<Device> on = sim())
+      : model(tiny_model(true, layers)),
+        device(std::move(on)),
+        pool(2),
+        engine(model, *device, pool, options(layers, pages)) {}
+  static EngineOptions options(std::uint32_t layers, std::size_t pages) {
+    EngineOptions engine;
+    const std::size_t page = KvShape{layers, 2, 16}.slot_bytes() * layers;
+    engine.prefill_chunk = 128;
+    engine.host_prompts = true;
+    engine.kv = {.device_bytes = pages * page, .host_bytes = 400 * page};
+    return engine;
+  }
+  std::vector<std::unique_ptr<Prefix>> prefill(const Prompts& prompts) {
+    std::vector<std::unique_ptr<Prefix>> prefixes;
+    for (const auto& prompt : prompts) prefixes.push_back(engine.prefill(prompt));
+    return prefixes;
+  }
+  DecodeResult decode(const std::string& spec, const std::vector<std::unique_ptr<Prefix>>& prefixes,
+                      std::uint32_t steps, Logits* logits = nullptr) {
+    std::vector<DecodeRequest> requests;
+    for (const auto& prefix : prefixes) requests.push_back({prefix.get(), steps});
+    return engine.decode(*make_method(spec), requests, {.logits = logits});
+  }
+  Logits logits(const std::string& spec, const std::vector<std::unique_ptr<Prefix>>& prefixes, std::uint32_t steps) {
+    Logits all;
+    decode(spec, prefixes, steps, &all);
+    return all;
+  }
+  Model model;
+  std::unique_ptr<Device> device;
+  ThreadPool pool;
+  Engine engine;
+};
 
-void expect_same_bits(const Logits& found, const Logits& expected) {
+void expect_the_same(const Logits& found, const Logits& expected) {
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t step = 0; step < found.size(); ++step)
     ASSERT_TRUE(same_bits(found[step], expected[step])) << "other bits in step " << step;
@@ -38,36 +69,32 @@ void expect_same_bits(const Logits& found, const Logits& expected) {
 class DeviceBudgets : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Policies, DeviceBudgets,
                          ::testing::Values("full:device=0.1,evict=fixed,block=16", "full:device=0.1,evict=lru,block=16",
-                                           "full:device=0.1,block=16", "full:device=0.3,block=256",
+                                           "full:device=0.1,block=16", "full:device=0.3,block=256,evict=lru",
                                            "full:device=0.1,look_ahead=0", "full:device=0.5,look_ahead=3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& one) {
+                           std::string name = one.param;
                            std::ranges::replace_if(
                                name, [](unsigned char c) { return !std::isalnum(c); }, '_');
                            return name;
                          });
 
 TEST_P(DeviceBudgets, GiveFullsBits) {
-  Bench bench(tiny_model(true, kLayers));
-  const Logits expected = decode(bench, "full");
-  DecodeResult result;
-  expect_same_bits(decode(bench, GetParam(), 20, &result), expected);
+  Machine machine;
+  const auto prefixes = machine.prefill(kTwoPrompts);
+  expect_the_same(machine.logits(GetParam(), prefixes, 20), machine.logits("full", prefixes, 20));
 }
 
-// A decode that goes on, two turns, and a sequence that joins them late.
+// A decode that goes on, and two turns.
 TEST_P(DeviceBudgets, GiveThemInSessions) {
   const auto run = [&](const std::string& spec) {
-    Bench bench(tiny_model(true, kLayers));
+    Machine machine;
     Logits logits;
-    std::vector<std::unique_ptr<Prefix>> prefixes;
     std::vector<DecodeRequest> requests;
-    for (const auto& prompt : kPrompts) {
-      prefixes.push_back(bench.engine.prefill(prompt));
-      requests.push_back({prefixes.back().get(), 7});
-    }
+    const auto prefixes = machine.prefill(kTwoPrompts);
+    for (const auto& prefix : prefixes) requests.push_back({prefix.get(), 7});
     const auto method = make_method(spec);
-    const auto session = bench.engine.open_session(*method, requests);
-    for (const auto& prefix : prefixes) bench.engine.release(*prefix);
+    const auto session = machine.engine.open_session(*method, requests);
+    for (const auto& prefix : prefixes) machine.engine.release(*prefix);
     session->decode({.logits = &logits});
     session->decode({.logits = &logits});
     session->append(0, random_prompt(90, 5), 6);
@@ -77,86 +104,57 @@ TEST_P(DeviceBudgets, GiveThemInSessions) {
     session->decode({.logits = &logits});
     return logits;
   };
-  expect_same_bits(run(GetParam()), run("full"));
+  expect_the_same(run(GetParam()), run("full"));
 }
 
 TEST_P(DeviceBudgets, GiveThemWithRealThreads) {
-  Bench on_sim(tiny_model(true, kLayers)), bench(tiny_model(true, kLayers), make_emu_device({.host_worker_threads = 1}));
-  expect_same_bits(decode(bench, GetParam(), 5), decode(on_sim, "full", 5));
+  Machine on_sim, real(kManyLayers, 400, make_emu_device({.host_worker_threads = 1}));
+  expect_the_same(real.logits(GetParam(), real.prefill(kTwoPrompts), 5),
+                  on_sim.logits("full", on_sim.prefill(kTwoPrompts), 5));
 }
 
-// Its share of all KV, and of each layer what never leaves: a unit with the sink, one or two of the window, the newest.
+// Its share of all KV, and of each layer what never leaves: units with the sink, of the window, and the newest.
 TEST(DeviceBudget, IsKept) {
-  Bench bench(tiny_model(true, kLayers));
-  DecodeResult all, some;
-  decode(bench, "full", 20, &all);
-  decode(bench, "full:device=0.2,block=16", 20, &some);
-  for (std::size_t i = 0; i < kPrompts.size(); ++i) {
-    const std::size_t page = bench.engine.kv().shape().slot_bytes() * kLayers;
-    const auto device = [&](const DecodeResult& r) { return r.sequences[i].peak_kv_bytes[0]; };
-    EXPECT_GE(device(all), blocks_for(static_cast<std::uint32_t>(kPrompts[i].size())) * page);
-    EXPECT_LE(device(some), device(all) / 5 + 5 * page + 4096) << "of a budget for the batch";
-    EXPECT_GE(some.sequences[i].peak_kv_bytes[1], device(all) / 2) << "in host memory";
-  }
+  Machine machine;
+  const auto prefixes = machine.prefill({kTwoPrompts[0]});
+  const DecodeResult whole = machine.decode("full", prefixes, 40),
+                     part = machine.decode("full:device=0.2,block=16", prefixes, 40);
+  const auto bytes = [](const DecodeResult& result, Tier tier) {
+    return result.sequences[0].peak_kv_bytes[static_cast<int>(tier)];
+  };
+  const std::size_t page = machine.engine.kv().shape().slot_bytes() * kManyLayers, mass = 1024;
+  EXPECT_LE(bytes(part, Tier::device), bytes(whole, Tier::device) / 5 + 6 * page + mass);
+  EXPECT_GE(bytes(part, Tier::host), bytes(whole, Tier::device) * 3 / 4);
 }
 
 TEST(DeviceBudget, RefusesWhatCannotWork) {
-  Bench bench(tiny_model(true, 4));
-  EXPECT_THAT([&] { decode(bench, "full:device=0.1"); },
+  Machine machine(4);
+  const auto prefixes = machine.prefill(kTwoPrompts);
+  EXPECT_THAT([&] { machine.decode("full:device=0.1", prefixes, 5); },
               ThrowsMessage<InputError>(HasSubstr("2 of this model's 4 layers must be on the device together")));
 }
 
 // The prompt's KV leaves the device layer by layer while it is prefilled, and comes back for the next chunk.
-class PromptsBeyondTheDevice : public ::testing::Test {
- protected:
-  static constexpr std::uint32_t kShort = 400;
-  explicit PromptsBeyondTheDevice() : large(options(1 << 14)), small(options(900)) {}
-
-  static EngineOptions options(std::size_t slots) {
-    EngineOptions engine;
-    const KvShape shape{kLayers, 2, 16};
-    engine.prefill_chunk = 128;
-    engine.host_prompts = true;
-    engine.kv = {.device_bytes = slots * shape.slot_bytes(), .host_bytes = (std::size_t{1} << 14) * shape.slot_bytes()};
-    return engine;
-  }
-  struct Machine {
-    explicit Machine(EngineOptions options)
-        : model(tiny_model(true, kLayers)), device(sim()), pool(2), engine(model, *device, pool, std::move(options)) {}
-    Logits decode(const std::string& spec, const Prefix& prefix) {
-      Logits logits;
-      const DecodeRequest request{&prefix, 6};
-      engine.decode(*make_method(spec), std::span(&request, 1), {.logits = &logits});
-      return logits;
-    }
-    Model model;
-    std::unique_ptr<Device> device;
-    ThreadPool pool;
-    Engine engine;
-  };
-  Machine large, small;
-};
-
-TEST_F(PromptsBeyondTheDevice, AreDecodedBitForBit) {
+TEST(PromptBeyondTheDevice, IsDecodedBitForBit) {
   const std::vector<std::int32_t> prompt = random_prompt(1100, 1), more = random_prompt(150, 2);  // 69 pages a layer
-  const auto whole = large.engine.prefill(prompt), apart = small.engine.prefill(prompt);
-  EXPECT_LE(small.engine.kv().bytes(apart->sequence, Tier::device), 2 * kLayers * small.engine.kv().shape().slot_bytes());
-  const Logits expected = large.decode("full", *whole);
-  for (int forks = 0; forks < 2; ++forks)
-    expect_same_bits(small.decode("full:device=0.3,block=16", *apart), expected);
-  large.engine.append(*whole, more);
-  small.engine.append(*apart, more);
-  expect_same_bits(small.decode("full:device=0.3,block=16,evict=lru", *apart), large.decode("full", *whole));
-  small.engine.release(*apart);
+  Machine large, small(kManyLayers, 50);
+  const auto whole = large.prefill({prompt}), apart = small.prefill({prompt});
+  EXPECT_LE(small.engine.kv().bytes(apart[0]->sequence, Tier::device),
+            2 * kManyLayers * small.engine.kv().shape().slot_bytes());
+  const Logits expected = large.logits("full", whole, 6);
+  for (int forks = 0; forks < 2; ++forks) expect_the_same(small.logits("full:device=0.3,block=16", apart, 6), expected);
+  EXPECT_THAT([&] { small.decode("full", apart, 6); }, ThrowsMessage<InputError>(HasSubstr("raise --device-kv")));
+  large.engine.append(*whole[0], more);
+  small.engine.append(*apart[0], more);
+  expect_the_same(small.logits("full:device=0.3,block=16,evict=lru", apart, 6), large.logits("full", whole, 6));
+  small.engine.release(*apart[0]);
   EXPECT_EQ(small.engine.kv().bytes_in_use(Tier::device), 0u);
   EXPECT_EQ(small.engine.kv().bytes_in_use(Tier::host), 0u);
 }
 
-TEST_F(PromptsBeyondTheDevice, AreRefusedWhereAMethodWantsThemThere) {
-  const auto apart = small.engine.prefill(random_prompt(1100, 1));
-  EXPECT_THAT([&] { small.decode("full", *apart); }, ThrowsMessage<InputError>(HasSubstr("raise --device-kv")));
-  // Not even two layers of this one fit.
-  EXPECT_THAT([&] { small.engine.prefill(random_prompt(4000, 1)); },
+TEST(PromptBeyondTheDevice, IsRefusedWhereNotEvenTwoLayersFit) {
+  Machine small(kManyLayers, 15);
+  EXPECT_THAT([&] { small.prefill({random_prompt(1100, 1)}); },
               ThrowsMessage<InputError>(HasSubstr("to be prefilled layer by layer")));
 }
 

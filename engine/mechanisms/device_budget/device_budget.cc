@@ -82,6 +82,7 @@ void DeviceBudget::refit(SequenceState& sequence, const DeviceShare& share) {
   set_budget();
   UnitMass renewed = make_mass(sequence);  // mass counts from zero again
   if (renewed.units > mass_.get(own.mass).units) mass_.get(own.mass) = std::move(renewed);
+  offload_->all_read();
   for (const Managed& m : managed_) offload_->cancel(m.id);  // what was prefetched for a step that never came
   offload_->fit();
   offload_->make_room(sequence.id, 1);
@@ -113,11 +114,11 @@ AttendItem DeviceBudget::item(const SequenceState& sequence) {
 }
 
 void DeviceBudget::after_layer(const LayerContext& context) {
-  for (const SequenceState* sequence : context.batch)
-    offload_->read(sequence->id, context.layer, parts_.last_reader);
+  for (const SequenceState* sequence : context.batch) offload_->read(sequence->id, context.layer, parts_.last_reader);
 }
 
 void DeviceBudget::after_step(const StepContext& context) {
+  offload_->all_read();  // the step's token is on the host
   for (const SequenceState* sequence : context.batch) {
     if (offload_->policy().eviction == Eviction::attention && !device_.shapes_only()) {
       const UnitMass& mass = mass_.get(managed(sequence->id).mass);

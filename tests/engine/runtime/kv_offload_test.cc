@@ -22,10 +22,10 @@
 namespace tandem::testing {
 namespace {
 
-constexpr KvShape kShape{.layers = 3, .kv_heads = 1, .head_dim = 4};
-constexpr Range kHeads{0, 1};
-constexpr std::size_t kFloats = 2 * kPageTokens * 4;  // of a page
-constexpr std::uint32_t kWindow = 16;                 // tokens; the sink is one token
+constexpr KvShape kPages{.layers = 3, .kv_heads = 1, .head_dim = 4};
+constexpr Range kOneHead{0, 1};
+constexpr std::size_t kPageFloats = 2 * kPageTokens * 4;  // of a page
+constexpr std::uint32_t kStays = 16;                      // tokens; the sink is one token
 
 struct Setting {
   const char* name;
@@ -50,8 +50,8 @@ class World {
       : random_(seed),
         setting_(setting),
         device_(setting.real_time ? make_emu_device({.host_worker_threads = 1}) : sim()),
-        kv_(*device_, kShape, {kShape.slot_bytes() * setting.device_slots, kShape.slot_bytes() * setting.host_slots}),
-        offload_(*device_, kv_, {.eviction = setting.eviction, .block = setting.block, .sinks = 1, .window = kWindow},
+        kv_(*device_, kPages, {kPages.slot_bytes() * setting.device_slots, kPages.slot_bytes() * setting.host_slots}),
+        offload_(*device_, kv_, {.eviction = setting.eviction, .block = setting.block, .sinks = 1, .window = kStays},
                  [this](LaneKind lane, Op op) { return submit_late(lane, std::move(op)); }) {
     offload_.set_budget(setting.device_slots * 3 / 4);
   }
@@ -67,8 +67,8 @@ class World {
     if (what < 8) return hog();
     if (what < 10) return set_mass(id);
     if (what < 11) return cancel(id);
-    if (what < 13) return prefetch(pick(kShape.layers));
-    attend(pick(kShape.layers));
+    if (what < 13) return prefetch(pick(kPages.layers));
+    attend(pick(kPages.layers));
   }
 
   void finish() {
@@ -105,13 +105,13 @@ class World {
   std::uint32_t units(SequenceId id) const { return (kv_.tokens(id) + setting_.block - 1) / setting_.block; }
   bool may_leave(const Unit& unit) const {
     const std::uint32_t end = (unit.number + 1) * setting_.block, tokens = kv_.tokens(unit.sequence);
-    if (end > tokens) return false;
-    return setting_.eviction != Eviction::attention || (unit.number > 0 && end + kWindow <= tokens);
+    if (end > written_.at(unit.sequence)[unit.layer]) return false;
+    return setting_.eviction != Eviction::attention || (unit.number > 0 && end + kStays <= tokens);
   }
   template <class Call>
   void each_unit(const Call& call) const {
     for (const SequenceId id : live_) {
-      for (std::uint32_t layer = 0; layer < kShape.layers; ++layer)
+      for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
         for (std::uint32_t u = 0; u < units(id); ++u) call(Unit{id, layer, u});
     }
   }
@@ -162,21 +162,22 @@ class World {
       ASSERT_TRUE(there(unit, Tier::host)) << "lost";
       left.push_back(unit);
     }
-    for (const Unit& a : left)
-      for (const Unit& b : stayed) ASSERT_FALSE(certainly_before(b, a)) << "the wrong one left";
+    for (const Unit& a : left) {
+      for (const Unit& b : stayed) {
+        ASSERT_FALSE(certainly_before(b, a)) << "the wrong one left";
+      }
+    }
     each_unit([&](const Unit& unit) {
       ASSERT_TRUE(there(unit, Tier::device) || there(unit, Tier::host)) << "lost";
-      if (there(unit, Tier::device) && (!seen_.contains(unit) || !std::ranges::binary_search(before, unit)))
-        seen_[unit] = {now_, seen_.contains(unit) ? seen_[unit].used : now_};
+      if (there(unit, Tier::device) && seen_.contains(unit) && !std::ranges::binary_search(before, unit))
+        seen_[unit].came = now_;
     });
     anything_could_leave_ = !stayed.empty();
-    const std::size_t used = used_slots();
-    if (used > offload_.budget()) ASSERT_TRUE(stayed.empty()) << used << " slots, and something could leave";
   }
   std::size_t used_slots() const {
     std::size_t bytes = 0;
     for (const SequenceId id : live_) bytes += kv_.bytes(id, Tier::device);
-    return bytes / kShape.slot_bytes();
+    return bytes / kPages.slot_bytes();
   }
 
   void create() {
@@ -184,7 +185,8 @@ class World {
     offload_.add(id);
     live_.push_back(id);
     std::ranges::sort(live_);
-    held_[id].resize(kShape.layers);
+    held_[id].resize(kPages.layers);
+    written_[id].resize(kPages.layers);
     grow(id, 1 + pick(60));
   }
 
@@ -194,6 +196,9 @@ class World {
     // A layer that a fork's newest, shared page is copied in needs a slot more.
     evicting({}, [&] { offload_.make_room(id, tokens + kPageTokens); });
     ASSERT_EQ(offload_.counters().needed, was.needed);
+    const std::size_t slots = std::size_t{kPages.layers} * (blocks_for(before + tokens) - blocks_for(before));
+    ASSERT_TRUE((used_slots() <= offload_.budget() && kv_.free_slots(Tier::device) >= slots) || !anything_could_leave_)
+        << used_slots() << " slots, and something could leave";
     std::vector<Event> after;
     try {
       const std::vector<SlotCopy> copies = kv_.privatise_tail(id, after);
@@ -206,47 +211,51 @@ class World {
     Op op("write");
     op.after = after;
     std::vector<std::pair<std::uint32_t, float>> writes;
-    for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer) {
       std::vector<float>& own = held_[id][layer];
       own.resize(blocks_for(before + tokens));
       for (std::uint32_t block = before / kPageTokens; block < own.size(); ++block) {
         own[block] = static_cast<float>(++stamp_);
         const std::uint32_t slot = kv_.slot(id, layer, block, Tier::device);
         writes.emplace_back(slot, own[block]);
-        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kHeads, true));
+        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kOneHead, true));
       }
     }
     op.body = [this, writes](BodyContext& ctx) {
       for (const auto& [slot, value] : writes)
-        std::fill_n(ctx.write<float>(kv_.device_buffer()) + slot * kFloats, kFloats, value);
+        std::fill_n(ctx.write<float>(kv_.device_buffer()) + slot * kPageFloats, kPageFloats, value);
     };
     const Event written = device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
-    for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
       kv_.set_filled(id, layer, {before / kPageTokens, blocks_for(before + tokens)}, Tier::device, written);
-      for (std::uint32_t u = 0; u < units(id); ++u)
-        if (!seen_.contains({id, layer, u})) seen_[{id, layer, u}] = {now_, now_};
-    }
+  }
+  /// The manager takes in what has grown when it is next asked for a layer.
+  void take_in() {
+    each_unit([&](const Unit& unit) { seen_.try_emplace(unit, now_, now_); });
   }
 
   void copy_tail(const SlotCopy& copy, const std::vector<Event>& after) {
     Op op("copy shared tail");
     op.after = after;
-    op.access = {kv_.slot_access(Tier::device, copy.from, 1, kHeads, false),
-                 kv_.slot_access(Tier::device, copy.to, 1, kHeads, true)};
+    op.access = {kv_.slot_access(Tier::device, copy.from, 1, kOneHead, false),
+                 kv_.slot_access(Tier::device, copy.to, 1, kOneHead, true)};
     set_copies(op, [this, copy](Copier& copier) {
-      copier.between(kv_.device_buffer(), kv_.device_buffer()).add(std::span(&copy, 1), kShape.slot_bytes());
+      copier.between(kv_.device_buffer(), kv_.device_buffer()).add(std::span(&copy, 1), kPages.slot_bytes());
     });
     device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
   }
 
   void fork(SequenceId from) {
     if (live_.size() >= 4) return;
+    device_->drain();  // as a prefix is that sequences are made of
+    kv_.all_done();
     const SequenceId id = kv_.fork(from);
     held_[id] = held_[from];
+    written_[id].assign(kPages.layers, kv_.tokens(id));
     offload_.add(id);
     live_.push_back(id);
     std::ranges::sort(live_);
-    for (std::uint32_t layer = 0; layer < kShape.layers; ++layer)
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
       for (std::uint32_t u = 0; u < units(id); ++u) seen_[{id, layer, u}] = {now_, now_};
   }
 
@@ -258,6 +267,7 @@ class World {
     kv_.destroy(id);
     std::erase(live_, id);
     held_.erase(id);
+    written_.erase(id);
     mass_.erase(id);
     std::erase_if(coming_, [&](const auto& c) { return c.first == id; });
     std::erase_if(seen_, [&](const auto& s) { return s.first.sequence == id; });
@@ -267,12 +277,12 @@ class World {
   void hog() {
     if (hog_ != 0) return give_back_hog();
     const std::size_t free = std::min(kv_.free_slots(Tier::device), kv_.free_slots(Tier::host));
-    const auto pages = static_cast<std::uint32_t>(free / kShape.layers);
+    const auto pages = static_cast<std::uint32_t>(free / kPages.layers);
     if (pages == 0) return;
     hog_ = kv_.create();
     std::vector<Event> after;
     kv_.grow(hog_, pages * kPageTokens, after);
-    for (std::uint32_t layer = 0; layer < kShape.layers; ++layer) {
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer) {
       kv_.add_host_blocks(hog_, layer, {0, pages}, after);
       kv_.drop(hog_, layer, {0, pages}, Tier::device, after);
     }
@@ -296,6 +306,7 @@ class World {
   }
 
   void prefetch(std::uint32_t layer) {
+    take_in();
     for (const SequenceId id : live_) coming_.insert({id, layer});
     evicting({}, [&] { offload_.prefetch(live_, layer); });
   }
@@ -308,6 +319,7 @@ class World {
         absent += kv_.slot(id, layer, block, Tier::device) == KvStore::kNoSlot ? 1 : 0;
       }
     }
+    take_in();
     const OffloadCounters was = offload_.counters();
     Event ready;
     bool refused = false;
@@ -336,18 +348,21 @@ class World {
         const std::uint32_t slot = kv_.slot(id, layer, block, Tier::device);
         ASSERT_NE(slot, KvStore::kNoSlot) << "sequence " << id << " layer " << layer << " block " << block;
         expected.emplace_back(slot, held_[id][layer][block]);
-        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kHeads, false));
+        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kOneHead, false));
       }
       for (std::uint32_t u = 0; u < units(id); ++u) seen_[{id, layer, u}].used = now_;
     }
     op.body = [this, expected](BodyContext& ctx) {
       for (const auto& [slot, value] : expected) {
-        const float* const page = ctx.read<float>(kv_.device_buffer()) + slot * kFloats;
-        if (std::any_of(page, page + kFloats, [&](float x) { return x != value; })) ++wrong_;
+        const float* const page = ctx.read<float>(kv_.device_buffer()) + slot * kPageFloats;
+        if (std::any_of(page, page + kPageFloats, [&](float x) { return x != value; })) ++wrong_;
       }
     };
     const Event read = device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
-    for (const SequenceId id : live_) offload_.read(id, layer, read);
+    for (const SequenceId id : live_) {
+      offload_.read(id, layer, read);
+      written_[id][layer] = kv_.tokens(id);
+    }
   }
 
   std::mt19937 random_;
@@ -357,6 +372,7 @@ class World {
   KvOffload offload_;
   std::vector<SequenceId> live_;                                // ascending
   std::map<SequenceId, std::vector<std::vector<float>>> held_;  // [layer][block] what the page holds
+  std::map<SequenceId, std::vector<std::uint32_t>> written_;    // [layer] tokens whose pages the layer has read
   std::map<SequenceId, std::vector<float>> mass_;
   std::map<Unit, Seen> seen_;
   std::set<std::pair<SequenceId, std::uint32_t>> coming_;  // layers that were prefetched and not needed since
@@ -379,7 +395,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{.name = "long_units", .eviction = Eviction::attention, .block = 64},
                       Setting{.name = "full_host", .eviction = Eviction::lru, .host_slots = 60},
                       Setting{.name = "threads", .eviction = Eviction::attention, .real_time = true}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& one) { return one.param.name; });
 
 TEST_P(RandomOffload, KeepsItsRules) {
   const unsigned all = operations(), history = 200;

@@ -33,8 +33,9 @@ TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
   for (const char* spec :
        {"full", "streaming:sinks=16,window=64", "quest:budget=64", "h2o:budget=64",
         "gpu-fetch:budget=1,window=32,sinks=16", "full-offload", "full-host",
-        "full:device=0.6,evict=lru,block=16,look_ahead=0", "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16", "scoutattention",
-        "infinigen:budget=1,alpha=1e9,dense_layers=0", "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen"}) {
+        "full:device=0.6,evict=lru,block=16,look_ahead=0", "hybrid-fixed:budget=1,window=32,sinks=16",
+        "hgca:beta=0,device_kv=64,block=16", "scoutattention", "infinigen:budget=1,alpha=1e9,dense_layers=0",
+        "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen"}) {
     Bench real(tiny_model_for(spec));
     const auto method = make_method(spec);
     std::vector<std::vector<std::int32_t>> forced;
