@@ -17,6 +17,7 @@
 #include "eval/run/option_values.h"
 #include "eval/tables/tables.h"
 #include "methods/options.h"
+#include "methods/registry.h"
 
 namespace tandem::cli {
 namespace {
@@ -159,6 +160,7 @@ PreparedEval prepare_eval(EvalCommand& eval, const Command& command, std::vector
     throw RunError("Interrupted before the first sample; nothing was written.");
   }
   line.reset();
+  keep_what_methods_need(session.engine, methods, session.model);
   eval::check_device_room(session.engine, session.model, eval.batch, longest, eval.entry.lengths);
   check_free_memory(session, eval.batch, longest);
   for (const std::string& note : eval.dataset->notes(session.model)) say(note);

@@ -104,8 +104,12 @@ std::string hint_for_embedded(std::string_view text) {
 }
 
 void keep_what_methods_need(EngineOptions& engine, std::span<const std::string> specs, const Model& model) {
-  for (const std::string& spec : specs)
-    engine.column_sums = engine.column_sums || make_method(spec)->needs(shape_of(model.config)).column_sums;
+  engine.host_prompts = !specs.empty();
+  for (const std::string& spec : specs) {
+    const Needs needs = make_method(spec)->needs(shape_of(model.config));
+    engine.column_sums = engine.column_sums || needs.column_sums;
+    engine.host_prompts = engine.host_prompts && needs.host_prompts;
+  }
 }
 
 }  // namespace tandem

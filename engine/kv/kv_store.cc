@@ -53,6 +53,16 @@ SequenceId KvStore::create() {
 SequenceId KvStore::fork(SequenceId from) {
   const SequenceId id = create();
   share(id, from, {0, tokens(from)});
+  constexpr int host = static_cast<int>(Tier::host);
+  const Sequence& source = sequence(from);
+  Sequence& copy = sequence(id);
+  copy.held[host] = source.held[host];
+  for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    copy.layers[layer].slots[host] = source.layers[layer].slots[host];
+    copy.layers[layer].filled[host] = source.layers[layer].filled[host];
+    for (const std::uint32_t slot : copy.layers[layer].slots[host])
+      if (slot != kNoSlot) ++pool(Tier::host).references[slot];
+  }
   return id;
 }
 
@@ -109,10 +119,9 @@ bool KvStore::on_device(SequenceId id, std::uint32_t layer, Range blocks) const 
 
 void KvStore::require(Tier tier, std::size_t slots) {
   const Pool& p = pool(tier);
-  const auto fits = [&] { return slots <= p.free.size() + (p.capacity - p.high_water); };
-  while (!fits() && tier == Tier::device && reclaim_ && reclaim_()) {
+  while (slots > free_slots(tier) && tier == Tier::device && reclaim_ && reclaim_()) {
   }
-  if (fits()) return;
+  if (slots <= free_slots(tier)) return;
   throw_input_error(
       "The {} KV store is full: {} of {} bytes are in use and {} more are needed. Raise {}, or lower --batch, the "
       "context "
@@ -187,14 +196,18 @@ void KvStore::truncate(SequenceId id, std::uint32_t tokens) {
   Sequence& s = sequence(id);
   TANDEM_CHECK(tokens <= s.tokens, "{} tokens of {}", tokens, s.tokens);
   ++s.rewrites;
-  constexpr int tier = static_cast<int>(Tier::device);
   for (Table& table : s.layers) {
-    for (std::size_t block = blocks_for(tokens); block < table.slots[tier].size(); ++block) {
-      if (table.slots[tier][block] == kNoSlot) continue;
-      give_back(Tier::device, table.slots[tier][block], {});
-      --s.held[tier];
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      std::vector<std::uint32_t>& slots = table.slots[static_cast<int>(tier)];
+      // A copy in host memory of a page that is not full any more would be out of date.
+      const std::uint32_t left = tier == Tier::device ? blocks_for(tokens) : tokens / kPageTokens;
+      for (std::size_t block = left; block < slots.size(); ++block) {
+        if (slots[block] == kNoSlot) continue;
+        give_back(tier, slots[block], {});
+        --s.held[static_cast<int>(tier)];
+      }
+      slots.resize(std::min<std::size_t>(slots.size(), left));
     }
-    table.slots[tier].resize(std::min<std::size_t>(table.slots[tier].size(), blocks_for(tokens)));
   }
   s.tokens = tokens;
 }
@@ -243,6 +256,28 @@ std::vector<SlotCopy> KvStore::add_host_blocks(SequenceId id, std::uint32_t laye
     ++s.held[static_cast<int>(Tier::host)];
     copies.push_back({device[block], host[block]});
   }
+  return copies;
+}
+
+std::vector<SlotCopy> KvStore::add_device_blocks(SequenceId id, std::uint32_t layer, Range blocks,
+                                                 std::vector<Event>& after) {
+  Sequence& s = sequence(id);
+  Table& table = s.layers[layer];
+  std::vector<std::uint32_t>& device = table.slots[static_cast<int>(Tier::device)];
+  const std::vector<std::uint32_t>& host = table.slots[static_cast<int>(Tier::host)];
+  TANDEM_CHECK(blocks.end <= device.size(), "blocks [{}, {}) of a sequence of {}", blocks.begin, blocks.end,
+               device.size());
+  require(Tier::device,
+          static_cast<std::size_t>(std::count(device.begin() + blocks.begin, device.begin() + blocks.end, kNoSlot)));
+  std::vector<SlotCopy> copies;
+  for (std::uint32_t block = blocks.begin; block < blocks.end; ++block) {
+    if (device[block] != kNoSlot) continue;
+    TANDEM_CHECK(block < host.size() && host[block] != kNoSlot, "block {} is in neither tier", block);
+    device[block] = take(Tier::device, after);
+    ++s.held[static_cast<int>(Tier::device)];
+    copies.push_back({host[block], device[block]});
+  }
+  if (!copies.empty()) ++table.restores;
   return copies;
 }
 

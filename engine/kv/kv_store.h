@@ -61,7 +61,7 @@ class KvStore {
   const HostBuffer& host_buffer() const { return host_buffer_; }
 
   SequenceId create();
-  /// A sequence with the same tokens that shares every device slot of `from`, and none in host memory.
+  /// A sequence with the same tokens that shares every slot of `from`, in both tiers.
   SequenceId fork(SequenceId from);
   /// Appends the tokens of whole pages from tokens.begin on to `to`, which ends with a whole page and then shares the
   /// device slots of `from` for them.
@@ -72,6 +72,8 @@ class KvStore {
   std::uint32_t tokens(SequenceId id) const { return sequence(id).tokens; }
   /// Counts truncate() and privatise_tail(), after which device blocks may have other slots.
   std::uint32_t rewrites(SequenceId id) const { return sequence(id).rewrites; }
+  /// Counts add_device_blocks(), after which device blocks of that layer have other slots.
+  std::uint32_t restores(SequenceId id, std::uint32_t layer) const { return sequence(id).layers[layer].restores; }
   /// Whether all of these blocks are on the device; looks at single ones only where some near them were dropped.
   bool on_device(SequenceId sequence, std::uint32_t layer, Range blocks) const;
   /// Makes room for `count` more tokens on the device in every layer and counts them as present; the caller submits the
@@ -90,7 +92,14 @@ class KvStore {
   /// Host slots for `blocks` of one layer, and the device -> host copies that fill them.
   std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks,
                                         std::vector<Event>& after);
-  /// Names the event that fills these host slots.
+  /// Device slots for those of `blocks` that are in host memory only, and the host -> device copies that fill them.
+  std::vector<SlotCopy> add_device_blocks(SequenceId sequence, std::uint32_t layer, Range blocks,
+                                          std::vector<Event>& after);
+  /// Slots of a tier that nobody holds.
+  std::size_t free_slots(Tier tier) const {
+    return pool(tier).free.size() + (pool(tier).capacity - pool(tier).high_water);
+  }
+  /// Names the event that fills these slots.
   void set_filled(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier, Event event);
   /// Appends the events (the latest of each lane) that a reader of these blocks must wait for. Where the device
   /// launches kernels, those of the whole layer and tier: that costs less than a walk through the blocks.
@@ -147,7 +156,8 @@ class KvStore {
   struct Table {
     std::vector<std::uint32_t> slots[2];  // by tier, indexed by block
     Range dropped{0, 0};                  // device blocks among which all that were dropped are
-    std::vector<Event> filled[2];         // by tier, where kernels are launched: the latest of each lane
+    std::uint32_t restores = 0;
+    std::vector<Event> filled[2];  // by tier, where kernels are launched: the latest of each lane
   };
   struct Sequence {
     std::uint32_t tokens = 0, rewrites = 0;

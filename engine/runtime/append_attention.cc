@@ -92,8 +92,8 @@ std::vector<KvSpan> AppendAttention::spans_of(const char* pages, const std::vect
   return spans;
 }
 
-void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
-                                    const std::vector<Piece>& pieces, bool merges) {
+void AppendAttention::submit_device(const Forward::Attending& what, const std::vector<Piece>& pieces, bool merges) {
+  const std::uint32_t layer = what.layer, first = what.first, rows = what.rows;
   const ModelShape& shape = forward_.shape();
   const DeviceBuffer& out = merges ? own_.out : forward_.attention();
   const std::uint64_t width = std::uint64_t{shape.q_heads} * shape.head_dim, tokens = token_count(pieces);
@@ -102,6 +102,7 @@ void AppendAttention::submit_device(std::uint32_t layer, std::uint32_t first, st
   op.cost.flops = 4 * (rows * tokens - std::uint64_t{rows} * (rows - 1) / 2) * width;  // no row attends a later one
   op.cost.hbm = tokens * kv_.shape().token_bytes() / shape.layers + 2 * rows * width * sizeof(float);
   op.access = {forward_.q().reads(0, rows), out.writes(0, rows), own_.lse.writes(0, rows)};
+  wait_for(op.after, what.there);
   kv_.append_access(sequence_, layer, {0, blocks_for(first + rows)}, Tier::device, Range{0, shape.kv_heads}, false,
                     op.access);
   if (older_ != nullptr) {
@@ -265,15 +266,16 @@ Event AppendAttention::submit_host(std::uint32_t layer, std::uint32_t done, std:
   return device_.submit(device_.lane(LaneKind::host_workers), std::move(op));
 }
 
-void AppendAttention::run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready) {
+void AppendAttention::run(const Forward::Attending& what) {
+  const auto [layer, first, rows, query_ready, there] = what;
   const std::vector<Piece> device = pieces_of(layer, Tier::device, first + rows);
   std::vector<Piece> host = pieces_of(layer, Tier::host, tokens_.begin);
   if (host.empty()) {
-    submit_device(layer, first, rows, device, false);
+    submit_device(what, device, false);
     return;
   }
   const Event host_done = submit_host(layer, first - tokens_.begin, rows, std::move(host), query_ready);
-  submit_device(layer, first, rows, device, true);
+  submit_device(what, device, true);
   device_.end_segment();  // a segment must not contain a wait for the host
   device_.begin_segment("after host partials");
   std::vector<std::uint32_t> all(rows);

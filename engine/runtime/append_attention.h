@@ -21,9 +21,9 @@ class AppendAttention {
   AppendAttention(Forward& forward, Device& device, ThreadPool& pool, KvStore& kv, SequenceId sequence, Range tokens,
                   std::uint32_t chunk, const AppendRequest& wanted);
 
-  /// Submits one layer of rows first .. first + rows - 1, whose q and KV `query_ready` writes. Afterwards the forward
-  /// pass's attention buffer holds them. Splits the open launch segment where the device waits for the host.
-  void run(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event query_ready);
+  /// Submits one layer of rows. Afterwards the forward pass's attention buffer holds them. Splits the open launch
+  /// segment where the device waits for the host.
+  void run(const Forward::Attending& what);
 
  private:
   struct Piece {  // adjacent tokens of one page
@@ -35,8 +35,7 @@ class AppendAttention {
                                Range of) const;
   void attend_with_mass(BodyContext& ctx, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
                         const std::vector<Piece>& pieces, const DeviceBuffer& out) const;
-  void submit_device(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, const std::vector<Piece>& pieces,
-                     bool merges);
+  void submit_device(const Forward::Attending& what, const std::vector<Piece>& pieces, bool merges);
   Event submit_host(std::uint32_t layer, std::uint32_t done, std::uint32_t rows, std::vector<Piece> pieces,
                     Event query_ready);
 

@@ -28,6 +28,8 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   const SequenceState& sequence = *context.batch[item.row];
   const Range heads{0, shape.kv_heads};
   const std::size_t before = op.access.size();
+  wait_for(op.after, ranges.ready);
+  if (page_tables_.moved(sequence.id, context.layer)) ++work.tables;
   DeviceRow& row = work.fixed[item.row];
   for (const Range& r : ranges.positions) {
     const Range blocks{r.begin / kPageTokens, blocks_for(r.end)};
@@ -150,7 +152,7 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   op.cost.context += chosen.context;
   op.cost.flops += chosen.flops;
   op.cost.upper_bound = chosen.upper_bound;
-  op.cost.kernels = work.kernels(!emitted.empty());
+  op.cost.kernels = work.kernels(!emitted.empty()) + work.tables;
   op.has_cost_only_part = work.settles;
   op.launch = [&](LaunchContext& ctx) { launch_device(ctx, shape, context.layer, work, emitted, out, lse); };
   op.body = [this, shape, shared, rows, score_offset = std::move(score_offset), scores = scores_, out,

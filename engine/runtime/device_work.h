@@ -54,6 +54,7 @@ struct DecodeAttention::DeviceWork {
   std::vector<Event*> readers;  // KvMemory::reader of all sources
   std::vector<Access> own;      // what is touched whatever was chosen
   Cost cost;                    // of that
+  std::uint32_t tables = 0;     // rows whose page tables are written anew
   bool settles = false;         // what is attended is known to the body only
 
   /// LogicError for rows that launch_device() does not take together, so that every device refuses what a GPU would.

@@ -107,11 +107,41 @@ PromptSums Engine::room_for_sums(const PromptSums& before, std::uint32_t held, s
   return room;
 }
 
+/// Some of the sequence's KV is nowhere else.
+bool Engine::in_host_memory(SequenceId sequence) const {
+  const Range blocks{0, blocks_for(kv_->tokens(sequence))};
+  for (std::uint32_t layer = 0; layer < kv_->shape().layers; ++layer)
+    if (!kv_->on_device(sequence, layer, blocks)) return true;
+  return false;
+}
+
+/// Where a sequence with `more` tokens does not fit the device: what lets its KV leave layer by layer.
+std::unique_ptr<KvOffload> Engine::spill_for(SequenceId sequence, std::uint32_t more) {
+  const std::uint32_t held = kv_->tokens(sequence), layers = shape().layers;
+  const std::size_t grown = std::size_t{layers} * (blocks_for(held + more) - blocks_for(held));
+  if (!options_.host_prompts || (grown <= kv_->free_slots(Tier::device) && !in_host_memory(sequence))) return nullptr;
+  auto spill = std::make_unique<KvOffload>(
+      device_, *kv_, OffloadPolicy{.sinks = 0, .window = 0},
+      [this](LaneKind lane, Op op) { return device_.submit(device_.lane(lane), std::move(op)); });
+  const std::size_t least = spill->least_slots(held + more) + std::size_t{layers} * blocks_for(options_.prefill_chunk),
+                    room =
+                        kv_->free_slots(Tier::device) + kv_->bytes(sequence, Tier::device) / kv_->shape().slot_bytes();
+  if (least > room)
+    throw_input_error(
+        "A prompt of {} tokens does not fit the device's KV store, and needs {} bytes of it to be prefilled layer by "
+        "layer; {} are free. Raise --device-kv, or lower the prefill chunk.",
+        held + more, least * kv_->shape().slot_bytes(), room * kv_->shape().slot_bytes());
+  spill->set_budget(room);
+  spill->add(sequence);
+  return spill;
+}
+
 Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> tokens, const PromptQueries& queries,
                              const PromptSums& sums,
                              const std::function<void(std::uint32_t first, std::uint32_t rows)>& submitted,
                              const std::function<void()>& ended) {
   const auto total = static_cast<std::uint32_t>(tokens.size());
+  const std::unique_ptr<KvOffload> spill = spill_for(sequence, total);
   Event last;
   for (std::uint32_t first = 0; first < total; first += options_.prefill_chunk) {
     check_going_on(options_);
@@ -121,13 +151,14 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
       if (ended) ended();
     }
     const KeepQueries keep{queries, total - std::min(total, first + queries.kept)};
-    last = forward_->prefill_chunk("prefill chunk", sequence, tokens.subspan(first, rows), keep,
-                                   [&](std::uint32_t layer, std::uint32_t begin, std::uint32_t count, Event) {
-                                     forward_->prefill_attention(sequence, layer, begin, count);
-                                     if (sums.room > 0) forward_->add_column_sums(sequence, layer, begin, count, sums);
-                                   });
+    last = forward_->prefill_chunk(
+        "prefill chunk", sequence, tokens.subspan(first, rows), keep, spill.get(), [&](const Forward::Attending& what) {
+          forward_->prefill_attention(sequence, what.layer, what.first, what.rows, what.there);
+          if (sums.room > 0) forward_->add_column_sums(sequence, what.layer, what.first, what.rows, sums);
+        });
     if (submitted) submitted(first, rows);
   }
+  if (spill != nullptr) spill->evict_all(sequence);
   return last;
 }
 
@@ -158,7 +189,8 @@ std::unique_ptr<Prefix> Engine::prefill(std::span<const std::int32_t> prompt) {
       chunk.prefill_ns += reused.times.prefill_ns;
       chunk.sums_ns += reused.times.sums_ns;
     }
-    if (caches && !chunks.empty()) cache_->publish(tokens, *prefix, reused.tokens, chunks);
+    if (caches && !chunks.empty() && !in_host_memory(prefix->sequence))
+      cache_->publish(tokens, *prefix, reused.tokens, chunks);
   } catch (...) {
     release(*prefix);
     throw;
@@ -267,6 +299,13 @@ void Engine::check_requests(Method& method, std::span<const DecodeRequest> reque
     throw_input_error("A batch of {} sequences was asked for; this engine takes 1 to {}.", requests.size(),
                       options_.max_batch);
   const Needs needs = method.needs(shape());
+  for (const DecodeRequest& request : requests) {
+    if (needs.host_prompts || !in_host_memory(request.prefix->sequence)) continue;
+    throw_input_error(
+        "The prompt's KV did not fit the device and is in host memory, where method '{}' does not take it: raise "
+        "--device-kv, or use 'full' with device=SHARE.",
+        method.spelled_out());
+  }
   if (needs.last_queries > options_.keep_queries)
     throw_input_error("Method '{}' needs the prompt's last {} queries and this engine keeps {}.", method.spelled_out(),
                       needs.last_queries, options_.keep_queries);

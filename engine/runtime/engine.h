@@ -14,6 +14,7 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/model/model.h"
 #include "engine/runtime/forward.h"
+#include "engine/runtime/kv_offload.h"
 #include "engine/runtime/method.h"
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/workload.h"
@@ -37,6 +38,7 @@ struct EngineOptions {
   Nanos control_layer_ns = 0;         // the same of the control thread
   // For scores of single tokens on a GPU: 128 MB. Where all rows have more, some come after the others.
   std::size_t score_floats = std::size_t{32} << 20;
+  bool host_prompts = false;  // prompts that do not fit the device go to host memory (Needs::host_prompts)
   // How K and V are stored. With bf16, prefill also rounds what it multiplies with weights to bf16, as the reference
   // implementations of such models do; a decode step multiplies f32 with the weights as they are.
   DType precision = DType::f32;
@@ -155,6 +157,8 @@ class Engine {
  private:
   void check_prompt(std::span<const std::int32_t> prompt) const;
   void check_requests(Method& method, std::span<const DecodeRequest> requests) const;
+  bool in_host_memory(SequenceId sequence) const;
+  std::unique_ptr<KvOffload> spill_for(SequenceId sequence, std::uint32_t more);
   PromptQueries room_for_queries(const PromptQueries& before, std::uint32_t held, std::uint32_t total);
   PromptSums room_for_sums(const PromptSums& before, std::uint32_t held, std::uint32_t total);
   /// `queries` and `sums`: where they go; without room, nowhere. `submitted` is called behind each chunk, `ended` when

@@ -112,9 +112,10 @@ Event Forward::embed(std::vector<std::uint32_t> source, std::vector<Event> after
 }
 
 Event Forward::prefill_chunk(const char* segment, SequenceId sequence, std::span<const std::int32_t> tokens,
-                             const KeepQueries& keep, const Attend& attend) {
+                             const KeepQueries& keep, LayerKeeper* keeper, const Attend& attend) {
   const auto rows = static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t first = kv_.tokens(sequence), block = first / kPageTokens;
+  if (keeper != nullptr) keeper->make_room(sequence, rows);
   std::vector<Event> recycled;
   kv_.grow(sequence, rows, recycled);
   std::vector<std::uint32_t> positions(rows), source(rows);
@@ -126,6 +127,7 @@ Event Forward::prefill_chunk(const char* segment, SequenceId sequence, std::span
   Event last;
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     stop_if_interrupted();  // a chunk of a large model takes long
+    const Event there = keeper != nullptr ? keeper->need(sequence, layer) : Event{};
     std::vector<std::uint32_t> slots;
     kv_.append_slots(sequence, layer, {block, blocks_for(first + rows)}, Tier::device, slots);
     std::vector<KvTarget> targets;
@@ -134,8 +136,9 @@ Event Forward::prefill_chunk(const char* segment, SequenceId sequence, std::span
       targets.push_back({slots[position / kPageTokens - block], position % kPageTokens});
     const Event written =
         qkv(Phase::prefill, layer, positions, std::move(targets), layer == 0 ? recycled : std::vector<Event>{}, keep);
-    attend(layer, first, rows, written);
+    attend({layer, first, rows, written, there});
     last = finish_layer(Phase::prefill, layer, rows);
+    if (keeper != nullptr) keeper->read(sequence, layer, last);
   }
   return last;
 }

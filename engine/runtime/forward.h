@@ -18,6 +18,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/model/model.h"
 #include "engine/runtime/device_weights.h"
+#include "engine/runtime/layer_keeper.h"
 #include "engine/runtime/observer.h"
 #include "engine/runtime/plan.h"
 #include "engine/runtime/shown_rows.h"
@@ -77,7 +78,9 @@ class Forward {
   Event predict_query(std::uint32_t layer, std::uint32_t norm_of, std::vector<std::uint32_t> positions,
                       const DeviceBuffer& out);
   /// Causal attention of a prefill chunk over the sequence's device pages, own chunk included.
-  Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows);
+  /// `there`: when pages that a LayerKeeper brought are.
+  Event prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                          Event there = {});
   /// Names the operations of add_column_sums in a trace.
   static constexpr const char* kColumnSums = "column sums";
   /// Adds the weights of a prefill chunk's queries to the mass of the tokens that they see. The same bits in any
@@ -86,12 +89,16 @@ class Forward {
                         const PromptSums& sums);
   /// Output projection, residual, norm, MLP, residual.
   Event finish_layer(Phase phase, std::uint32_t layer, std::uint32_t rows);
-  /// A chunk of a prompt: `tokens` behind what the sequence has, through all layers. attend(layer, first, rows,
-  /// written) submits a layer's attention of positions first .. first + rows - 1 behind what wrote their q and KV.
-  /// `segment`: its name.
-  using Attend = std::function<void(std::uint32_t layer, std::uint32_t first, std::uint32_t rows, Event written)>;
+  /// A chunk of a prompt: `tokens` behind what the sequence has, through all layers. `attend` submits a layer's
+  /// attention of positions first .. first + rows - 1 behind what wrote their q and KV, and behind what brought older
+  /// pages. `segment`: its name. `keeper`: brings each layer's KV; nullptr: it is on the device.
+  struct Attending {
+    std::uint32_t layer = 0, first = 0, rows = 0;
+    Event written, there;
+  };
+  using Attend = std::function<void(const Attending&)>;
   Event prefill_chunk(const char* segment, SequenceId sequence, std::span<const std::int32_t> tokens,
-                      const KeepQueries& keep, const Attend& attend);
+                      const KeepQueries& keep, LayerKeeper* keeper, const Attend& attend);
   /// A row's draw of the token at `position`.
   struct Draw {
     Sampling how;

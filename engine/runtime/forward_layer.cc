@@ -234,12 +234,14 @@ Event Forward::predict_query(std::uint32_t layer, std::uint32_t norm_of, std::ve
   return written;
 }
 
-Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows) {
+Event Forward::prefill_attention(SequenceId sequence, std::uint32_t layer, std::uint32_t first, std::uint32_t rows,
+                                 Event there) {
   const std::uint32_t blocks = blocks_for(first + rows);
   Op op("prefill attention", Cause::none, layer);
   op.cost.work = Work::prefill_attention;
   add_prefill_attention(op.cost, first, rows, shape_.q_heads, shape_.head_dim, blocks * kv_.shape().slot_bytes());
   op.access = {q_.reads(0, rows), attention_.writes(0, rows)};
+  wait_for(op.after, there);
   const std::vector<std::uint32_t> slots = kv_.declare_reads(op, sequence, layer, {0, blocks}, Tier::device);
   op.launch = [&](LaunchContext& ctx) {
     PrefillChunk chunk;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/runtime/layer_keeper.h"
 #include "engine/runtime/ops.h"
 #include "engine/runtime/plan.h"
 
@@ -20,6 +21,8 @@ struct AppendRequest {
   std::optional<HostWeights> weights = {};
   /// Attended instead of the tokens before the new prompt; takes in the weights of its queries.
   OlderTokens* older = nullptr;
+  /// Brings KV that is in host memory to the device for the prompt's attention, which otherwise reads it there.
+  LayerKeeper* keeper = nullptr;
 };
 
 struct Needs {
@@ -28,6 +31,7 @@ struct Needs {
   std::uint32_t last_queries = 0;
   bool column_sums = false;   // the prompt's attention mass by token and KV head
   bool eigenvectors = false;  // of the prompt's keys, by OpenBLAS where a CPU computes
+  bool host_prompts = false;  // takes prompts whose KV is in host memory because it does not fit the device
   /// The method evicts tokens one by one; AppendRequest::older stands for those that are left. On a GPU such a sequence
   /// takes no further prompt.
   bool single_tokens = false;

@@ -21,21 +21,40 @@ void PageTables::update(LaunchContext& ctx, SequenceId sequence, Table& table) {
   }
   table.rewrites = kv_.rewrites(sequence);
   table.blocks = blocks;
-  if (first >= blocks) return;
+  if (first == 0) {
+    table.restores.assign(layers, 0);
+    for (std::uint32_t layer = 0; layer < layers; ++layer) table.restores[layer] = kv_.restores(sequence, layer);
+  }
+  if (first < blocks) place(ctx, sequence, table, {0, layers}, {first, blocks});
+}
+
+void PageTables::place(LaunchContext& ctx, SequenceId sequence, Table& table, Range layers, Range blocks) {
   std::vector<std::uint32_t> slots;
-  slots.reserve(std::size_t{layers} * (blocks - first));
-  for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    for (std::uint32_t block = first; block < blocks; ++block)
+  slots.reserve(std::size_t{layers.end - layers.begin} * (blocks.end - blocks.begin));
+  for (std::uint32_t layer = layers.begin; layer < layers.end; ++layer) {
+    for (std::uint32_t block = blocks.begin; block < blocks.end; ++block)
       slots.push_back(kv_.slot(sequence, layer, block, Tier::device));
   }
-  place_slots_cuda(ctx.pass(slots), layers, first, blocks - first, table.capacity, table.memory.as<std::uint32_t>(),
-                   ctx.stream());
+  place_slots_cuda(ctx.pass(slots), layers.end - layers.begin, blocks.begin, blocks.end - blocks.begin, table.capacity,
+                   table.memory.as<std::uint32_t>() + std::size_t{layers.begin} * table.capacity, ctx.stream());
 }
 
 const std::uint32_t* PageTables::slots(LaunchContext& ctx, SequenceId sequence, std::uint32_t layer) {
   Table& table = tables_[sequence];
   update(ctx, sequence, table);
+  if (table.restores[layer] != kv_.restores(sequence, layer)) {
+    table.restores[layer] = kv_.restores(sequence, layer);
+    place(ctx, sequence, table, {layer, layer + 1}, {0, table.blocks});
+  }
   return table.memory.as<std::uint32_t>() + std::size_t{layer} * table.capacity;
+}
+
+bool PageTables::moved(SequenceId sequence, std::uint32_t layer) {
+  const std::uint32_t restores = kv_.restores(sequence, layer);
+  if (restores == 0) return false;
+  std::vector<std::uint32_t>& seen = seen_[sequence];
+  seen.resize(kv_.shape().layers);
+  return std::exchange(seen[layer], restores) != restores;
 }
 
 void PageTables::check(SequenceId sequence, std::uint32_t layer, Range blocks) const {

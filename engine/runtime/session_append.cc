@@ -28,10 +28,8 @@ Nanos DecodeSession::append_chunks(Active& a, std::span<const std::int32_t> toke
       if (last.valid()) device_.host_wait(last);  // the chunk before went through the same host buffer
       const std::uint32_t rows = std::min(engine_.prefill_chunk, total - done);
       const KeepQueries keep{queries, total - std::min(total, done + queries.kept)};
-      last = forward_.prefill_chunk("append chunk", a.state.id, tokens.subspan(done, rows), keep,
-                                    [&](std::uint32_t layer, std::uint32_t first, std::uint32_t count, Event written) {
-                                      attention.run(layer, first, count, written);
-                                    });
+      last = forward_.prefill_chunk("append chunk", a.state.id, tokens.subspan(done, rows), keep, wanted.keeper,
+                                    [&](const Forward::Attending& what) { attention.run(what); });
       parts_.last_reader = last;
     }
     drained = drain_behind({last});  // `attention` and its buffers are in use until here

@@ -69,7 +69,7 @@ std::size_t prompt_kv_bytes(const EngineOptions& engine, const Model& model, std
 void check_device_room(const EngineOptions& engine, const Model& model, std::uint32_t batch, std::uint32_t tokens,
                        const char* lengths) {
   const std::size_t needed = batch * prompt_kv_bytes(engine, model, tokens);
-  if (needed <= engine.kv.device_bytes) return;
+  if (needed <= engine.kv.device_bytes || engine.host_prompts) return;
   throw_input_error(
       "--device-kv is {} bytes, but the prompts of {} of {} tokens need {}: raise it, or lower --batch or {}.",
       engine.kv.device_bytes, counted(batch, "sequence"), tokens, needed, lengths);

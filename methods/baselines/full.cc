@@ -1,20 +1,85 @@
+#include <memory>
+
+#include "engine/common/error.h"
+#include "engine/mechanisms/device_budget/device_budget.h"
 #include "methods/baselines/baselines.h"
 
 namespace tandem {
 namespace {
 
-/// All KV on the device, dense attention: what every other method is compared with.
+struct FullOptions {
+  double device = 1;
+  std::string evict = "attention";
+  std::uint32_t block = 32, sinks = 4, window = 32, look_ahead = 1;
+  OptionSet bind() {
+    OptionSet set("full");
+    set.ratio("device", device, 0, 1,
+              "share of all KV that stays on the device; the rest is in host memory and comes back for every layer");
+    set.choice("evict", evict, {"fixed", "lru", "attention"},
+               "who leaves first: the oldest, the least recently used, or the one with the least attention");
+    set.number_of("block", block, {16, 32, 256}, "tokens that move together");
+    set.tokens("sinks", sinks, "first tokens that never leave under evict=attention");
+    set.tokens("window", window, "most recent tokens that never leave under evict=attention");
+    set.count("look_ahead", look_ahead, "layers", "layers whose KV is on its way while a layer computes");
+    return set;
+  }
+  bool all_on_device() const { return device == 1; }
+  DeviceShare share() const {
+    const Eviction eviction = evict == "fixed" ? Eviction::fixed : evict == "lru" ? Eviction::lru : Eviction::attention;
+    return {device, {.eviction = eviction, .block = block, .sinks = sinks, .window = window, .look_ahead = look_ahead}};
+  }
+};
+
+/// Dense attention over all KV, which is on the device or, beyond a share, in host memory: what every other method is
+/// compared with.
 class Full : public Method {
  public:
-  std::string spelled_out() const override { return "full"; }
-  Needs needs(const ModelShape&) const override { return {.lossless = true}; }
-  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
+  explicit Full(FullOptions options) : options_(std::move(options)) {}
+
+  std::string spelled_out() const override {
+    FullOptions copy = options_;
+    return options_.all_on_device() ? "full" : copy.bind().spelled_out();
+  }
+  Needs needs(const ModelShape&) const override {
+    return {.lossless = true, .host_prompts = !options_.all_on_device()};
+  }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    if (!options_.all_on_device()) ops.use<DeviceBudget>().open(sequence, options_.share());
+  }
+  void before_layer(const LayerContext& context, Ops& ops) override {
+    if (!options_.all_on_device()) ops.use<DeviceBudget>().before_layer(context);
+  }
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
-      plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
+      if (options_.all_on_device())
+        plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
+      else
+        plan.items.push_back(ops.use<DeviceBudget>().item(*sequence));
     }
     return plan;
   }
+  void after_layer(const LayerContext& context, Ops& ops) override {
+    if (!options_.all_on_device()) ops.use<DeviceBudget>().after_layer(context);
+  }
+  void after_step(const StepContext& context, Ops& ops) override {
+    if (!options_.all_on_device()) ops.use<DeviceBudget>().after_step(context);
+  }
+  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+    if (options_.all_on_device()) return {};
+    ops.use<DeviceBudget>().refit(sequence, options_.share());
+    return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
+  }
+  void appended(SequenceState& sequence, Range, Ops& ops) override {
+    if (!options_.all_on_device()) ops.use<DeviceBudget>().refit(sequence, options_.share());
+  }
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    if (!options_.all_on_device()) ops.use<DeviceBudget>().refit(sequence, options_.share());
+  }
+
+ private:
+  FullOptions options_;
 };
 
 }  // namespace
@@ -25,12 +90,15 @@ MethodInfo full_info() {
   info.summary = "all KV on the device, dense attention";
   info.description =
       "Every token's KV stays in device memory and every step attends to all of it. The reference for accuracy; its "
-      "device "
-      "memory grows with the context. New tokens: appended on the device.";
+      "device memory grows with the context. With device=SHARE only that share stays there, whole layers come and go, "
+      "and the output is the same. New tokens: appended on the device.";
   info.source = "-";
+  FullOptions defaults;
+  info.options = defaults.bind().describe();
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
-    OptionSet("full").parse(spec);
-    return std::make_unique<Full>();
+    FullOptions options;
+    options.bind().parse(spec);
+    return std::make_unique<Full>(std::move(options));
   };
   return info;
 }

@@ -17,6 +17,7 @@ std::vector<std::string> all_methods() {
   names.emplace_back("hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,union=attended");
   names.emplace_back("gpu-fetch:budget=0.3,block=32,sinks=16,window=32,union=attended");
   names.emplace_back("gpu-fetch:budget=0.1,block=128,sinks=0,window=1");
+  names.emplace_back("full:device=0.6,block=16,look_ahead=0");
   names.emplace_back("full-offload:look_ahead=0");
   names.emplace_back("full-offload:look_ahead=9");
   names.emplace_back("h2o:budget=64");
@@ -239,6 +240,7 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "gpu-fetch:budget=1",
                                  "gpu-fetch:budget=1,block=128,sinks=0,window=1",
                                  "gpu-fetch:window=4K",
+                                 "full:device=0.6,look_ahead=0",
                                  "full-offload",
                                  "full-offload:look_ahead=0",
                                  "full-host",

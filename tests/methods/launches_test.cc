@@ -143,6 +143,7 @@ TEST_P(LaunchesOf, AreTheKernelsThatOperationsDeclare) {
 std::vector<Case> cases() {
   std::vector<Case> all = {{"full"},
                            {"full", DType::bf16},
+                           {"full:device=0.5,block=16,window=1,look_ahead=0"},
                            {"full-offload"},
                            {"full-host"},
                            {"streaming:sinks=16,window=32"},

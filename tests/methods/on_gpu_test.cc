@@ -58,7 +58,8 @@ std::vector<std::string> specs_on_gpu() {
   for (const MethodInfo& info : method_registry())
     specs.push_back(info.name == "asyncspade" ? "asyncspade:window=4" : info.name);
   for (const char* spec :
-       {"full-offload:look_ahead=0",
+       {"full:device=0.5,block=16,window=1,look_ahead=0",
+        "full-offload:look_ahead=0",
         "streaming:sinks=5,window=19",
         "quest:budget=48",
         "quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1",

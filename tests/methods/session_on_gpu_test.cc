@@ -19,7 +19,7 @@ using ::testing::ThrowsMessage;
 class SessionOnGpu : public Gpu, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(
     Methods, SessionOnGpu,
-    ::testing::Values("full", "full-offload", "full-host", "streaming:sinks=5,window=19", "quest:budget=64",
+    ::testing::Values("full", "full:device=0.5,block=16,look_ahead=0,evict=lru", "full-offload", "full-host", "streaming:sinks=5,window=19", "quest:budget=64",
                       "quest:budget=64,digest=mean", "hybrid-fixed:budget=0.3,block=16,sinks=16,window=16",
                       "hgca:device_kv=48,block=16,beta=0.7", "gpu-fetch:budget=0.3,block=16,sinks=16,window=16",
                       "tova:budget=48", "tova:budget=0.3", "infinigen:budget=48,fetch=token,dense_layers=1",

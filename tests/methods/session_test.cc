@@ -14,7 +14,7 @@ using Tokens = std::vector<std::int32_t>;
 
 class Sessions : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
-                         ::testing::Values("full", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
+                         ::testing::Values("full", "full:device=0.5,block=16,look_ahead=0", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
                                            "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
                                            "hgca:device_kv=64,block=16,beta=0.7", "hgca:beta=0,device_kv=32,block=16",
                                            "quest:budget=96", "quest:budget=96,digest=mean",

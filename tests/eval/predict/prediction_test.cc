@@ -30,11 +30,12 @@ Model tiny_shape(const std::string& method = "") {
 
 TEST(Shapes, TakeTheRealRunsTimeWhereDataDoesNotMatter) {
   const std::vector<std::vector<std::int32_t>> prompts = {random_prompt(401, 1), random_prompt(133, 2)};
-  for (const char* spec : {"full", "streaming:sinks=16,window=64", "quest:budget=64", "h2o:budget=64",
-                           "gpu-fetch:budget=1,window=32,sinks=16", "full-offload", "full-host",
-                           "hybrid-fixed:budget=1,window=32,sinks=16", "hgca:beta=0,device_kv=64,block=16",
-                           "scoutattention", "infinigen:budget=1,alpha=1e9,dense_layers=0",
-                           "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen", "hisparse"}) {
+  for (const char* spec :
+       {"full", "streaming:sinks=16,window=64", "quest:budget=64", "h2o:budget=64",
+        "gpu-fetch:budget=1,window=32,sinks=16", "full-offload", "full-host",
+        "full:device=0.6,evict=lru,block=16,look_ahead=0", "hybrid-fixed:budget=1,window=32,sinks=16",
+        "hgca:beta=0,device_kv=64,block=16", "scoutattention", "infinigen:budget=1,alpha=1e9,dense_layers=0",
+        "infinigen:budget=1,alpha=1e9,dense_layers=1", "infinigen", "hisparse"}) {
     Bench real(tiny_model_for(spec));
     const auto method = make_method(spec);
     std::vector<std::vector<std::int32_t>> forced;
@@ -99,6 +100,34 @@ TEST(Prediction, APublishedShapeInSeconds) {
   const std::string text = prediction_text(target, true);
   EXPECT_THAT(text, ::testing::HasSubstr("simulated: llama-3.2-1b, batch 2 x 2K, A100-80G PCIe 4"));
   EXPECT_THAT(text, ::testing::HasSubstr("workload test (made up)"));
+}
+
+// Half of the KV stays, the rest comes back while other layers compute: a step takes as long as the longer of the two.
+TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
+  for (const char* machine : {"fluxion-a100", "gh200"}) {
+    PredictionOptions options = small_options({"full:device=0.5"});
+    options.batch = 1;
+    options.context = 16384;
+    options.steps = 12;
+    double transfer_ms = 0, windows = 0;
+    options.look = [&](const DecodeResult& result) {
+      std::int64_t first = 0;  // end of the first step
+      for (const StepIdle& step : result.idle.steps) {
+        if (step.step == 0) first = step.end;
+        if (step.step > 0) windows += 1;
+      }
+      for (const TraceRecord& record : result.trace.records)
+        if (std::string_view(record.name) == "restore kv" && record.start >= first)
+          transfer_ms += double(record.end - record.start) * 1e-6;
+    };
+    const Prediction target = predict(load_shape("llama-3.2-1b"), load_profile(machine), some_workload(), options);
+    ASSERT_EQ(target.rows[0].refused, "");
+    ASSERT_GT(windows, 0);
+    transfer_ms /= windows;
+    ASSERT_GT(transfer_ms, 0);
+    EXPECT_LE(target.rows[0].step_ms, 1.02 * std::max(target.rows[0].busy_ms, transfer_ms) + transfer_ms / 16)
+        << machine << ": compute " << target.rows[0].busy_ms << ", transfer " << transfer_ms << " ms";
+  }
 }
 
 TEST(Prediction, SaysWhichBudgetsAreNone) {

@@ -1,0 +1,205 @@
+#include "engine/mechanisms/device_budget/device_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/common/error.h"
+#include "engine/device/launch_context.h"
+#include "engine/mechanisms/device_budget/kernels/unit_mass.h"
+#include "engine/runtime/copy_op.h"
+
+namespace tandem {
+namespace {
+
+std::vector<SequenceId> ids_of(std::span<SequenceState* const> batch) {
+  std::vector<SequenceId> ids;
+  ids.reserve(batch.size());
+  for (const SequenceState* sequence : batch) ids.push_back(sequence->id);
+  return ids;
+}
+
+}  // namespace
+
+UnitMass DeviceBudget::make_mass(const SequenceState& sequence) {
+  UnitMass mass;
+  mass.sequence = sequence.id;
+  if (offload_->policy().eviction != Eviction::attention) return mass;
+  const std::uint32_t pages = blocks_for(sequence.max_tokens + kPageTokens);
+  mass.units = (pages + offload_->unit_pages() - 1) / offload_->unit_pages();
+  mass.values = device_.allocate_device(mass.units * sizeof(float), "unit mass");
+  mass.on_host = device_.allocate_host(mass.units * sizeof(float), "unit mass on the host");
+  Op op("clear mass");
+  op.access = {mass.values.writes()};
+  const std::vector<float> zeros(mass.units);
+  set_copies(op, [values = mass.values, zeros](Copier& copier) {
+    const auto bytes = std::as_bytes(std::span(zeros));
+    copier.from_values(values, bytes).add(0, 0, bytes.size());
+  });
+  ask(LaneKind::device_compute, std::move(op));
+  return mass;
+}
+
+std::size_t DeviceBudget::slots_of(const SequenceState& sequence, const DeviceShare& share) const {
+  const std::uint32_t pages = blocks_for(sequence.max_tokens), layers = kv_.shape().layers;
+  const std::size_t all = std::size_t{pages} * layers, least = offload_->least_slots(sequence.max_tokens);
+  const std::size_t always = std::size_t{layers} * offload_->always_pages();
+  const auto own = static_cast<std::size_t>(std::ceil(share.share * static_cast<double>(all))) + always;
+  if (own >= least) return own;
+  throw_input_error(
+      "device={} of {} tokens has room for {} pages, and {} of this model's {} layers must be on the device together "
+      "({} pages, with what never leaves): give at least device={:.3f}, or lower look_ahead.",
+      share.share, sequence.max_tokens, own, std::min(layers, 1 + share.policy.look_ahead), layers, least,
+      static_cast<double>(least - always) / static_cast<double>(all) + 0.0005);
+}
+
+void DeviceBudget::set_budget() {
+  std::size_t budget = 0;
+  for (const Managed& m : managed_) budget += m.slots;
+  offload_->set_budget(budget);
+}
+
+DeviceBudget::Managed& DeviceBudget::managed(SequenceId id) {
+  const auto found = std::ranges::find(managed_, id, &Managed::id);
+  TANDEM_CHECK(found != managed_.end(), "sequence {} has no device budget", id);
+  return *found;
+}
+
+void DeviceBudget::open(SequenceState& sequence, const DeviceShare& share) {
+  if (offload_ == nullptr)
+    offload_ = std::make_unique<KvOffload>(device_, kv_, share.policy,
+                                           [this](LaneKind lane, Op op) { return ask(lane, std::move(op)); });
+  managed_.push_back({sequence.id, slots_of(sequence, share), mass_.add(make_mass(sequence))});
+  set_budget();
+  offload_->add(sequence.id);
+  offload_->fit();
+  offload_->make_room(sequence.id, 1);
+}
+
+void DeviceBudget::refit(SequenceState& sequence, const DeviceShare& share) {
+  Managed& own = managed(sequence.id);
+  own.slots = slots_of(sequence, share);
+  set_budget();
+  UnitMass renewed = make_mass(sequence);  // mass counts from zero again
+  if (renewed.units > mass_.get(own.mass).units) mass_.get(own.mass) = std::move(renewed);
+  offload_->all_read();
+  for (const Managed& m : managed_) offload_->cancel(m.id);  // what was prefetched for a step that never came
+  offload_->fit();
+  offload_->make_room(sequence.id, 1);
+}
+
+void DeviceBudget::before_layer(const LayerContext& context) {
+  const std::vector<SequenceId> ids = ids_of(context.batch);
+  ready_ = offload_->need(ids, context.layer);
+  const std::uint32_t layers = context.shape.layers;
+  for (std::uint32_t ahead = 1; ahead <= std::min(offload_->policy().look_ahead, layers - 1); ++ahead) {
+    if (context.layer + ahead < layers) {
+      offload_->prefetch(ids, context.layer + ahead);
+      continue;
+    }
+    // Of the next step, for the sequences that may have one.
+    std::vector<SequenceId> going_on;
+    for (const SequenceState* sequence : context.batch)
+      if (sequence->tokens < sequence->max_tokens) going_on.push_back(sequence->id);
+    offload_->prefetch(going_on, context.layer + ahead - layers);
+  }
+}
+
+AttendItem DeviceBudget::item(const SequenceState& sequence) {
+  Ranges all{{0, sequence.tokens}};
+  all.ready = ready_;
+  AttendItem item{.row = sequence.row, .kv = std::move(all)};
+  if (offload_->policy().eviction == Eviction::attention) item.weights = {this, managed(sequence.id).mass};
+  return item;
+}
+
+void DeviceBudget::after_layer(const LayerContext& context) {
+  for (const SequenceState* sequence : context.batch) offload_->read(sequence->id, context.layer, parts_.last_reader);
+}
+
+void DeviceBudget::after_step(const StepContext& context) {
+  offload_->all_read();  // the step's token is on the host
+  for (const SequenceState* sequence : context.batch) {
+    if (offload_->policy().eviction == Eviction::attention && !device_.shapes_only()) {
+      const UnitMass& mass = mass_.get(managed(sequence->id).mass);
+      device_.host_wait(mass.landed);
+      offload_->set_mass(sequence->id, device_.host_read<float>(mass.on_host, {0, mass.units}).first(mass.units));
+    }
+    offload_->make_room(sequence->id, 1);
+  }
+}
+
+LayerKeeper* DeviceBudget::keeper(const SequenceState& sequence, std::uint32_t tokens) {
+  offload_->keep_page(sequence.id, tokens / kPageTokens);
+  return offload_.get();
+}
+
+void DeviceBudget::forget(SequenceId sequence) {
+  if (offload_ == nullptr) return;
+  offload_->remove(sequence);
+  std::erase_if(managed_, [&](const Managed& m) { return m.id == sequence; });
+  mass_.destroy_of(sequence);
+  set_budget();
+}
+
+std::uint32_t DeviceBudget::most_tokens(std::uint32_t id) const {
+  return mass_.get(id).units * offload_->policy().block;
+}
+
+void DeviceBudget::take_weights(const LayerContext& context, std::span<const EmittedWeights> rows,
+                                const DeviceBuffer& scores, const DeviceBuffer& lse) {
+  struct Row : EmittedWeights {
+    DeviceBuffer mass;
+  };
+  const std::uint32_t heads = context.shape.q_heads, unit = offload_->policy().block, layers = context.shape.layers;
+  std::vector<Row> emitted;
+  std::uint32_t most_units = 0;
+  Op op("add unit mass", Cause::none, context.layer);
+  op.access = {scores.reads()};
+  emitted.reserve(rows.size());
+  for (const EmittedWeights& row : rows) {
+    emitted.push_back({row, mass_.of(context.batch[row.row]->id, row.id).values});
+    const std::uint32_t tokens = row.tokens.end - row.tokens.begin, units = (tokens + unit - 1) / unit;
+    most_units = std::max(most_units, units);
+    op.cost.hbm += (std::uint64_t{heads} * tokens + 2 * units) * sizeof(float);
+    op.cost.context += std::uint64_t{2} * units * sizeof(float);
+    op.cost.flops += std::uint64_t{10} * heads * tokens;
+    op.access.push_back(lse.reads(row.row, row.row + 1));
+    op.access.push_back(emitted.back().mass.writes());
+  }
+  const float keep = context.layer == 0 ? kDecay : 1.0F, share = 1.0F / static_cast<float>(heads * layers);
+  const auto masses = [heads, scores, lse, emitted](const BodyContext& ctx) {
+    std::vector<MassRow> out;
+    out.reserve(emitted.size());
+    for (const Row& row : emitted)
+      out.push_back({ctx.read<float>(scores) + row.offset, ctx.read<float>(lse) + std::size_t{row.row} * heads,
+                     ctx.write<float>(row.mass), row.stride, row.tokens.end - row.tokens.begin});
+    return out;
+  };
+  op.body = [this, masses, heads, unit, keep, share](BodyContext& ctx) {
+    const std::vector<MassRow> all = masses(ctx);
+    pool_.parallel_for(all.size(), [&](std::size_t i) { add_unit_mass(all[i], heads, unit, keep, share); });
+  };
+  op.launch = [&](LaunchContext& ctx) {
+    const std::vector<MassRow> all = masses(ctx);
+    add_unit_mass_cuda(ctx.pass(all), static_cast<std::uint32_t>(all.size()), most_units, heads, unit, keep, share,
+                       ctx.stream());
+  };
+  const Event added = ask(LaneKind::device_compute, std::move(op));
+  if (context.layer + 1 < layers) return;
+  Op copy("mass to host", Cause::transfer);
+  copy.after = {added};
+  std::vector<RowsCopy> copies;
+  std::uint32_t most_room = 0;
+  for (const EmittedWeights& row : rows) {
+    const UnitMass& mass = mass_.get(row.id);
+    most_room = std::max(most_room, mass.units);
+    copies.push_back({mass.on_host, mass.values, mass.units * sizeof(float)});
+    wait_for(copy.after, mass.landed);
+  }
+  copy_rows(copy, most_room, std::move(copies));
+  const Event landed = ask(LaneKind::d2h, std::move(copy));
+  for (const EmittedWeights& row : rows) mass_.get(row.id).landed = landed;
+}
+
+}  // namespace tandem

@@ -1,0 +1,427 @@
+// The offload manager under random operations and faults: full memory on either side, late copies, sequences that fork
+// and go away. After each operation its rules are checked one by one against what the store shows: every page that is
+// read holds what was written there, nothing pinned leaves, who left came first in the policy's order, counts agree.
+//
+// TANDEM_OFFLOAD_OPERATIONS sets how many operations each case runs (2,000 by default).
+#include "engine/runtime/kv_offload.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "engine/common/error.h"
+#include "engine/runtime/copy_op.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr KvShape kPages{.layers = 3, .kv_heads = 1, .head_dim = 4};
+constexpr Range kOneHead{0, 1};
+constexpr std::size_t kPageFloats = 2 * kPageTokens * 4;  // of a page
+constexpr std::uint32_t kStays = 16;                      // tokens; the sink is one token
+
+struct Setting {
+  const char* name;
+  Eviction eviction = Eviction::lru;
+  std::uint32_t block = 16;
+  std::size_t device_slots = 200, host_slots = 4000;
+  bool real_time = false;
+};
+
+struct Unit {
+  SequenceId sequence = 0;
+  std::uint32_t layer = 0, number = 0;
+  auto operator<=>(const Unit&) const = default;
+};
+struct Seen {
+  std::uint64_t came = 0, used = 0;  // operations, counted from 1
+};
+
+class World {
+ public:
+  World(const Setting& setting, unsigned seed)
+      : random_(seed),
+        setting_(setting),
+        device_(setting.real_time ? make_emu_device({.host_worker_threads = 1}) : sim()),
+        kv_(*device_, kPages, {kPages.slot_bytes() * setting.device_slots, kPages.slot_bytes() * setting.host_slots}),
+        offload_(*device_, kv_, {.eviction = setting.eviction, .block = setting.block, .sinks = 1, .window = kStays},
+                 [this](LaneKind lane, Op op) { return submit_late(lane, std::move(op)); }) {
+    offload_.set_budget(setting.device_slots * 3 / 4);
+  }
+
+  void operation() {
+    ++now_;
+    const std::uint32_t what = pick(20);
+    if (live_.empty() || (what < 2 && live_.size() < 3)) return create();
+    const SequenceId id = live_[pick(static_cast<std::uint32_t>(live_.size()))];
+    if (what < 5) return grow(id, 1 + pick(60));
+    if (what < 6) return fork(id);
+    if (what < 7) return destroy(id);
+    if (what < 8) return hog();
+    if (what < 10) return set_mass(id);
+    if (what < 11) return cancel(id);
+    if (what < 13) return prefetch(pick(kPages.layers));
+    attend(pick(kPages.layers));
+  }
+
+  void finish() {
+    device_->drain();
+    EXPECT_EQ(wrong_, 0) << "pages held something else";
+    while (!live_.empty()) destroy(live_.back());
+    give_back_hog();
+    EXPECT_EQ(kv_.bytes_in_use(Tier::device), 0u);
+    EXPECT_EQ(kv_.bytes_in_use(Tier::host), 0u);
+  }
+  const OffloadCounters& counters() const { return offload_.counters(); }
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  std::uint32_t pick(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
+  std::uint32_t unit_pages() const { return setting_.block / kPageTokens; }
+
+  Event submit_late(LaneKind lane, Op op) {
+    if (pick(4) == 0) {  // the link is busy with something else first
+      Op late("late");
+      late.kind = Kind::copy;
+      late.cost.fixed_ns = 50'000;
+      if (setting_.real_time)
+        late.body = [](BodyContext&) { std::this_thread::sleep_for(std::chrono::microseconds(20)); };
+      device_->submit(device_->lane(lane), std::move(late));
+    }
+    return device_->submit(device_->lane(lane), std::move(op));
+  }
+
+  // What the store shows.
+  bool there(const Unit& unit, Tier tier) const {
+    return kv_.slot(unit.sequence, unit.layer, unit.number * unit_pages(), tier) != KvStore::kNoSlot;
+  }
+  std::uint32_t units(SequenceId id) const { return (kv_.tokens(id) + setting_.block - 1) / setting_.block; }
+  bool may_leave(const Unit& unit) const {
+    const std::uint32_t end = (unit.number + 1) * setting_.block, tokens = kv_.tokens(unit.sequence);
+    if (end > written_.at(unit.sequence)[unit.layer]) return false;
+    return setting_.eviction != Eviction::attention || (unit.number > 0 && end + kStays <= tokens);
+  }
+  template <class Call>
+  void each_unit(const Call& call) const {
+    for (const SequenceId id : live_) {
+      for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
+        for (std::uint32_t u = 0; u < units(id); ++u) call(Unit{id, layer, u});
+    }
+  }
+  std::vector<Unit> on_device() const {
+    std::vector<Unit> all;
+    each_unit([&](const Unit& unit) {
+      if (there(unit, Tier::device)) all.push_back(unit);
+    });
+    return all;
+  }
+  /// Before: leaves the device before `b` by the policy, as far as operations tell.
+  bool certainly_before(const Unit& a, const Unit& b) const {
+    const Seen &x = seen_.at(a), &y = seen_.at(b);
+    switch (setting_.eviction) {
+      case Eviction::fixed:
+        return x.came < y.came;
+      case Eviction::lru:
+        return x.used < y.used;
+      case Eviction::attention: {
+        const float m = mass_of(a), n = mass_of(b);
+        return m != n ? m < n : a.number > b.number;
+      }
+    }
+    return false;
+  }
+  float mass_of(const Unit& unit) const {
+    const auto found = mass_.find(unit.sequence);
+    return found != mass_.end() && unit.number < found->second.size() ? found->second[unit.number] : 0;
+  }
+
+  /// Runs `call`, which may evict, and checks who left. `pinned`: a layer that may lose nothing.
+  template <class Call>
+  void evicting(std::optional<std::uint32_t> pinned, const Call& call) {
+    const std::vector<Unit> before = on_device();
+    call();
+    std::vector<Unit> left, stayed;
+    const bool host_has_room = kv_.free_slots(Tier::host) >= unit_pages();
+    for (const Unit& unit : before) {
+      if (there(unit, Tier::device)) {
+        if (may_leave(unit) && unit.layer != pinned && !coming_.contains({unit.sequence, unit.layer}) &&
+            (host_has_room || there(unit, Tier::host)))
+          stayed.push_back(unit);
+        continue;
+      }
+      ASSERT_TRUE(may_leave(unit)) << "unit " << unit.number << " of " << kv_.tokens(unit.sequence) << " tokens left";
+      ASSERT_NE(unit.layer, pinned) << "a layer that is needed lost a unit";
+      ASSERT_FALSE(coming_.contains({unit.sequence, unit.layer})) << "a layer that was prefetched lost a unit";
+      ASSERT_TRUE(there(unit, Tier::host)) << "lost";
+      left.push_back(unit);
+    }
+    for (const Unit& a : left) {
+      for (const Unit& b : stayed) {
+        ASSERT_FALSE(certainly_before(b, a)) << "the wrong one left";
+      }
+    }
+    each_unit([&](const Unit& unit) {
+      ASSERT_TRUE(there(unit, Tier::device) || there(unit, Tier::host)) << "lost";
+      if (there(unit, Tier::device) && seen_.contains(unit) && !std::ranges::binary_search(before, unit))
+        seen_[unit].came = now_;
+    });
+    anything_could_leave_ = !stayed.empty();
+  }
+  std::size_t used_slots() const {
+    std::size_t bytes = 0;
+    for (const SequenceId id : live_) bytes += kv_.bytes(id, Tier::device);
+    return bytes / kPages.slot_bytes();
+  }
+
+  void create() {
+    const SequenceId id = kv_.create();
+    offload_.add(id);
+    live_.push_back(id);
+    std::ranges::sort(live_);
+    held_[id].resize(kPages.layers);
+    written_[id].resize(kPages.layers);
+    grow(id, 1 + pick(60));
+  }
+
+  void grow(SequenceId id, std::uint32_t tokens) {
+    const std::uint32_t before = kv_.tokens(id);
+    const OffloadCounters was = offload_.counters();
+    // A layer that a fork's newest, shared page is copied in needs a slot more.
+    evicting({}, [&] { offload_.make_room(id, tokens + kPageTokens); });
+    ASSERT_EQ(offload_.counters().needed, was.needed);
+    const std::size_t slots = std::size_t{kPages.layers} * (blocks_for(before + tokens) - blocks_for(before));
+    ASSERT_TRUE((used_slots() <= offload_.budget() && kv_.free_slots(Tier::device) >= slots) || !anything_could_leave_)
+        << used_slots() << " slots, and something could leave";
+    std::vector<Event> after;
+    try {
+      const std::vector<SlotCopy> copies = kv_.privatise_tail(id, after);
+      for (const SlotCopy& copy : copies) copy_tail(copy, after);
+      kv_.grow(id, tokens, after);
+    } catch (const InputError&) {
+      ++refused_;
+      return;
+    }
+    Op op("write");
+    op.after = after;
+    std::vector<std::pair<std::uint32_t, float>> writes;
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer) {
+      std::vector<float>& own = held_[id][layer];
+      own.resize(blocks_for(before + tokens));
+      for (std::uint32_t block = before / kPageTokens; block < own.size(); ++block) {
+        own[block] = static_cast<float>(++stamp_);
+        const std::uint32_t slot = kv_.slot(id, layer, block, Tier::device);
+        writes.emplace_back(slot, own[block]);
+        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kOneHead, true));
+      }
+    }
+    op.body = [this, writes](BodyContext& ctx) {
+      for (const auto& [slot, value] : writes)
+        std::fill_n(ctx.write<float>(kv_.device_buffer()) + slot * kPageFloats, kPageFloats, value);
+    };
+    const Event written = device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
+      kv_.set_filled(id, layer, {before / kPageTokens, blocks_for(before + tokens)}, Tier::device, written);
+  }
+  /// The manager takes in what has grown when it is next asked for a layer.
+  void take_in() {
+    each_unit([&](const Unit& unit) { seen_.try_emplace(unit, now_, now_); });
+  }
+
+  void copy_tail(const SlotCopy& copy, const std::vector<Event>& after) {
+    Op op("copy shared tail");
+    op.after = after;
+    op.access = {kv_.slot_access(Tier::device, copy.from, 1, kOneHead, false),
+                 kv_.slot_access(Tier::device, copy.to, 1, kOneHead, true)};
+    set_copies(op, [this, copy](Copier& copier) {
+      copier.between(kv_.device_buffer(), kv_.device_buffer()).add(std::span(&copy, 1), kPages.slot_bytes());
+    });
+    device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
+  }
+
+  void fork(SequenceId from) {
+    if (live_.size() >= 4) return;
+    device_->drain();  // as a prefix is that sequences are made of
+    kv_.all_done();
+    const SequenceId id = kv_.fork(from);
+    held_[id] = held_[from];
+    written_[id].assign(kPages.layers, kv_.tokens(id));
+    offload_.add(id);
+    live_.push_back(id);
+    std::ranges::sort(live_);
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
+      for (std::uint32_t u = 0; u < units(id); ++u) seen_[{id, layer, u}] = {now_, now_};
+  }
+
+  /// As a session does it: what was asked for is done before the pages go back.
+  void destroy(SequenceId id) {
+    device_->drain();
+    kv_.all_done();
+    offload_.remove(id);
+    kv_.destroy(id);
+    std::erase(live_, id);
+    held_.erase(id);
+    written_.erase(id);
+    mass_.erase(id);
+    std::erase_if(coming_, [&](const auto& c) { return c.first == id; });
+    std::erase_if(seen_, [&](const auto& s) { return s.first.sequence == id; });
+  }
+
+  /// Another user of host memory, who takes what is free there, or gives it back.
+  void hog() {
+    if (hog_ != 0) return give_back_hog();
+    const std::size_t free = std::min(kv_.free_slots(Tier::device), kv_.free_slots(Tier::host));
+    const auto pages = static_cast<std::uint32_t>(free / kPages.layers);
+    if (pages == 0) return;
+    hog_ = kv_.create();
+    std::vector<Event> after;
+    kv_.grow(hog_, pages * kPageTokens, after);
+    for (std::uint32_t layer = 0; layer < kPages.layers; ++layer) {
+      kv_.add_host_blocks(hog_, layer, {0, pages}, after);
+      kv_.drop(hog_, layer, {0, pages}, Tier::device, after);
+    }
+  }
+  void give_back_hog() {
+    if (hog_ == 0) return;
+    kv_.destroy(hog_);
+    hog_ = 0;
+  }
+
+  void set_mass(SequenceId id) {
+    std::vector<float>& mass = mass_[id];
+    mass.resize(kv_.tokens(id) / setting_.block);
+    for (float& m : mass) m = static_cast<float>(pick(5));
+    offload_.set_mass(id, mass);
+  }
+
+  void cancel(SequenceId id) {
+    offload_.cancel(id);
+    std::erase_if(coming_, [&](const auto& c) { return c.first == id; });
+  }
+
+  void prefetch(std::uint32_t layer) {
+    take_in();
+    for (const SequenceId id : live_) coming_.insert({id, layer});
+    evicting({}, [&] { offload_.prefetch(live_, layer); });
+  }
+
+  void attend(std::uint32_t layer) {
+    std::uint64_t pages = 0, absent = 0;
+    for (const SequenceId id : live_) {
+      for (std::uint32_t block = 0; block < blocks_for(kv_.tokens(id)); ++block) {
+        ++pages;
+        absent += kv_.slot(id, layer, block, Tier::device) == KvStore::kNoSlot ? 1 : 0;
+      }
+    }
+    take_in();
+    const OffloadCounters was = offload_.counters();
+    Event ready;
+    bool refused = false;
+    std::erase_if(coming_, [&](const auto& c) { return c.second == layer; });
+    evicting(layer, [&] {
+      try {
+        ready = offload_.need(live_, layer);
+      } catch (const InputError&) {
+        refused = true;
+      }
+    });
+    if (refused) {
+      ++refused_;
+      ASSERT_FALSE(anything_could_leave_) << "refused, and something could leave";
+      return;
+    }
+    const OffloadCounters& c = offload_.counters();
+    ASSERT_EQ(c.needed - was.needed, pages);
+    ASSERT_EQ(c.misses - was.misses, absent);
+    ASSERT_EQ(c.needed, c.hits + c.prefetched + c.misses);
+    Op op("attend", Cause::none, layer);
+    wait_for(op.after, ready);
+    std::vector<std::pair<std::uint32_t, float>> expected;
+    for (const SequenceId id : live_) {
+      for (std::uint32_t block = 0; block < blocks_for(kv_.tokens(id)); ++block) {
+        const std::uint32_t slot = kv_.slot(id, layer, block, Tier::device);
+        ASSERT_NE(slot, KvStore::kNoSlot) << "sequence " << id << " layer " << layer << " block " << block;
+        expected.emplace_back(slot, held_[id][layer][block]);
+        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kOneHead, false));
+      }
+      for (std::uint32_t u = 0; u < units(id); ++u) seen_[{id, layer, u}].used = now_;
+    }
+    op.body = [this, expected](BodyContext& ctx) {
+      for (const auto& [slot, value] : expected) {
+        const float* const page = ctx.read<float>(kv_.device_buffer()) + slot * kPageFloats;
+        if (std::any_of(page, page + kPageFloats, [&](float x) { return x != value; })) ++wrong_;
+      }
+    };
+    const Event read = device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
+    for (const SequenceId id : live_) {
+      offload_.read(id, layer, read);
+      written_[id][layer] = kv_.tokens(id);
+    }
+  }
+
+  std::mt19937 random_;
+  Setting setting_;
+  std::unique_ptr<Device> device_;
+  KvStore kv_;
+  KvOffload offload_;
+  std::vector<SequenceId> live_;                                // ascending
+  std::map<SequenceId, std::vector<std::vector<float>>> held_;  // [layer][block] what the page holds
+  std::map<SequenceId, std::vector<std::uint32_t>> written_;    // [layer] tokens whose pages the layer has read
+  std::map<SequenceId, std::vector<float>> mass_;
+  std::map<Unit, Seen> seen_;
+  std::set<std::pair<SequenceId, std::uint32_t>> coming_;  // layers that were prefetched and not needed since
+  SequenceId hog_ = 0;
+  std::uint64_t now_ = 0, stamp_ = 0, refused_ = 0;
+  bool anything_could_leave_ = false;
+  std::atomic<int> wrong_ = 0;
+};
+
+unsigned operations() {
+  const char* const given = std::getenv("TANDEM_OFFLOAD_OPERATIONS");
+  return given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 2'000;
+}
+
+class RandomOffload : public ::testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(
+    Policies, RandomOffload,
+    ::testing::Values(Setting{.name = "fixed", .eviction = Eviction::fixed}, Setting{.name = "lru"},
+                      Setting{.name = "attention", .eviction = Eviction::attention},
+                      Setting{.name = "long_units", .eviction = Eviction::attention, .block = 64},
+                      Setting{.name = "full_host", .eviction = Eviction::lru, .host_slots = 60},
+                      Setting{.name = "threads", .eviction = Eviction::attention, .real_time = true}),
+    [](const auto& one) { return one.param.name; });
+
+TEST_P(RandomOffload, KeepsItsRules) {
+  const unsigned all = operations(), history = 200;
+  OffloadCounters sum;
+  std::uint64_t refused = 0;
+  for (unsigned done = 0; done < all; done += history) {
+    World world(GetParam(), done);
+    for (unsigned i = 0; i < history; ++i) {
+      world.operation();
+      if (HasFatalFailure()) FAIL() << "in history " << done << ", operation " << i;
+    }
+    world.finish();
+    if (HasFailure()) FAIL() << "in history " << done;
+    const OffloadCounters& c = world.counters();
+    sum.hits += c.hits, sum.misses += c.misses, sum.prefetched += c.prefetched, sum.cancelled += c.cancelled;
+    sum.evicted += c.evicted, sum.written_back += c.written_back;
+    refused += world.refused();
+  }
+  // Everything that can happen did.
+  EXPECT_GT(sum.hits, 0u);
+  EXPECT_GT(sum.misses, 0u);
+  EXPECT_GT(sum.prefetched, 0u);
+  EXPECT_GT(sum.evicted, sum.written_back) << "no copy was used twice";
+  EXPECT_GT(sum.written_back, 0u);
+  EXPECT_GT(refused, 0u);
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,162 @@
+// full:device=SHARE: the same bits as with all KV on the device, within its budget, for every policy; through appended
+// turns, forks, and prompts that the device cannot hold.
+#include "engine/mechanisms/device_budget/device_budget.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/common/error.h"
+#include "engine/runtime/decode_session.h"
+#include "methods/registry.h"
+#include "tests/engine/kernels/kernel_test.h"
+#include "tests/engine/runtime/tiny.h"
+
+namespace tandem::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using Logits = std::vector<std::vector<float>>;
+using Prompts = std::vector<std::vector<std::int32_t>>;
+
+constexpr std::uint32_t kManyLayers = 20;
+const Prompts kTwoPrompts = {random_prompt(700, 1), random_prompt(200, 2)};
+
+/// An engine with device memory for so many pages, counted in all layers.
+struct Machine {
+  explicit Machine(std::uint32_t layers = kManyLayers, std::size_t pages = 400, std::unique_ptr<Device> on = sim())
+      : model(tiny_model(true, layers)),
+        device(std::move(on)),
+        pool(2),
+        engine(model, *device, pool, options(layers, pages)) {}
+  static EngineOptions options(std::uint32_t layers, std::size_t pages) {
+    EngineOptions engine;
+    const std::size_t page = KvShape{layers, 2, 16}.slot_bytes() * layers;
+    engine.prefill_chunk = 128;
+    engine.host_prompts = true;
+    engine.kv = {.device_bytes = pages * page, .host_bytes = 400 * page};
+    return engine;
+  }
+  std::vector<std::unique_ptr<Prefix>> prefill(const Prompts& prompts) {
+    std::vector<std::unique_ptr<Prefix>> prefixes;
+    for (const auto& prompt : prompts) prefixes.push_back(engine.prefill(prompt));
+    return prefixes;
+  }
+  DecodeResult decode(const std::string& spec, const std::vector<std::unique_ptr<Prefix>>& prefixes,
+                      std::uint32_t steps, Logits* logits = nullptr) {
+    std::vector<DecodeRequest> requests;
+    for (const auto& prefix : prefixes) requests.push_back({prefix.get(), steps});
+    return engine.decode(*make_method(spec), requests, {.logits = logits});
+  }
+  Logits logits(const std::string& spec, const std::vector<std::unique_ptr<Prefix>>& prefixes, std::uint32_t steps) {
+    Logits all;
+    decode(spec, prefixes, steps, &all);
+    return all;
+  }
+  Model model;
+  std::unique_ptr<Device> device;
+  ThreadPool pool;
+  Engine engine;
+};
+
+void expect_the_same(const Logits& found, const Logits& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t step = 0; step < found.size(); ++step)
+    ASSERT_TRUE(same_bits(found[step], expected[step])) << "other bits in step " << step;
+}
+
+class DeviceBudgets : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Policies, DeviceBudgets,
+                         ::testing::Values("full:device=0.1,evict=fixed,block=16", "full:device=0.1,evict=lru,block=16",
+                                           "full:device=0.1,block=16", "full:device=0.3,block=256,evict=lru",
+                                           "full:device=0.1,look_ahead=0", "full:device=0.5,look_ahead=3"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::ranges::replace_if(
+                               name, [](unsigned char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+TEST_P(DeviceBudgets, GiveFullsBits) {
+  Machine machine;
+  const auto prefixes = machine.prefill(kTwoPrompts);
+  expect_the_same(machine.logits(GetParam(), prefixes, 20), machine.logits("full", prefixes, 20));
+}
+
+// A decode that goes on, and two turns.
+TEST_P(DeviceBudgets, GiveThemInSessions) {
+  const auto run = [&](const std::string& spec) {
+    Machine machine;
+    Logits logits;
+    std::vector<DecodeRequest> requests;
+    const auto prefixes = machine.prefill(kTwoPrompts);
+    for (const auto& prefix : prefixes) requests.push_back({prefix.get(), 7});
+    const auto method = make_method(spec);
+    const auto session = machine.engine.open_session(*method, requests);
+    for (const auto& prefix : prefixes) machine.engine.release(*prefix);
+    session->decode({.logits = &logits});
+    session->decode({.logits = &logits});
+    session->append(0, random_prompt(90, 5), 6);
+    session->append(1, random_prompt(300, 6), 19);
+    session->decode({.logits = &logits});
+    session->append(0, random_prompt(33, 7), 3);
+    session->decode({.logits = &logits});
+    return logits;
+  };
+  expect_the_same(run(GetParam()), run("full"));
+}
+
+TEST_P(DeviceBudgets, GiveThemWithRealThreads) {
+  Machine on_sim, real(kManyLayers, 400, make_emu_device({.host_worker_threads = 1}));
+  expect_the_same(real.logits(GetParam(), real.prefill(kTwoPrompts), 5),
+                  on_sim.logits("full", on_sim.prefill(kTwoPrompts), 5));
+}
+
+// Its share of all KV, and of each layer what never leaves: units with the sink, of the window, and the newest.
+TEST(DeviceBudget, IsKept) {
+  Machine machine;
+  const auto prefixes = machine.prefill({kTwoPrompts[0]});
+  const DecodeResult whole = machine.decode("full", prefixes, 40),
+                     part = machine.decode("full:device=0.2,block=16", prefixes, 40);
+  const auto bytes = [](const DecodeResult& result, Tier tier) {
+    return result.sequences[0].peak_kv_bytes[static_cast<int>(tier)];
+  };
+  const std::size_t page = machine.engine.kv().shape().slot_bytes() * kManyLayers, mass = 1024;
+  EXPECT_LE(bytes(part, Tier::device), bytes(whole, Tier::device) / 5 + 6 * page + mass);
+  EXPECT_GE(bytes(part, Tier::host), bytes(whole, Tier::device) * 3 / 4);
+}
+
+TEST(DeviceBudget, RefusesWhatCannotWork) {
+  Machine machine(4);
+  const auto prefixes = machine.prefill(kTwoPrompts);
+  EXPECT_THAT([&] { machine.decode("full:device=0.1", prefixes, 5); },
+              ThrowsMessage<InputError>(HasSubstr("2 of this model's 4 layers must be on the device together")));
+}
+
+// The prompt's KV leaves the device layer by layer while it is prefilled, and comes back for the next chunk.
+TEST(PromptBeyondTheDevice, IsDecodedBitForBit) {
+  const std::vector<std::int32_t> prompt = random_prompt(1100, 1), more = random_prompt(150, 2);  // 69 pages a layer
+  Machine large, small(kManyLayers, 50);
+  const auto whole = large.prefill({prompt}), apart = small.prefill({prompt});
+  EXPECT_LE(small.engine.kv().bytes(apart[0]->sequence, Tier::device),
+            2 * kManyLayers * small.engine.kv().shape().slot_bytes());
+  const Logits expected = large.logits("full", whole, 6);
+  for (int forks = 0; forks < 2; ++forks) expect_the_same(small.logits("full:device=0.3,block=16", apart, 6), expected);
+  EXPECT_THAT([&] { small.decode("full", apart, 6); }, ThrowsMessage<InputError>(HasSubstr("raise --device-kv")));
+  large.engine.append(*whole[0], more);
+  small.engine.append(*apart[0], more);
+  expect_the_same(small.logits("full:device=0.3,block=16,evict=lru", apart, 6), large.logits("full", whole, 6));
+  small.engine.release(*apart[0]);
+  EXPECT_EQ(small.engine.kv().bytes_in_use(Tier::device), 0u);
+  EXPECT_EQ(small.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+TEST(PromptBeyondTheDevice, IsRefusedWhereNotEvenTwoLayersFit) {
+  Machine small(kManyLayers, 15);
+  EXPECT_THAT([&] { small.prefill({random_prompt(1100, 1)}); },
+              ThrowsMessage<InputError>(HasSubstr("to be prefilled layer by layer")));
+}
+
+}  // namespace
+}  // namespace tandem::testing
