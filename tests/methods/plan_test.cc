@@ -207,6 +207,21 @@ TEST(Plan, BesideSurvivorsThereIsTheOwnTokenAlone) {
               HasSubstr("row 0 attends more than packed tokens, whose weights are kept, and the step's own"));
 }
 
+// A choice's residents alone would leave out what the choice misses.
+TEST(Plan, ChosenResidentsWaitForTheRestOfTheChoice) {
+  Planned method([](const LayerContext& context, Ops&) {
+    AttendPlan plan;
+    for (const SequenceState* sequence : context.batch) {
+      Packed residents;
+      residents.named.emplace();
+      plan.items.push_back({.row = sequence->row, .kv = residents});
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
+    }
+    return plan;
+  });
+  EXPECT_THAT(refusal(method, {random_prompt(60, 1)}), HasSubstr("or when that has been recalled"));
+}
+
 TEST(Plan, AnIndexHoldsOneChoice) {
   for (const bool together : {true, false}) {
     Planned method(
