@@ -283,6 +283,7 @@ TEST_F(PrefixFolder, RemovesWhatWasLeftHalfWritten) {
 
 TEST_F(PrefixFolder, SeveralMayShareIt) {
   std::vector<std::thread> threads;
+  threads.reserve(2);
   for (std::uint32_t i = 0; i < 2; ++i)
     threads.emplace_back([&, i] {
       PrefixBench bench(options()), fresh(options(false));

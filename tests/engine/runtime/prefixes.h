@@ -18,7 +18,10 @@ namespace tandem::testing {
 struct PrefixBench {
   explicit PrefixBench(EngineOptions options, std::unique_ptr<Device> d = sim(), unsigned threads = 2,
                        Model m = tiny_model())
-      : model(std::move(m)), device(std::move(d)), pool(threads), engine(model, *device, pool, sized(options)) {}
+      : model(std::move(m)),
+        device(std::move(d)),
+        pool(threads),
+        engine(model, *device, pool, sized(std::move(options))) {}
   static EngineOptions sized(EngineOptions options) {
     for (std::size_t* bytes : {&options.kv.device_bytes, &options.kv.host_bytes})
       *bytes = std::min(*bytes, std::size_t{64} << 20);
