@@ -27,7 +27,7 @@ constexpr Range kOneHead{0, 1};
 constexpr std::size_t kPageFloats = 2 * kPageTokens * 4;  // of a page
 constexpr std::uint32_t kStays = 16;                      // tokens; the sink is one token
 
-struct Setting {
+struct OffloadSetting {
   const char* name;
   Eviction eviction = Eviction::lru;
   std::uint32_t block = 16;
@@ -35,18 +35,18 @@ struct Setting {
   bool real_time = false;
 };
 
-struct Unit {
+struct KvUnit {
   SequenceId sequence = 0;
   std::uint32_t layer = 0, number = 0;
-  auto operator<=>(const Unit&) const = default;
+  auto operator<=>(const KvUnit&) const = default;
 };
-struct Seen {
+struct SeenUnit {
   std::uint64_t came = 0, used = 0;  // operations, counted from 1
 };
 
-class World {
+class OffloadWorld {
  public:
-  World(const Setting& setting, unsigned seed)
+  OffloadWorld(const OffloadSetting& setting, unsigned seed)
       : random_(seed),
         setting_(setting),
         device_(setting.real_time ? make_emu_device({.host_worker_threads = 1}) : sim()),
@@ -99,11 +99,11 @@ class World {
   }
 
   // What the store shows.
-  bool there(const Unit& unit, Tier tier) const {
+  bool there(const KvUnit& unit, Tier tier) const {
     return kv_.slot(unit.sequence, unit.layer, unit.number * unit_pages(), tier) != KvStore::kNoSlot;
   }
   std::uint32_t units(SequenceId id) const { return (kv_.tokens(id) + setting_.block - 1) / setting_.block; }
-  bool may_leave(const Unit& unit) const {
+  bool may_leave(const KvUnit& unit) const {
     const std::uint32_t end = (unit.number + 1) * setting_.block, tokens = kv_.tokens(unit.sequence);
     if (end > written_.at(unit.sequence)[unit.layer]) return false;
     return setting_.eviction != Eviction::attention || (unit.number > 0 && end + kStays <= tokens);
@@ -112,19 +112,19 @@ class World {
   void each_unit(const Call& call) const {
     for (const SequenceId id : live_) {
       for (std::uint32_t layer = 0; layer < kPages.layers; ++layer)
-        for (std::uint32_t u = 0; u < units(id); ++u) call(Unit{id, layer, u});
+        for (std::uint32_t u = 0; u < units(id); ++u) call(KvUnit{id, layer, u});
     }
   }
-  std::vector<Unit> on_device() const {
-    std::vector<Unit> all;
-    each_unit([&](const Unit& unit) {
+  std::vector<KvUnit> on_device() const {
+    std::vector<KvUnit> all;
+    each_unit([&](const KvUnit& unit) {
       if (there(unit, Tier::device)) all.push_back(unit);
     });
     return all;
   }
   /// Before: leaves the device before `b` by the policy, as far as operations tell.
-  bool certainly_before(const Unit& a, const Unit& b) const {
-    const Seen &x = seen_.at(a), &y = seen_.at(b);
+  bool certainly_before(const KvUnit& a, const KvUnit& b) const {
+    const SeenUnit &x = seen_.at(a), &y = seen_.at(b);
     switch (setting_.eviction) {
       case Eviction::fixed:
         return x.came < y.came;
@@ -137,7 +137,7 @@ class World {
     }
     return false;
   }
-  float mass_of(const Unit& unit) const {
+  float mass_of(const KvUnit& unit) const {
     const auto found = mass_.find(unit.sequence);
     return found != mass_.end() && unit.number < found->second.size() ? found->second[unit.number] : 0;
   }
@@ -145,11 +145,11 @@ class World {
   /// Runs `call`, which may evict, and checks who left. `pinned`: a layer that may lose nothing.
   template <class Call>
   void evicting(std::optional<std::uint32_t> pinned, const Call& call) {
-    const std::vector<Unit> before = on_device();
+    const std::vector<KvUnit> before = on_device();
     call();
-    std::vector<Unit> left, stayed;
+    std::vector<KvUnit> left, stayed;
     const bool host_has_room = kv_.free_slots(Tier::host) >= unit_pages();
-    for (const Unit& unit : before) {
+    for (const KvUnit& unit : before) {
       if (there(unit, Tier::device)) {
         if (may_leave(unit) && unit.layer != pinned && !coming_.contains({unit.sequence, unit.layer}) &&
             (host_has_room || there(unit, Tier::host)))
@@ -162,12 +162,12 @@ class World {
       ASSERT_TRUE(there(unit, Tier::host)) << "lost";
       left.push_back(unit);
     }
-    for (const Unit& a : left) {
-      for (const Unit& b : stayed) {
+    for (const KvUnit& a : left) {
+      for (const KvUnit& b : stayed) {
         ASSERT_FALSE(certainly_before(b, a)) << "the wrong one left";
       }
     }
-    each_unit([&](const Unit& unit) {
+    each_unit([&](const KvUnit& unit) {
       ASSERT_TRUE(there(unit, Tier::device) || there(unit, Tier::host)) << "lost";
       if (there(unit, Tier::device) && seen_.contains(unit) && !std::ranges::binary_search(before, unit))
         seen_[unit].came = now_;
@@ -231,7 +231,7 @@ class World {
   }
   /// The manager takes in what has grown when it is next asked for a layer.
   void take_in() {
-    each_unit([&](const Unit& unit) { seen_.try_emplace(unit, now_, now_); });
+    each_unit([&](const KvUnit& unit) { seen_.try_emplace(unit, now_, now_); });
   }
 
   void copy_tail(const SlotCopy& copy, const std::vector<Event>& after) {
@@ -366,7 +366,7 @@ class World {
   }
 
   std::mt19937 random_;
-  Setting setting_;
+  OffloadSetting setting_;
   std::unique_ptr<Device> device_;
   KvStore kv_;
   KvOffload offload_;
@@ -374,7 +374,7 @@ class World {
   std::map<SequenceId, std::vector<std::vector<float>>> held_;  // [layer][block] what the page holds
   std::map<SequenceId, std::vector<std::uint32_t>> written_;    // [layer] tokens whose pages the layer has read
   std::map<SequenceId, std::vector<float>> mass_;
-  std::map<Unit, Seen> seen_;
+  std::map<KvUnit, SeenUnit> seen_;
   std::set<std::pair<SequenceId, std::uint32_t>> coming_;  // layers that were prefetched and not needed since
   SequenceId hog_ = 0;
   std::uint64_t now_ = 0, stamp_ = 0, refused_ = 0;
@@ -382,27 +382,27 @@ class World {
   std::atomic<int> wrong_ = 0;
 };
 
-unsigned operations() {
+unsigned offload_operations() {
   const char* const given = std::getenv("TANDEM_OFFLOAD_OPERATIONS");
   return given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : 2'000;
 }
 
-class RandomOffload : public ::testing::TestWithParam<Setting> {};
+class RandomOffload : public ::testing::TestWithParam<OffloadSetting> {};
 INSTANTIATE_TEST_SUITE_P(
     Policies, RandomOffload,
-    ::testing::Values(Setting{.name = "fixed", .eviction = Eviction::fixed}, Setting{.name = "lru"},
-                      Setting{.name = "attention", .eviction = Eviction::attention},
-                      Setting{.name = "long_units", .eviction = Eviction::attention, .block = 64},
-                      Setting{.name = "full_host", .eviction = Eviction::lru, .host_slots = 60},
-                      Setting{.name = "threads", .eviction = Eviction::attention, .real_time = true}),
+    ::testing::Values(OffloadSetting{.name = "fixed", .eviction = Eviction::fixed}, OffloadSetting{.name = "lru"},
+                      OffloadSetting{.name = "attention", .eviction = Eviction::attention},
+                      OffloadSetting{.name = "long_units", .eviction = Eviction::attention, .block = 64},
+                      OffloadSetting{.name = "full_host", .eviction = Eviction::lru, .host_slots = 60},
+                      OffloadSetting{.name = "threads", .eviction = Eviction::attention, .real_time = true}),
     [](const auto& one) { return one.param.name; });
 
 TEST_P(RandomOffload, KeepsItsRules) {
-  const unsigned all = operations(), history = 200;
+  const unsigned all = offload_operations(), history = 200;
   OffloadCounters sum;
   std::uint64_t refused = 0;
   for (unsigned done = 0; done < all; done += history) {
-    World world(GetParam(), done);
+    OffloadWorld world(GetParam(), done);
     for (unsigned i = 0; i < history; ++i) {
       world.operation();
       if (HasFatalFailure()) FAIL() << "in history " << done << ", operation " << i;
