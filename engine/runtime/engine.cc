@@ -6,6 +6,7 @@
 #include "engine/common/mapped_file.h"
 #include "engine/runtime/copy_op.h"
 #include "engine/runtime/decode_session.h"
+#include "engine/runtime/kv_offload.h"
 #include "engine/runtime/limits.h"
 
 namespace tandem {

@@ -14,7 +14,6 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/model/model.h"
 #include "engine/runtime/forward.h"
-#include "engine/runtime/kv_offload.h"
 #include "engine/runtime/method.h"
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/workload.h"
@@ -25,6 +24,7 @@ namespace tandem {
 class Communicator;
 class DecodeSession;
 class ForwardObserver;
+class KvOffload;
 
 struct EngineOptions {
   KvBudget kv;

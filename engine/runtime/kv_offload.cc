@@ -1,6 +1,7 @@
 #include "engine/runtime/kv_offload.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -31,7 +32,7 @@ void KvOffload::add(SequenceId sequence) {
   Held held;
   held.id = sequence;
   held.layers.resize(kv_.shape().layers);
-  for (Layer& layer : held.layers) layer.written = kv_.tokens(sequence);
+  for (Layer& layer : held.layers) layer.written = layer.settled = kv_.tokens(sequence);
   held_.push_back(std::move(held));
   grow(held_.back());
 }
@@ -177,7 +178,8 @@ void KvOffload::leave(std::span<const Place> places) {
     const std::vector<SlotCopy> more = kv_.add_host_blocks(place.held->id, place.layer, pages, op.after);
     copied[i] = !more.empty();
     if (!copied[i]) continue;
-    wait_for(op.after, place.held->layers[place.layer].read);
+    const Layer& layer = place.held->layers[place.layer];
+    if (pages.end * kPageTokens > layer.settled) wait_for(op.after, layer.read);  // the layer wrote it before
     for (const SlotCopy& copy : more) {
       op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, heads, false));
       op.access.push_back(kv_.slot_access(Tier::host, copy.to, 1, heads, true));
@@ -378,8 +380,12 @@ void KvOffload::evict_all(SequenceId sequence) {
 }
 
 void KvOffload::all_read() {
-  for (Held& held : held_)
-    for (Layer& layer : held.layers) layer.read = {};
+  for (Held& held : held_) {
+    for (Layer& layer : held.layers) {
+      layer.read = {};
+      layer.settled = layer.written;
+    }
+  }
 }
 
 void KvOffload::set_mass(SequenceId sequence, std::span<const float> mass) {

@@ -106,6 +106,7 @@ class KvOffload : public LayerKeeper {
     bool coming = false;        // holds the pin of prefetch()
     Event read;                 // the last reader that is known
     std::uint32_t written = 0;  // tokens whose KV that reader has seen written: others do not leave
+    std::uint32_t settled = 0;  // of these, tokens that were written before all_read()
   };
   struct Held {
     SequenceId id = 0;
