@@ -154,6 +154,8 @@ std::vector<KvOffload::Place> KvOffload::first_to_leave(std::size_t slots) {
     freed += unit_pages();
     leaving.push_back(place);
   }
+  // Side by side in host memory, so that they come back in long pieces.
+  std::ranges::sort(leaving, {}, [](const Place& p) { return std::tuple(p.held->id, p.layer, p.unit); });
   return leaving;
 }
 
