@@ -1,10 +1,10 @@
 // What methods, machines and engines read: predictors, head spreads, recall intervals, specs, workloads, profiles and
 // prefilled prompts. What is accepted must also be of use.
-#include <cstring>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "engine/common/paths.h"
-#include "engine/model/safetensors.h"
+#include "engine/runtime/prefix_file.h"
 #include "engine/runtime/workload.h"
 #include "methods/fluxion/drawn_heads.h"
 #include "methods/fluxion/predictor.h"
@@ -60,15 +60,24 @@ void use_predictor(const fuzz::ScratchFolder& folder, const std::string& bytes) 
   choose_granularity({&out, 1}, 32000, SelectorStage::skip);
 }
 
-/// A prefix file ends in a hash of all before it, which a damaged one is given anew: so the rest is looked at.
-void use_prefix(Engine& engine, std::span<const std::int32_t> prompt, const fuzz::ScratchFolder& folder,
-                std::string bytes) {
+/// Block of a prefix cache that is looked for.
+PrefixFileKey prefix_key(std::span<const std::int32_t> prompt) {
+  return {.identity = "fuzz", .tokens = prompt, .first = 16, .kv_bytes = 96, .query_bytes = 40, .sum_bytes = 24};
+}
+
+/// A file of the prefix cache ends in a hash of all before it, which a damaged one is given anew: so the rest is looked
+/// at.
+void use_prefix(std::span<const std::int32_t> prompt, const fuzz::ScratchFolder& folder, std::string bytes) {
   bytes.resize(std::max<std::size_t>(bytes.size(), sizeof(std::uint64_t)));
-  const std::size_t end = bytes.size() - sizeof(std::uint64_t);
-  const std::uint64_t hash = content_hash(std::as_bytes(std::span(bytes.data(), end)), 0);
-  std::memcpy(bytes.data() + end, &hash, sizeof hash);
-  folder.write("prompt.prefix", bytes);
-  if (const auto prefix = engine.load(prompt, folder.path() + "/prompt.prefix", "fuzz")) engine.release(*prefix);
+  seal_prefix_file(bytes);
+  folder.write("block.prefix", bytes);
+  const PrefixFileKey key = prefix_key(prompt);
+  std::string read;
+  const auto parts = read_prefix_file(folder.path() + "/block.prefix", key, read);
+  if (!parts) return;
+  for (const auto& [begin, size] : {std::pair{parts->kv, key.kv_bytes}, std::pair{parts->queries, key.query_bytes},
+                                    std::pair{parts->sums, key.sum_bytes}})
+    if (begin > read.size() || read.size() - begin < size) std::abort();
 }
 
 std::string seed_of(const char* path) {
@@ -79,11 +88,10 @@ std::string seed_of(const char* path) {
 
 int fuzz_method_files(int argc, char** argv) {
   const fuzz::ScratchFolder folder;
-  testing::Bench bench(testing::tiny_model());
   const std::vector<std::int32_t> prompt = testing::random_prompt(40, 1);
-  const auto prefilled = bench.engine.prefill(prompt);
-  bench.engine.save(*prefilled, folder.path() + "/whole.prefix", "fuzz");
-  bench.engine.release(*prefilled);
+  PrefixFileParts parts;
+  std::string whole = make_prefix_file(prefix_key(prompt), {}, parts);
+  seal_prefix_file(whole);
   return fuzz::run(
       argc, argv,
       {{"predictor",
@@ -110,9 +118,7 @@ int fuzz_method_files(int argc, char** argv) {
        {"profile",
         {seed_of("hardware/profiles/h200.json"), seed_of("hardware/profiles/asyncspade-a100.json")},
         [](const std::string& input) { make_sim_device(parse_profile(input, "fuzz", "profile.json"), {}); }},
-       {"prefix", {fuzz::read_seed(folder.path() + "/whole.prefix")}, [&](const std::string& input) {
-          use_prefix(bench.engine, prompt, folder, input);
-        }}});
+       {"prefix", {whole}, [&](const std::string& input) { use_prefix(prompt, folder, input); }}});
 }
 
 }  // namespace tandem::fuzz
