@@ -114,7 +114,7 @@ TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
       std::int64_t first = 0;  // end of the first step
       for (const StepIdle& step : result.idle.steps) {
         if (step.step == 0) first = step.end;
-        if (step.step > 0) windows += 1;
+        if (step.step > 0 && step.step != Device::kSetupStep) windows += 1;
       }
       for (const TraceRecord& record : result.trace.records)
         if (std::string_view(record.name) == "restore kv" && record.start >= first)
@@ -125,7 +125,7 @@ TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
     ASSERT_GT(windows, 0);
     transfer_ms /= windows;
     ASSERT_GT(transfer_ms, 0);
-    EXPECT_LE(target.rows[0].step_ms, 1.02 * std::max(target.rows[0].busy_ms, transfer_ms) + transfer_ms / 16)
+    EXPECT_LE(target.rows[0].step_ms, 1.02 * std::max(target.rows[0].busy_ms, transfer_ms))
         << machine << ": compute " << target.rows[0].busy_ms << ", transfer " << transfer_ms << " ms";
   }
 }
