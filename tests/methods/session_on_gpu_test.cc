@@ -18,11 +18,12 @@ using ::testing::ThrowsMessage;
 class SessionOnGpu : public Gpu, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(
     Methods, SessionOnGpu,
-    ::testing::Values("full", "full:device=0.5,block=16,look_ahead=0,evict=lru", "full-offload", "full-host", "streaming:sinks=5,window=19", "quest:budget=64",
-                      "quest:budget=64,digest=mean", "hybrid-fixed:budget=0.3,block=16,sinks=16,window=16",
-                      "hgca:device_kv=48,block=16,beta=0.7", "gpu-fetch:budget=0.3,block=16,sinks=16,window=16",
-                      "tova:budget=48", "tova:budget=0.3", "infinigen:budget=48,fetch=token,dense_layers=1",
-                      "infinigen:budget=150,dense_layers=0", "scoutattention:budget=64,block=16,sinks=16,recall=2",
+    ::testing::Values("full", "full:device=0.5,block=16,look_ahead=0,evict=lru", "full-offload", "full-host",
+                      "streaming:sinks=5,window=19", "quest:budget=64", "quest:budget=64,digest=mean",
+                      "hybrid-fixed:budget=0.3,block=16,sinks=16,window=16", "hgca:device_kv=48,block=16,beta=0.7",
+                      "gpu-fetch:budget=0.3,block=16,sinks=16,window=16", "tova:budget=48", "tova:budget=0.3",
+                      "infinigen:budget=48,fetch=token,dense_layers=1", "infinigen:budget=150,dense_layers=0",
+                      "scoutattention:budget=64,block=16,sinks=16,recall=2",
                       "scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head",
                       "hisparse:budget=48,buffer=64", "hisparse:budget=48,buffer=96,start=prefix,scope=layer",
                       "fluxion:bgt=0.2,sinks=16,window=32", "fluxion:bgt=0.1,sinks=16,window=1,spill=1",

@@ -13,24 +13,21 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 
 class Sessions : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Methods, Sessions,
-                         ::testing::Values("full", "full:device=0.5,block=16,look_ahead=0", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
-                                           "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca",
-                                           "hgca:device_kv=64,block=16,beta=0.7", "hgca:beta=0,device_kv=32,block=16",
-                                           "quest:budget=96", "quest:budget=96,digest=mean",
-                                           "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload",
-                                           "full-host", "h2o:budget=96", "h2o:budget=250,heavy=0.2",
-                                           "infinigen:budget=96,fetch=token,dense_layers=1",
-                                           "infinigen:budget=60,fetch=token,dense_layers=0,scope=query_head",
-                                           "infinigen:budget=250", "infinigen:budget=250,dense_layers=0",
-                                           "fluxion:bgt=0.2,sinks=16,window=32",
-                                           "fluxion:bgt=0.1,sinks=16,window=1,spill=1", "hgca:device_kv=250,block=16",
-                                           "scoutattention:budget=256,block=16,sinks=16,recall=3",
-                                           "scoutattention:budget=128,block=16,sinks=16,recall=2",
-                                           "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head",
-                                           "tova:budget=96", "tova:budget=0.3", "tova:budget=96,evict=yes",
-                                           "tova:budget=250,evict=yes", "asyncspade:budget=96,window=6",
-                                           "asyncspade:budget=0.3,pack=1", "asyncspade:budget=96,place=host,theta=20"));
+INSTANTIATE_TEST_SUITE_P(
+    Methods, Sessions,
+    ::testing::Values(
+        "full", "full:device=0.5,block=16,look_ahead=0", "streaming", "streaming:sinks=5,window=19", "hybrid-fixed",
+        "hybrid-fixed:budget=0.3,block=32,sinks=16,window=32", "hgca", "hgca:device_kv=64,block=16,beta=0.7",
+        "hgca:beta=0,device_kv=32,block=16", "quest:budget=96", "quest:budget=96,digest=mean",
+        "gpu-fetch:budget=0.3,block=32,sinks=16,window=32", "full-offload", "full-host", "h2o:budget=96",
+        "h2o:budget=250,heavy=0.2", "infinigen:budget=96,fetch=token,dense_layers=1",
+        "infinigen:budget=60,fetch=token,dense_layers=0,scope=query_head", "infinigen:budget=250",
+        "infinigen:budget=250,dense_layers=0", "fluxion:bgt=0.2,sinks=16,window=32",
+        "fluxion:bgt=0.1,sinks=16,window=1,spill=1", "hgca:device_kv=250,block=16",
+        "scoutattention:budget=256,block=16,sinks=16,recall=3", "scoutattention:budget=128,block=16,sinks=16,recall=2",
+        "scoutattention:budget=96,block=32,sinks=0,recall=1,scope=kv_head", "tova:budget=96", "tova:budget=0.3",
+        "tova:budget=96,evict=yes", "tova:budget=250,evict=yes", "asyncspade:budget=96,window=6",
+        "asyncspade:budget=0.3,pack=1", "asyncspade:budget=96,place=host,theta=20"));
 
 std::unique_ptr<DecodeSession> open(Bench& bench, Method& method, const std::vector<Tokens>& prompts,
                                     std::uint32_t new_tokens) {
