@@ -49,6 +49,7 @@ struct AdviseArguments {
 /// Methods that fewer bits may bring to the front of an answer: the first two, and those that do not fit.
 std::vector<std::string> worth_trying(const eval::Advice& advice) {
   std::vector<std::string> methods;
+  methods.reserve(advice.do_not_fit.size() + 2);
   for (const std::size_t i : advice.do_not_fit) methods.push_back(advice.methods[i].point.method);
   for (const auto& place : {advice.first, advice.second})
     if (place) methods.push_back(advice.methods[*place].point.method);
