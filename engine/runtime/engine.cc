@@ -121,9 +121,9 @@ std::unique_ptr<KvOffload> Engine::spill_for(SequenceId sequence, std::uint32_t 
   const std::uint32_t held = kv_->tokens(sequence), layers = shape().layers;
   const std::size_t grown = std::size_t{layers} * (blocks_for(held + more) - blocks_for(held));
   if (!options_.host_prompts || (grown <= kv_->free_slots(Tier::device) && !in_host_memory(sequence))) return nullptr;
-  auto spill = std::make_unique<KvOffload>(
-      device_, *kv_, OffloadPolicy{.sinks = 0, .window = 0},
-      [this](LaneKind lane, Op op) { return device_.submit(device_.lane(lane), std::move(op)); });
+  auto spill = std::make_unique<KvOffload>(*kv_, OffloadPolicy{.sinks = 0, .window = 0}, [this](LaneKind lane, Op op) {
+    return device_.submit(device_.lane(lane), std::move(op));
+  });
   const std::size_t least = spill->least_slots(held + more) + std::size_t{layers} * blocks_for(options_.prefill_chunk),
                     room =
                         kv_->free_slots(Tier::device) + kv_->bytes(sequence, Tier::device) / kv_->shape().slot_bytes();

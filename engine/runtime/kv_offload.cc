@@ -9,8 +9,8 @@
 
 namespace tandem {
 
-KvOffload::KvOffload(Device& device, KvStore& kv, const OffloadPolicy& policy, Submit submit)
-    : device_(device), kv_(kv), policy_(policy), submit_(std::move(submit)) {
+KvOffload::KvOffload(KvStore& kv, const OffloadPolicy& policy, Submit submit)
+    : kv_(kv), policy_(policy), submit_(std::move(submit)) {
   TANDEM_CHECK(policy.block % kPageTokens == 0 && policy.block > 0, "units of {} tokens are not whole pages",
                policy.block);
 }
@@ -29,9 +29,7 @@ std::uint32_t KvOffload::always_pages() const {
 }
 
 void KvOffload::add(SequenceId sequence) {
-  Held held;
-  held.id = sequence;
-  held.layers.resize(kv_.shape().layers);
+  Held held{.id = sequence, .layers = std::vector<Layer>(kv_.shape().layers), .mass = {}};
   for (Layer& layer : held.layers) layer.written = layer.settled = kv_.tokens(sequence);
   held_.push_back(std::move(held));
   grow(held_.back());

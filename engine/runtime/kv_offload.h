@@ -35,7 +35,7 @@ struct OffloadPolicy {
   Eviction eviction = Eviction::attention;
   std::uint32_t block = 32;      // tokens of a unit, whole pages
   std::uint32_t sinks = 4;       // first and most recent tokens that never leave, under `attention`
-  std::uint32_t window = 64;     //
+  std::uint32_t window = 32;     //
   std::uint32_t look_ahead = 1;  // layers whose KV is on its way while a layer computes; they wrap into the next step
 };
 
@@ -52,8 +52,8 @@ struct OffloadCounters {
 class KvOffload : public LayerKeeper {
  public:
   using Submit = std::function<Event(LaneKind, Op)>;
-  /// `submit`: Device::submit or a wrapper that outlives this.
-  KvOffload(Device& device, KvStore& kv, const OffloadPolicy& policy, Submit submit);
+  /// `submit`: Device::submit on the first lane of a kind, or a wrapper of it.
+  KvOffload(KvStore& kv, const OffloadPolicy& policy, Submit submit);
 
   /// Most device slots that the sequences refer to, beside what has grown since the last make_room().
   void set_budget(std::size_t slots) { budget_ = slots; }
@@ -139,13 +139,12 @@ class KvOffload : public LayerKeeper {
   std::vector<Place> first_to_leave(std::size_t slots);
   std::size_t pages_without_copy(const Place& place) const;
   void leave(std::span<const Place> places);
-  /// Brings missing units of these layers as far as `slots` reach; the copies are one operation.
+  /// Brings units for which there is room; the copies are one operation.
   void bring(std::span<const Place> places, bool ahead);
   std::vector<Place> missing(Held& held, std::uint32_t layer);
   std::size_t pages(std::span<const Place> places) const;
   void issue_wanted();
 
-  Device& device_;
   KvStore& kv_;
   OffloadPolicy policy_;
   Submit submit_;

@@ -23,59 +23,57 @@ struct FullOptions {
     set.count("look_ahead", look_ahead, "layers", "layers whose KV is on its way while a layer computes");
     return set;
   }
-  bool all_on_device() const { return device == 1; }
   DeviceShare share() const {
     const Eviction eviction = evict == "fixed" ? Eviction::fixed : evict == "lru" ? Eviction::lru : Eviction::attention;
     return {device, {.eviction = eviction, .block = block, .sinks = sinks, .window = window, .look_ahead = look_ahead}};
   }
 };
 
-/// Dense attention over all KV, which is on the device or, beyond a share, in host memory: what every other method is
-/// compared with.
+/// All KV on the device, dense attention: what every other method is compared with.
 class Full : public Method {
  public:
-  explicit Full(FullOptions options) : options_(std::move(options)) {}
-
-  std::string spelled_out() const override {
-    FullOptions copy = options_;
-    return options_.all_on_device() ? "full" : copy.bind().spelled_out();
-  }
-  Needs needs(const ModelShape&) const override {
-    return {.lossless = true, .host_prompts = !options_.all_on_device()};
-  }
-
-  void context_ready(SequenceState& sequence, Ops& ops) override {
-    if (!options_.all_on_device()) ops.use<DeviceBudget>().open(sequence, options_.share());
-  }
-  void before_layer(const LayerContext& context, Ops& ops) override {
-    if (!options_.all_on_device()) ops.use<DeviceBudget>().before_layer(context);
-  }
-  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
+  std::string spelled_out() const override { return "full"; }
+  Needs needs(const ModelShape&) const override { return {.lossless = true}; }
+  AttendPlan plan_attend(const LayerContext& context, Ops&) override {
     AttendPlan plan;
     for (const SequenceState* sequence : context.batch) {
-      if (options_.all_on_device())
-        plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
-      else
-        plan.items.push_back(ops.use<DeviceBudget>().item(*sequence));
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
     }
     return plan;
   }
-  void after_layer(const LayerContext& context, Ops& ops) override {
-    if (!options_.all_on_device()) ops.use<DeviceBudget>().after_layer(context);
+};
+
+/// The same where the device keeps a share of KV only, and gets the rest back for every layer.
+class FullUnderBudget : public Method {
+ public:
+  explicit FullUnderBudget(FullOptions options) : options_(std::move(options)) {}
+
+  std::string spelled_out() const override {
+    FullOptions copy = options_;
+    return copy.bind().spelled_out();
   }
-  void after_step(const StepContext& context, Ops& ops) override {
-    if (!options_.all_on_device()) ops.use<DeviceBudget>().after_step(context);
+  Needs needs(const ModelShape&) const override { return {.lossless = true, .host_prompts = true}; }
+
+  void context_ready(SequenceState& sequence, Ops& ops) override {
+    ops.use<DeviceBudget>().open(sequence, options_.share());
   }
+  void before_layer(const LayerContext& context, Ops& ops) override { ops.use<DeviceBudget>().before_layer(context); }
+  AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
+    AttendPlan plan;
+    for (const SequenceState* sequence : context.batch) plan.items.push_back(ops.use<DeviceBudget>().item(*sequence));
+    return plan;
+  }
+  void after_layer(const LayerContext& context, Ops& ops) override { ops.use<DeviceBudget>().after_layer(context); }
+  void after_step(const StepContext& context, Ops& ops) override { ops.use<DeviceBudget>().after_step(context); }
   AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
-    if (options_.all_on_device()) return {};
     ops.use<DeviceBudget>().refit(sequence, options_.share());
     return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
   }
   void appended(SequenceState& sequence, Range, Ops& ops) override {
-    if (!options_.all_on_device()) ops.use<DeviceBudget>().refit(sequence, options_.share());
+    ops.use<DeviceBudget>().refit(sequence, options_.share());
   }
   void goes_on(SequenceState& sequence, Ops& ops) override {
-    if (!options_.all_on_device()) ops.use<DeviceBudget>().refit(sequence, options_.share());
+    ops.use<DeviceBudget>().refit(sequence, options_.share());
   }
 
  private:
@@ -98,7 +96,8 @@ MethodInfo full_info() {
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
     FullOptions options;
     options.bind().parse(spec);
-    return std::make_unique<Full>(std::move(options));
+    if (options.device == 1) return std::make_unique<Full>();
+    return std::make_unique<FullUnderBudget>(std::move(options));
   };
   return info;
 }

@@ -25,7 +25,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-/// What a comment may say that a command needs.
+/// Needs of a command that a comment may name.
 constexpr const char* kNeeds[] = {"needs a GPU", "needs nvcc", "needs PyTorch", "needs Debian's python3-numpy"};
 
 /// Commands that begin so are run by `file`, in the line that has `there`.
@@ -106,7 +106,7 @@ constexpr Shorter kShorter[] = {
     {"tandem generate", "--max-new", "8", If::any},
 };
 
-/// What a reader has and a command reads; `shell` makes it before the page's first command with `word` in it.
+/// Files that a reader has and a command reads; `shell` makes them before the page's first command with `word` in it.
 struct StandIn {
   const char *word, *shell;
 };
@@ -130,7 +130,7 @@ constexpr StandIn kStandIns[] = {
     {"base", "mv ci/baseline base && mv run less"},
 };
 
-/// What of the tables was of use.
+/// Entries of the tables that a command used.
 using Used = std::set<const void*>;
 
 const RunElsewhere* elsewhere(const std::string& text) {
@@ -162,7 +162,7 @@ bool has_stand_in(std::string_view part) {
                              [&](const StandIn& one) { return std::string_view(one.word).starts_with(part); });
 }
 
-/// What a reader sees that it needs, so that it cannot be run as it stands; empty if it can.
+/// The visible reason why a command cannot be run as it stands; empty if it can.
 std::string needs(const PageCommand& command, Used& used) {
   const auto has = [&](const char* text) { return command.text.find(text) != std::string::npos; };
   for (const auto& what : kNeeds)

@@ -172,26 +172,11 @@ class SlowFreeKv {
           tokens.push_back(t);
       on_device += tokens.size();
       for (std::uint32_t h = g * group(); h < (g + 1) * group(); ++h)
-        attend_head(h, q, keys[g], values[g], tokens, out);
+        attend_tokens(c_.head_dim, h, q, keys[g], values[g], tokens, out);
       if (open) resident = chosen;
     }
     if (open) before_[layer] = q;
     return out;
-  }
-  void attend_head(std::uint32_t h, const Vector& q, const std::vector<Vector>& keys, const std::vector<Vector>& values,
-                   const List& tokens, Vector& out) const {
-    Vector score;
-    for (const std::uint32_t t : tokens) {
-      double s = 0;
-      for (std::uint32_t d = 0; d < c_.head_dim; ++d) s += q[h * c_.head_dim + d] * keys[t][d];
-      score.push_back(s / std::sqrt(double(c_.head_dim)));
-    }
-    const double top = *std::max_element(score.begin(), score.end());
-    double sum = 0;
-    for (double& s : score) sum += s = std::exp(s - top);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      for (std::uint32_t d = 0; d < c_.head_dim; ++d) out[h * c_.head_dim + d] += score[i] / sum * values[tokens[i]][d];
-    }
   }
 
   FreeKvRule rule_;

@@ -67,7 +67,7 @@ DeviceBudget::Managed& DeviceBudget::managed(SequenceId id) {
 
 void DeviceBudget::open(SequenceState& sequence, const DeviceShare& share) {
   if (offload_ == nullptr)
-    offload_ = std::make_unique<KvOffload>(device_, kv_, share.policy,
+    offload_ = std::make_unique<KvOffload>(kv_, share.policy,
                                            [this](LaneKind lane, Op op) { return ask(lane, std::move(op)); });
   managed_.push_back({sequence.id, slots_of(sequence, share), mass_.add(make_mass(sequence))});
   set_budget();
@@ -97,7 +97,7 @@ void DeviceBudget::before_layer(const LayerContext& context) {
       offload_->prefetch(ids, context.layer + ahead);
       continue;
     }
-    // Of the next step, for the sequences that may have one.
+    // The next step's layer, for sequences that may have a next step.
     std::vector<SequenceId> going_on;
     for (const SequenceState* sequence : context.batch)
       if (sequence->tokens < sequence->max_tokens) going_on.push_back(sequence->id);

@@ -54,7 +54,6 @@ class DeviceBudget : public Mechanism, public WeightsTaker {
   AttendItem item(const SequenceState& sequence);
   /// For AppendRequest, of a prompt behind so many tokens.
   LayerKeeper* keeper(const SequenceState& sequence, std::uint32_t tokens);
-  const KvOffload& offload() const { return *offload_; }
 
   void forget(SequenceId sequence) override;
   std::size_t bytes_of(SequenceId sequence, Tier tier) const override { return mass_.bytes_of(sequence, tier); }

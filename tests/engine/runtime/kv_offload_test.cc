@@ -51,7 +51,7 @@ class OffloadWorld {
         setting_(setting),
         device_(setting.real_time ? make_emu_device({.host_worker_threads = 1}) : sim()),
         kv_(*device_, kPages, {kPages.slot_bytes() * setting.device_slots, kPages.slot_bytes() * setting.host_slots}),
-        offload_(*device_, kv_, {.eviction = setting.eviction, .block = setting.block, .sinks = 1, .window = kStays},
+        offload_(kv_, {.eviction = setting.eviction, .block = setting.block, .sinks = 1, .window = kStays},
                  [this](LaneKind lane, Op op) { return submit_late(lane, std::move(op)); }) {
     offload_.set_budget(setting.device_slots * 3 / 4);
   }
@@ -98,7 +98,7 @@ class OffloadWorld {
     return device_->submit(device_->lane(lane), std::move(op));
   }
 
-  // What the store shows.
+  // Units as the store shows them.
   bool there(const KvUnit& unit, Tier tier) const {
     return kv_.slot(unit.sequence, unit.layer, unit.number * unit_pages(), tier) != KvStore::kNoSlot;
   }
@@ -201,8 +201,7 @@ class OffloadWorld {
         << used_slots() << " slots, and something could leave";
     std::vector<Event> after;
     try {
-      const std::vector<SlotCopy> copies = kv_.privatise_tail(id, after);
-      for (const SlotCopy& copy : copies) copy_tail(copy, after);
+      copy_shared_tail(*device_, kv_, id);
       kv_.grow(id, tokens, after);
     } catch (const InputError&) {
       ++refused_;
@@ -232,17 +231,6 @@ class OffloadWorld {
   /// The manager takes in what has grown when it is next asked for a layer.
   void take_in() {
     each_unit([&](const KvUnit& unit) { seen_.try_emplace(unit, now_, now_); });
-  }
-
-  void copy_tail(const SlotCopy& copy, const std::vector<Event>& after) {
-    Op op("copy shared tail");
-    op.after = after;
-    op.access = {kv_.slot_access(Tier::device, copy.from, 1, kOneHead, false),
-                 kv_.slot_access(Tier::device, copy.to, 1, kOneHead, true)};
-    set_copies(op, [this, copy](Copier& copier) {
-      copier.between(kv_.device_buffer(), kv_.device_buffer()).add(std::span(&copy, 1), kPages.slot_bytes());
-    });
-    device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
   }
 
   void fork(SequenceId from) {

@@ -122,7 +122,7 @@ TEST(PrefixCache, GivesUpItsPagesWhereTheStoreIsFull) {
     cached.engine.release(*reusing);
     fresh.engine.release(*alone);
   }
-  // What a prompt uses is not evicted.
+  // Blocks that a prompt uses are not evicted.
   const auto whole = cached.engine.prefill(random_prompt(490, 9));
   EXPECT_THROW(cached.engine.prefill(random_prompt(100, 10)), InputError);
   EXPECT_TRUE(decode_behind(cached.engine, *whole, "full", 2)

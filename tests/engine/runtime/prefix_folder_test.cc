@@ -95,7 +95,7 @@ TEST_F(PrefixFolder, TheLongestBeginningIsTakenWithItsBitsAndTimes) {
   }
 }
 
-// What one method of a run needs of prompts does not keep them from a run without it, and is not in its times.
+// A run with column sums leaves files that a run without them takes, without the time of the sums.
 TEST_F(PrefixFolder, SumsServeRunsWithoutThemAndNotTheOtherWayRound) {
   const std::vector<std::int32_t> prompt = random_prompt(200, 3), other = behind(prompt, 150, 100, 4);
   EngineOptions with_sums = options();

@@ -29,6 +29,23 @@ inline double stored_value(const MatrixView& m, std::size_t i) {
   return f;
 }
 
+/// Adds to head h of `out` [head][dim] its attention over `tokens` of its KV head.
+inline void attend_tokens(std::uint32_t dim, std::uint32_t h, const std::vector<double>& q /*[head][dim]*/,
+                          const std::vector<std::vector<double>>& keys, const std::vector<std::vector<double>>& values,
+                          const std::vector<std::uint32_t>& tokens, std::vector<double>& out) {
+  std::vector<double> score;
+  for (const std::uint32_t t : tokens) {
+    double s = 0;
+    for (std::uint32_t d = 0; d < dim; ++d) s += q[h * dim + d] * keys[t][d];
+    score.push_back(s / std::sqrt(double(dim)));
+  }
+  const double top = *std::max_element(score.begin(), score.end());
+  double sum = 0;
+  for (double& s : score) sum += s = std::exp(s - top);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    for (std::uint32_t d = 0; d < dim; ++d) out[h * dim + d] += score[i] / sum * values[tokens[i]][d];
+}
+
 class SlowModel {
  public:
   using Vector = std::vector<double>;
@@ -159,20 +176,10 @@ class SlowModel {
     const std::vector<Vector>& keys = keys_[layer][g];
     const Vector own(q.begin() + h * c.head_dim, q.begin() + (h + 1) * c.head_dim);
     const std::vector<bool> seen = visible ? visible(layer, h, own, keys) : std::vector<bool>(keys.size(), true);
-    Vector score(keys.size(), -INFINITY);
-    double top = -INFINITY, sum = 0;
-    for (std::size_t t = 0; t < keys.size(); ++t) {
-      if (!seen[t]) continue;
-      score[t] = 0;
-      for (std::uint32_t i = 0; i < c.head_dim; ++i) score[t] += own[i] * keys[t][i];
-      score[t] /= std::sqrt(double(c.head_dim));
-      top = std::max(top, score[t]);
-    }
-    for (double& s : score) sum += s = std::exp(s - top);
-    for (std::size_t t = 0; t < keys.size(); ++t) {
-      for (std::uint32_t i = 0; i < c.head_dim; ++i)
-        out[h * c.head_dim + i] += score[t] / sum * values_[layer][g][t][i];
-    }
+    std::vector<std::uint32_t> tokens;
+    for (std::uint32_t t = 0; t < keys.size(); ++t)
+      if (seen[t]) tokens.push_back(t);
+    attend_tokens(c.head_dim, h, q, keys, values_[layer][g], tokens, out);
   }
 
   const Model& model_;

@@ -44,6 +44,19 @@ class Praise final : public Dataset {
   const Model& model_;
 };
 
+Manifest praise_manifest(const DatasetRunOptions& options, const Device& device) {
+  Manifest manifest;
+  manifest.methods = method_entries(options.methods);
+  manifest.command = "tandem praise";
+  manifest.benchmark = "praise";
+  manifest.tasks = {"t"};
+  manifest.lengths = {0};
+  manifest.samples = 3;
+  manifest.clock = device.clock_name();
+  manifest.started_utc = utc_now();
+  return manifest;
+}
+
 TEST(RunDataset, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   const Model model = load_model("tiny");
   ThreadPool pool(1);
@@ -52,15 +65,7 @@ TEST(RunDataset, ASampleMayBeDrawnAndAnAnswerThatIsCutMayBeWrong) {
   DatasetRunOptions options;
   options.methods = {"full"};
   options.batch = 3;
-  Manifest manifest;
-  manifest.methods = method_entries(options.methods);
-  manifest.command = "tandem praise --batch 3";
-  manifest.benchmark = "praise";
-  manifest.tasks = {"t"};
-  manifest.lengths = {0};
-  manifest.samples = 3;
-  manifest.clock = device->clock_name();
-  manifest.started_utc = utc_now();
+  Manifest manifest = praise_manifest(options, *device);
   RunFolder folder = RunFolder::create(root.path() / "run", manifest);
   run_dataset(Praise(model), options, model, *device, pool, folder);
   const std::vector<SampleResult> samples = folder.samples();
@@ -104,15 +109,7 @@ TEST(RunDataset, SaysWhereALosslessMethodPartsFromFullWhicheverComesFirst) {
     return make_method(spec == "quest" ? "streaming:sinks=0,window=1" : spec);
   };
   options.batch = 3;
-  Manifest manifest;
-  manifest.methods = method_entries(options.methods);
-  manifest.command = "tandem praise --batch 3";
-  manifest.benchmark = "praise";
-  manifest.tasks = {"t"};
-  manifest.lengths = {0};
-  manifest.samples = 3;
-  manifest.clock = device->clock_name();
-  manifest.started_utc = utc_now();
+  Manifest manifest = praise_manifest(options, *device);
   RunFolder folder = RunFolder::create(root.path() / "run", manifest);
   run_dataset(Praise(model), options, model, *device, pool, folder);
   std::map<std::string, std::vector<SampleResult>> samples;
@@ -157,15 +154,7 @@ TEST(RunDataset, SaysHowManyTokensThePrefixCacheHad) {
   const testing::TemporaryFolder root;
   DatasetRunOptions options;
   options.methods = {"full", "streaming"};
-  Manifest manifest;
-  manifest.methods = method_entries(options.methods);
-  manifest.command = "tandem praise";
-  manifest.benchmark = "praise";
-  manifest.tasks = {"t"};
-  manifest.lengths = {0};
-  manifest.samples = 3;
-  manifest.clock = device->clock_name();
-  manifest.started_utc = utc_now();
+  const Manifest manifest = praise_manifest(options, *device);
   RunFolder alone = RunFolder::create(root.path() / "alone", manifest);
   run_dataset(Praise(model), options, model, *device, pool, alone);
   EXPECT_EQ(summarise(alone).reused_tokens, 0u);
