@@ -134,9 +134,11 @@ struct Cost {
   // that is: K and V, digests and other indices, statistics. Not queries, scores, lists and partial results, which live
   // for the operation, nor what is only copied, nor weights.
   std::uint64_t context = 0;
-  // Bytes of KV that a fetch looks for in a buffer of recent blocks. It misses what the operation brings over the link
-  // (`h2d`).
+  // Bytes of KV that an operation, or who asked for it, looked for on the device. Not there was what the operation
+  // brings over the link (`h2d`).
   std::uint64_t looked_up = 0;
+  bool ahead = false;           // brings it before it is asked for
+  std::uint64_t cancelled = 0;  // bytes that were to come ahead and had found no room
   // Of `h2d`: a kernel reads it from host memory itself (zero copy), since the host does not know what was chosen; of
   // an operation that does both, all of it.
   bool gathered = false;

@@ -25,7 +25,8 @@ struct KvTokens {
   Side side = Side::device;
   // Sorted, disjoint ranges that contain their positions; empty if only operation bodies know these.
   std::vector<Range> positions = {};
-  Event ready = {};  // when they are there
+  Event ready = {};         // when they are there
+  std::uint64_t found = 0;  // bytes of these that were looked for and had stayed on the device (Cost::looked_up)
 };
 
 /// All tokens at their positions, in the KV store.

@@ -331,13 +331,21 @@ std::uint32_t KvStore::slot(SequenceId id, std::uint32_t layer, std::uint32_t bl
 
 void KvStore::append_slots(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
                            std::vector<std::uint32_t>& out) const {
-  if (blocks.begin >= blocks.end) return;
-  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
-  const std::uint32_t *const first = slots.data() + blocks.begin, *const last = slots.data() + blocks.end;
-  TANDEM_CHECK(blocks.end <= slots.size() && std::find(first, last, kNoSlot) == last,
+  const auto before = static_cast<std::ptrdiff_t>(out.size());
+  append_slots_or_none(id, layer, blocks, tier, out);
+  TANDEM_CHECK(std::find(out.begin() + before, out.end(), kNoSlot) == out.end(),
                "blocks {} to {} of layer {} are not all on the {}", blocks.begin, blocks.end - 1, layer,
                tier == Tier::device ? "device" : "host");
-  out.insert(out.end(), first, last);
+}
+
+void KvStore::append_slots_or_none(SequenceId id, std::uint32_t layer, Range blocks, Tier tier,
+                                   std::vector<std::uint32_t>& out) const {
+  if (blocks.begin >= blocks.end) return;
+  const std::vector<std::uint32_t>& slots = sequence(id).layers[layer].slots[static_cast<int>(tier)];
+  const std::size_t all = out.size() + blocks.end - blocks.begin, end = std::min<std::size_t>(blocks.end, slots.size());
+  if (blocks.begin < end)
+    out.insert(out.end(), slots.begin() + blocks.begin, slots.begin() + static_cast<std::ptrdiff_t>(end));
+  out.resize(all, kNoSlot);
 }
 
 Access KvStore::slot_access(Tier tier, std::uint32_t first_slot, std::uint32_t slots, Range heads, bool write) const {

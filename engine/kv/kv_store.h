@@ -113,6 +113,9 @@ class KvStore {
   /// Slots of all these blocks; LogicError where one is not in that tier. Faster than slot() for each of many.
   void append_slots(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
                     std::vector<std::uint32_t>& out) const;
+  /// The same with kNoSlot for those that are not there.
+  void append_slots_or_none(SequenceId sequence, std::uint32_t layer, Range blocks, Tier tier,
+                            std::vector<std::uint32_t>& out) const;
   std::size_t k_offset(std::uint32_t slot, std::uint32_t kv_head) const {  // in bytes from the tier's buffer
     return (std::size_t{slot} * shape_.kv_heads + kv_head) * shape_.page_bytes();
   }

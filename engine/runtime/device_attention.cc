@@ -64,7 +64,8 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   if (chosen.ready.lane != compute_) wait_for(op.after, chosen.ready);
   if (!chosen.copy) {
     const Range blocks = b.chosen.page_range();
-    if (!device_.is_gpu()) kv_.append_slots(sequence.id, context.layer, blocks, Tier::device, b.chosen.slots);
+    // What is not chosen may be elsewhere.
+    if (!device_.is_gpu()) kv_.append_slots_or_none(sequence.id, context.layer, blocks, Tier::device, b.chosen.slots);
     kv_.append_access(sequence.id, context.layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     work.fixed[item.row].entries += b.chosen.pages();
   }
@@ -131,8 +132,10 @@ void DecodeAttention::submit_device(const LayerContext& context, std::span<const
   // A GPU's kernels name slot 0 where nothing is attended; they do not read it.
   if (device_.is_gpu()) op.access.push_back(kv_.slot_access(Tier::device, 0, 1, Range{0, shape.kv_heads}, false));
   work.own = op.access;
-  for (const AttendItem* item : items)
+  for (const AttendItem* item : items) {
+    work.cost.looked_up += common_of(item->kv).found;
     std::visit([&](const auto& kv) { gather(context, *item, kv, op, work); }, item->kv);
+  }
   work.check(!emitted.empty());
   for (const DevicePacked& p : work.packed) {
     if (device_.is_gpu() && work.counts_packed(p.in_pages())) {  // where a kernel counts, it counts all rows

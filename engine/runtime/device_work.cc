@@ -94,6 +94,8 @@ void DecodeAttention::resolve_blocks(BodyContext& ctx, const ModelShape& shape, 
     b.chosen.for_pages(
         lists, shape, g, [&](std::uint32_t mask, std::uint32_t page, std::uint32_t place, std::uint32_t n) {
           attended += n;
+          TANDEM_CHECK(copy != nullptr || b.chosen.slots[page] != KvStore::kNoSlot,
+                       "page {} was chosen and is not on the device", page);
           const char* const k =
               from + (copy != nullptr ? copy->k_offset(g, place) : kv_.k_offset(b.chosen.slots[page], g));
           if (copy == nullptr && ctx.lists_access())

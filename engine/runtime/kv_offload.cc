@@ -1,7 +1,6 @@
 #include "engine/runtime/kv_offload.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "engine/common/error.h"
@@ -57,11 +56,13 @@ KvOffload::Held& KvOffload::held(SequenceId id) {
 
 void KvOffload::grow(Held& held) {
   const std::size_t units = (blocks_for(kv_.tokens(held.id)) + unit_pages() - 1) / unit_pages();
+  const std::uint64_t before = clock_;  // of one age in all layers, so that none loses more than another
   for (std::uint32_t layer = 0; layer < held.layers.size(); ++layer) {
     std::vector<Unit>& list = held.layers[layer].units;
-    while (list.size() < units) {
+    for (std::uint64_t age = before; list.size() < units;) {
       Unit unit;
-      unit.came = unit.used = ++clock_;
+      unit.came = unit.used = ++age;
+      clock_ = std::max(clock_, age);
       const auto first = static_cast<std::uint32_t>(list.size()) * unit_pages();
       unit.on_device = kv_.slot(held.id, layer, first, Tier::device) != KvStore::kNoSlot;
       list.push_back(unit);
@@ -86,132 +87,6 @@ std::size_t KvOffload::room() const {
   return std::min(limit() - std::min(used, limit()), kv_.free_slots(Tier::device));
 }
 
-bool KvOffload::may_leave(const Held& held, std::uint32_t layer, std::uint32_t unit) const {
-  const std::uint32_t tokens = kv_.tokens(held.id);
-  const Range pages = pages_of(held, unit);
-  const std::uint32_t written = std::min(tokens, held.layers[layer].written);
-  if (pages.begin + unit_pages() != pages.end || pages.end * kPageTokens > written) return false;
-  if (held.kept_page >= pages.begin && held.kept_page < pages.end) return false;
-  if (policy_.eviction != Eviction::attention) return true;
-  return pages.begin * kPageTokens >= policy_.sinks && pages.end * kPageTokens + policy_.window <= tokens;
-}
-
-bool KvOffload::leaves_before(const Place& a, const Place& b) const {
-  const auto mass_of = [](const Place& place) {
-    return place.unit < place.held->mass.size() ? place.held->mass[place.unit] : 0.0f;
-  };
-  const Unit &first = a.held->layers[a.layer].units[a.unit], &second = b.held->layers[b.layer].units[b.unit];
-  switch (policy_.eviction) {
-    case Eviction::fixed:
-      if (first.came != second.came) return first.came < second.came;
-      break;
-    case Eviction::lru:
-      if (first.used != second.used) return first.used < second.used;
-      break;
-    case Eviction::attention:
-      if (const float x = mass_of(a), y = mass_of(b); x != y) return x < y;
-      // The same units stay in every layer, so that no layer has more to bring than another.
-      if (a.unit != b.unit) return a.unit > b.unit;
-      if (first.used != second.used) return first.used > second.used;
-      break;
-  }
-  return std::tie(a.held->id, a.layer, a.unit) < std::tie(b.held->id, b.layer, b.unit);
-}
-
-std::size_t KvOffload::evict(std::size_t slots) {
-  while (room() < slots || used_slots() > limit()) {
-    const std::vector<Place> leaving = first_to_leave(slots);
-    if (leaving.empty()) break;
-    leave(leaving);  // slots that another sequence shares stay in use: look again
-  }
-  return room();
-}
-
-std::vector<KvOffload::Place> KvOffload::first_to_leave(std::size_t slots) {
-  std::vector<Place> order, leaving;
-  for (Held& held : held_) {
-    for (std::uint32_t layer = 0; layer < held.layers.size(); ++layer) {
-      if (held.layers[layer].pins > 0) continue;
-      const std::vector<Unit>& units = held.layers[layer].units;
-      for (std::uint32_t unit = 0; unit < units.size(); ++unit)
-        if (units[unit].on_device && may_leave(held, layer, unit)) order.push_back({&held, layer, unit});
-    }
-  }
-  // A heap gives the first few in order without sorting all.
-  const auto later = [&](const Place& a, const Place& b) { return leaves_before(b, a); };
-  std::ranges::make_heap(order, later);
-  const std::size_t have = room(), used = used_slots();
-  std::size_t freed = 0, host_room = kv_.free_slots(Tier::host);
-  while (!order.empty() && (have + freed < slots || used > limit() + freed)) {
-    std::ranges::pop_heap(order, later);
-    const Place place = order.back();
-    order.pop_back();
-    const std::size_t without_copy = pages_without_copy(place);
-    if (without_copy > host_room) continue;  // it stays: the host cannot take it
-    host_room -= without_copy;
-    freed += unit_pages();
-    leaving.push_back(place);
-  }
-  // Side by side in host memory, so that they come back in long pieces.
-  std::ranges::sort(leaving, {}, [](const Place& p) { return std::tuple(p.held->id, p.layer, p.unit); });
-  return leaving;
-}
-
-std::size_t KvOffload::pages_without_copy(const Place& place) const {
-  const Range pages = pages_of(*place.held, place.unit);
-  std::size_t count = 0;
-  for (std::uint32_t page = pages.begin; page < pages.end; ++page)
-    if (kv_.slot(place.held->id, place.layer, page, Tier::host) == KvStore::kNoSlot) ++count;
-  return count;
-}
-
-void KvOffload::leave(std::span<const Place> places) {
-  if (places.empty()) return;
-  const KvShape& shape = kv_.shape();
-  const Range heads{0, shape.kv_heads};
-  Op op("offload kv", Cause::offload);
-  std::vector<SlotCopy> copies;
-  std::vector<bool> copied(places.size());
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    const Range pages = pages_of(*place.held, place.unit);
-    const std::vector<SlotCopy> more = kv_.add_host_blocks(place.held->id, place.layer, pages, op.after);
-    copied[i] = !more.empty();
-    if (!copied[i]) continue;
-    const Layer& layer = place.held->layers[place.layer];
-    if (pages.end * kPageTokens > layer.settled) wait_for(op.after, layer.read);  // the layer wrote it before
-    for (const SlotCopy& copy : more) {
-      op.access.push_back(kv_.slot_access(Tier::device, copy.from, 1, heads, false));
-      op.access.push_back(kv_.slot_access(Tier::host, copy.to, 1, heads, true));
-    }
-    copies.insert(copies.end(), more.begin(), more.end());
-  }
-  Event written;
-  if (!copies.empty()) {
-    counters_.written_back += copies.size();
-    set_copies(op, [&kv = kv_, copies](Copier& copier) {
-      copier.between(kv.host_buffer(), kv.device_buffer()).add(copies, kv.shape().slot_bytes());
-    });
-    written = submit_(LaneKind::d2h, std::move(op));
-  }
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    Layer& layer = place.held->layers[place.layer];
-    Unit& unit = layer.units[place.unit];
-    const Range pages = pages_of(*place.held, place.unit);
-    std::vector<Event> after;
-    wait_for(after, layer.read);
-    wait_for(after, unit.arrived);
-    if (copied[i]) {
-      wait_for(after, written);
-      kv_.set_filled(place.held->id, place.layer, pages, Tier::host, written);
-    }
-    kv_.drop(place.held->id, place.layer, pages, Tier::device, after);
-    unit.on_device = unit.ahead = false;
-    counters_.evicted += pages.end - pages.begin;
-  }
-}
-
 std::vector<KvOffload::Place> KvOffload::missing(Held& held, std::uint32_t layer) {
   std::vector<Place> places;
   const std::vector<Unit>& units = held.layers[layer].units;
@@ -229,10 +104,13 @@ std::size_t KvOffload::pages(std::span<const Place> places) const {
   return sum;
 }
 
-void KvOffload::bring(std::span<const Place> places, bool ahead) {
+void KvOffload::bring(std::span<const Place> places, bool ahead, std::size_t cancelled) {
   if (places.empty()) return;
   const Range heads{0, kv_.shape().kv_heads};
   Op op("restore kv", Cause::recall, places.front().layer);
+  op.cost.ahead = ahead;
+  op.cost.looked_up = pages(places) * kv_.shape().slot_bytes();
+  op.cost.cancelled = cancelled * kv_.shape().slot_bytes();
   std::vector<SlotCopy> copies;
   for (const Place& place : places) {
     const Range pages = pages_of(*place.held, place.unit);
@@ -259,55 +137,86 @@ void KvOffload::bring(std::span<const Place> places, bool ahead) {
   }
 }
 
-Event KvOffload::need(std::span<const SequenceId> sequences, std::uint32_t layer) {
-  std::vector<Place> absent;
-  for (const SequenceId id : sequences) {
-    Held& own = held(id);
-    grow(own);
-    Layer& wanted = own.layers[layer];
-    if (!wanted.coming) ++wanted.pins;
-    wanted.coming = false;
-    const auto queued =
-        std::ranges::find_if(wanted_, [&](const Wanted& w) { return w.sequence == id && w.layer == layer; });
-    const std::vector<Place> more = missing(own, layer);
-    if (queued != wanted_.end()) {
-      counters_.cancelled += pages(more);
-      wanted_.erase(queued);
-    }
-    absent.insert(absent.end(), more.begin(), more.end());
+void KvOffload::pin(const NeededKv& needed, std::uint32_t layer) {
+  Held& own = held(needed.sequence);
+  grow(own);
+  Layer& wanted = own.layers[layer];
+  TANDEM_CHECK(!wanted.in_part, "layer {} of sequence {} is needed twice", layer, needed.sequence);
+  if (wanted.coming) --wanted.pins;
+  wanted.coming = false;
+  if (!needed.units) {
+    ++wanted.pins;
+    return;
   }
-  const std::size_t needed = pages(absent);
-  if (needed > 0 && evict(needed) < needed) {
-    for (const SequenceId id : sequences) --held(id).layers[layer].pins;
+  wanted.in_part = true;
+  for (const std::uint32_t unit : *needed.units) wanted.units.at(unit).pinned = true;
+}
+
+void KvOffload::unpin(Layer& layer) {
+  if (layer.in_part) {
+    for (Unit& unit : layer.units) unit.pinned = false;
+    layer.in_part = false;
+  } else {
+    --layer.pins;
+  }
+}
+
+std::vector<KvOffload::Place> KvOffload::needed_of(const NeededKv& needed, std::uint32_t layer) {
+  Held& own = held(needed.sequence);
+  std::vector<Place> places;
+  for (std::uint32_t unit = 0; unit < own.layers[layer].units.size(); ++unit)
+    if (!needed.units || own.layers[layer].units[unit].pinned) places.push_back({&own, layer, unit});
+  return places;
+}
+
+Event KvOffload::need(std::span<const NeededKv> needed, std::uint32_t layer) {
+  std::vector<Place> all, absent;
+  std::size_t cancelled = 0;
+  for (const NeededKv& one : needed) pin(one, layer);  // before anything leaves for one of them
+  for (const NeededKv& one : needed) {
+    const std::size_t before = absent.size();
+    for (const Place& place : needed_of(one, layer)) {
+      all.push_back(place);
+      if (!place.held->layers[layer].units[place.unit].on_device) absent.push_back(place);
+    }
+    if (std::erase_if(wanted_, [&](const Wanted& w) { return w.sequence == one.sequence && w.layer == layer; }) > 0)
+      cancelled += pages(std::span(absent).subspan(before));
+    if (policy_.eviction != Eviction::lru_topk || absent.size() == before) continue;
+    asking_ = Wanted{one.sequence, layer};
+    evict(pages(absent));
+    asking_.reset();
+  }
+  const std::size_t missing = pages(absent);
+  if (missing > 0 && evict(missing) < missing) {
+    for (const NeededKv& one : needed) unpin(held(one.sequence).layers[layer]);
     throw_input_error(
         "Layer {} needs {} pages of KV from host memory and the device has room for {} beside what cannot leave it: "
         "give the method more device memory, or raise --host-kv.",
-        layer, needed, room());
+        layer, missing, room());
   }
-  bring(absent, false);
+  bring(absent, false, cancelled);
   ++clock_;
   Event ready;
-  for (const SequenceId id : sequences) {
-    Held& own = held(id);
-    for (std::uint32_t unit = 0; unit < own.layers[layer].units.size(); ++unit) {
-      Unit& u = own.layers[layer].units[unit];
-      const Range pages = pages_of(own, unit);
-      counters_.needed += pages.end - pages.begin;
-      (u.ahead ? counters_.prefetched : counters_.hits) += pages.end - pages.begin;
-      u.ahead = false;
-      u.used = clock_;
-      if (u.arrived.value > ready.value) ready = u.arrived;  // all come by one lane
-    }
+  for (const Place& place : all) {
+    Unit& unit = place.held->layers[layer].units[place.unit];
+    const Range pages = pages_of(*place.held, place.unit);
+    counters_.needed += pages.end - pages.begin;
+    (unit.ahead ? counters_.prefetched : counters_.hits) += pages.end - pages.begin;
+    unit.ahead = false;
+    unit.used = clock_;
+    if (unit.arrived.value > ready.value) ready = unit.arrived;  // all come by one lane
   }
-  counters_.misses += needed;
-  counters_.hits -= needed;
+  counters_.cancelled += cancelled;
+  counters_.misses += missing;
+  counters_.hits -= missing;
   issue_wanted();
   return ready;
 }
 
 Event KvOffload::need(SequenceId sequence, std::uint32_t layer) {
+  const NeededKv all[] = {{sequence}};
   const SequenceId one[] = {sequence};
-  const Event ready = need(one, layer);
+  const Event ready = need(all, layer);
   for (std::uint32_t ahead = 1; ahead <= policy_.look_ahead; ++ahead)
     prefetch(one, (layer + ahead) % kv_.shape().layers);
   return ready;
@@ -318,7 +227,7 @@ void KvOffload::prefetch(std::span<const SequenceId> sequences, std::uint32_t la
     Held& own = held(id);
     grow(own);
     Layer& wanted = own.layers[layer];
-    if (wanted.coming || wanted.pins > 0) continue;
+    if (wanted.coming || wanted.pins > 0 || wanted.in_part) continue;
     wanted.coming = true;
     ++wanted.pins;
     wanted_.push_back({id, layer});
@@ -341,13 +250,13 @@ void KvOffload::issue_wanted() {
     }
     wanted = taken == places.size() ? wanted_.erase(wanted) : std::next(wanted);
   }
-  bring(coming, true);
+  bring(coming, true, 0);
 }
 
 void KvOffload::read(SequenceId sequence, std::uint32_t layer, Event reader) {
   Layer& own = held(sequence).layers[layer];
-  TANDEM_CHECK(own.pins > 0, "layer {} of sequence {} was read without need()", layer, sequence);
-  --own.pins;
+  TANDEM_CHECK(own.pins > 0 || own.in_part, "layer {} of sequence {} was read without need()", layer, sequence);
+  unpin(own);
   own.read = reader;
   own.written = kv_.tokens(sequence);
 }
@@ -357,26 +266,6 @@ void KvOffload::make_room(SequenceId sequence, std::uint32_t tokens) {
   const std::size_t slots = std::size_t{kv_.shape().layers} * (blocks_for(have + tokens) - blocks_for(have));
   growing_ = slots;
   evict(slots);
-}
-
-void KvOffload::evict_all(SequenceId sequence) {
-  Held& own = held(sequence);
-  grow(own);
-  cancel(sequence);
-  std::vector<Place> places;
-  std::size_t without_copy = 0;
-  for (std::uint32_t layer = 0; layer < own.layers.size(); ++layer) {
-    TANDEM_CHECK(own.layers[layer].pins == 0, "layer {} is being read", layer);
-    for (std::uint32_t unit = 0; unit < own.layers[layer].units.size(); ++unit) {
-      if (!own.layers[layer].units[unit].on_device || !may_leave(own, layer, unit)) continue;
-      places.push_back({&own, layer, unit});
-      without_copy += pages_without_copy(places.back());
-    }
-  }
-  if (without_copy > kv_.free_slots(Tier::host))
-    throw_input_error("Host memory has room for {} more pages of KV and {} must move there: raise --host-kv.",
-                      kv_.free_slots(Tier::host), without_copy);
-  leave(places);
 }
 
 void KvOffload::all_read() {

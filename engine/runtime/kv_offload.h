@@ -5,9 +5,10 @@
 // off the KV store: on the device only (never evicted yet), in both tiers, in host memory only. KV does not change
 // once its page is full, so a unit is copied to host memory when it is first evicted, and later evictions only drop it.
 // The newest unit never leaves while it grows, nor any before its layer has read it: until then it may be unwritten.
+// Methods that attend to all tokens need whole layers, others the units that a step's choice names.
 //
-// Full pool: need() evicts units of layers that are not pinned, in the policy's order, and throws InputError where
-// these are too few. A prefetch that finds no room waits, and is cancelled when its layer is needed. Full host memory:
+// Full pool: need() evicts units that are not pinned, in the policy's order, and throws InputError where these are too
+// few. A prefetch that finds no room waits, and is cancelled when its layer is needed. Full host memory:
 // a unit without a copy there stays on the device, and the next one in order goes. Forks: a sequence gives up its own
 // references; slots that a prefix shares stay until the prefix lets go of them. A sequence may be removed at any time:
 // copies under way finish, and the slots' next owners wait for them (KvStore).
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +30,7 @@ namespace tandem {
 enum class Eviction : std::uint8_t {
   fixed,      // the one that has been there longest
   lru,        // the least recently used
+  lru_topk,   // the least recently used of the layer and sequence that needs room; others only where these are too few
   attention,  // least attention mass (set_mass); of equal ones the last by position. Sinks and window never leave.
 };
 
@@ -47,6 +50,12 @@ struct OffloadCounters {
   std::uint64_t misses = 0;      // of these: brought when they were needed
   std::uint64_t cancelled = 0;   // prefetches that found no room in time
   std::uint64_t evicted = 0, written_back = 0;
+};
+
+/// What a sequence needs of a layer: all of it, or these units, ascending.
+struct NeededKv {
+  SequenceId sequence = 0;
+  std::optional<std::vector<std::uint32_t>> units = {};
 };
 
 class KvOffload : public LayerKeeper {
@@ -84,8 +93,9 @@ class KvOffload : public LayerKeeper {
   void make_room(SequenceId sequence, std::uint32_t tokens) override;
   Event need(SequenceId sequence, std::uint32_t layer) override;
   void read(SequenceId sequence, std::uint32_t layer, Event reader) override;
-  /// The same for a batch, one copy for all.
-  Event need(std::span<const SequenceId> sequences, std::uint32_t layer);
+  /// The same for a batch, one copy for all. What is needed stays until read(); of a layer that is needed in part the
+  /// rest may leave.
+  Event need(std::span<const NeededKv> needed, std::uint32_t layer);
   /// Begins to bring a layer that is needed soon, as far as there is room now or at later calls before need().
   void prefetch(std::span<const SequenceId> sequences, std::uint32_t layer);
 
@@ -97,12 +107,14 @@ class KvOffload : public LayerKeeper {
   struct Unit {
     std::uint64_t came = 0, used = 0;  // clock_ when it came to the device, and when it was last needed
     bool on_device = true;
+    bool pinned = false;
     bool ahead = false;  // brought by prefetch() and not needed since
     Event arrived;       // the copy that brought it
   };
   struct Layer {
     std::vector<Unit> units;
     std::uint32_t pins = 0;     // nothing leaves while there is one
+    bool in_part = false;       // units are pinned instead
     bool coming = false;        // holds the pin of prefetch()
     Event read;                 // the last reader that is known
     std::uint32_t written = 0;  // tokens whose KV that reader has seen written: others do not leave
@@ -131,6 +143,9 @@ class KvOffload : public LayerKeeper {
   Range pages_of(const Held& held, std::uint32_t unit) const;
   bool may_leave(const Held& held, std::uint32_t layer, std::uint32_t unit) const;
   bool leaves_before(const Place& a, const Place& b) const;
+  bool asks(const Place& place) const {
+    return asking_ && place.held->id == asking_->sequence && place.layer == asking_->layer;
+  }
   /// Evicts until `slots` more fit the budget, or nothing else may leave. Returns how many fit.
   std::size_t evict(std::size_t slots);
   /// Slots that the budget and the device have left.
@@ -140,8 +155,12 @@ class KvOffload : public LayerKeeper {
   std::size_t pages_without_copy(const Place& place) const;
   void leave(std::span<const Place> places);
   /// Brings units for which there is room; the copies are one operation.
-  void bring(std::span<const Place> places, bool ahead);
+  void bring(std::span<const Place> places, bool ahead, std::size_t cancelled);
   std::vector<Place> missing(Held& held, std::uint32_t layer);
+  /// Pins what is needed, in place of what prefetch() had pinned.
+  void pin(const NeededKv& needed, std::uint32_t layer);
+  void unpin(Layer& layer);
+  std::vector<Place> needed_of(const NeededKv& needed, std::uint32_t layer);
   std::size_t pages(std::span<const Place> places) const;
   void issue_wanted();
 
@@ -152,6 +171,7 @@ class KvOffload : public LayerKeeper {
   std::uint64_t clock_ = 0;
   std::vector<Held> held_;
   std::vector<Wanted> wanted_;
+  std::optional<Wanted> asking_;  // for whom need() evicts
   OffloadCounters counters_;
 };
 

@@ -75,14 +75,16 @@ Cause cause_of(const Trace& trace, const TraceRecord& record) {
 }
 
 // Attributes [begin, end). The walk starts at the record `next`, which held on until `end`: with its start
-// (`from_start`), or with its own duration too.
-CauseTimes attribute(const Trace& trace, Nanos begin, Nanos end, std::int64_t next, bool from_start) {
+// (`from_start`), or with its own duration too. Adds to `waited`, by record, what each one's duration covers.
+CauseTimes attribute(const Trace& trace, Nanos begin, Nanos end, std::int64_t next, bool from_start,
+                     std::vector<Nanos>& waited) {
   CauseTimes times{};
   Nanos cursor = end;
   const auto cut = [&](Nanos to, Cause cause) {
-    const Nanos lower = std::clamp(to, begin, cursor);
-    times[static_cast<std::size_t>(cause)] += cursor - lower;
+    const Nanos lower = std::clamp(to, begin, cursor), length = cursor - lower;
+    times[static_cast<std::size_t>(cause)] += length;
     cursor = lower;
+    return length;
   };
   std::int64_t index = next;
   if (from_start && index >= 0) index = record_at(trace, index).critical;
@@ -90,7 +92,7 @@ CauseTimes attribute(const Trace& trace, Nanos begin, Nanos end, std::int64_t ne
   while (index >= 0 && cursor > begin) {
     const TraceRecord& record = record_at(trace, index);
     cut(record.end, Cause::handoff);
-    cut(record.start, cause_of(trace, record));
+    waited[static_cast<std::size_t>(index)] += cut(record.start, cause_of(trace, record));
     index = record.critical;
     TANDEM_CHECK(++visited <= trace.records.size(), "the critical path of record {} is a circle", next);
   }
@@ -178,7 +180,8 @@ void IdleTimes::add(const IdleTimes& other) {
   for (std::size_t c = 0; c < by_cause.size(); ++c) by_cause[c] += other.by_cause[c];
 }
 
-void CostTotals::add(const Cost& cost, LaneKind lane) {
+void CostTotals::add(const TraceRecord& record, LaneKind lane, Nanos device_waited) {
+  const Cost& cost = record.cost;
   const bool other = lane == LaneKind::peer_compute;
   (other ? peer_hbm : hbm) += cost.hbm;
   (other ? peer_flops : flops) += cost.flops + cost.solved;
@@ -188,14 +191,21 @@ void CostTotals::add(const Cost& cost, LaneKind lane) {
   d2h += cost.d2h;
   touched += cost.context;
   looked_up += cost.looked_up;
-  if (cost.looked_up > 0) missed += cost.h2d;
+  if (cost.looked_up == 0 || cost.h2d == 0) return;
+  missed += cost.h2d;
+  cancelled += cost.cancelled;
+  if (cost.ahead && device_waited > 0) late += cost.h2d;
+  bringing += record.end - record.start;
+  waited += device_waited;
 }
 
 void CostTotals::add(const CostTotals& other) {
   using T = CostTotals;
   for (const auto sum : {&T::hbm, &T::dram, &T::h2d, &T::d2h, &T::flops, &T::peer_link, &T::peer_hbm, &T::peer_flops,
-                         &T::touched, &T::looked_up, &T::missed})
+                         &T::touched, &T::looked_up, &T::missed, &T::late, &T::cancelled})
     this->*sum += other.*sum;
+  bringing += other.bringing;
+  waited += other.waited;
 }
 
 IdleReport account_idle(const Trace& trace) {
@@ -203,6 +213,7 @@ IdleReport account_idle(const Trace& trace) {
   const std::vector<Busy> pieces = device_pieces(trace);
 
   IdleReport report;
+  std::vector<Nanos> waited(trace.records.size());
   std::size_t first = 0;
   for (const StepMark& mark : trace.steps) {
     StepBuilder builder;
@@ -211,7 +222,7 @@ IdleReport account_idle(const Trace& trace) {
     for (std::size_t i = first; i < pieces.size() && pieces[i].begin < mark.end; ++i) {
       const std::uint32_t layer = record_at(trace, pieces[i].record).layer;
       if (pieces[i].begin > cursor) {
-        builder.add(layer, idle_for(attribute(trace, cursor, pieces[i].begin, pieces[i].record, true)));
+        builder.add(layer, idle_for(attribute(trace, cursor, pieces[i].begin, pieces[i].record, true, waited)));
         cursor = pieces[i].begin;
       }
       const Nanos end = std::min(pieces[i].end, mark.end);
@@ -220,7 +231,7 @@ IdleReport account_idle(const Trace& trace) {
     }
     if (cursor < mark.end) {
       const std::uint32_t layer = mark.closed_by < 0 ? Op::kNoLayer : record_at(trace, mark.closed_by).layer;
-      builder.add(layer, idle_for(attribute(trace, cursor, mark.end, mark.closed_by, false)));
+      builder.add(layer, idle_for(attribute(trace, cursor, mark.end, mark.closed_by, false, waited)));
     }
     StepIdle& step = report.steps.emplace_back(builder.finish());
     step.step = mark.step;
@@ -229,12 +240,15 @@ IdleReport account_idle(const Trace& trace) {
     step.window = mark.end - mark.begin;
   }
 
-  for (const TraceRecord& record : trace.records) {
-    report.total.add(record.cost, trace.lanes[record.lane].kind);
+  for (std::size_t i = 0; i < trace.records.size(); ++i) {
+    const TraceRecord& record = trace.records[i];
+    CostTotals one;
+    one.add(record, trace.lanes[record.lane].kind, waited[i]);
+    report.total.add(one);
     const auto after = std::upper_bound(report.steps.begin(), report.steps.end(), record.start,
                                         [](Nanos start, const StepIdle& step) { return start < step.end; });
     const bool found = after != report.steps.end() && record.start >= after->begin;
-    (found ? after->cost : report.outside).add(record.cost, trace.lanes[record.lane].kind);
+    (found ? after->cost : report.outside).add(one);
   }
 
   for (const StepIdle& step : report.steps) check_step(step);

@@ -25,7 +25,11 @@ struct CostTotals {
   std::uint64_t peer_hbm = 0, peer_flops = 0;  // of the other device, in none of those above
   std::uint64_t touched = 0;                   // Cost::context of all, of either device and the host
   std::uint64_t looked_up = 0, missed = 0;     // Cost::looked_up, and the h2d of those operations
-  void add(const Cost& cost, LaneKind lane);
+  std::uint64_t late = 0;                      // of `missed`: brought ahead, and the device waited for it
+  std::uint64_t cancelled = 0;                 // Cost::cancelled
+  Nanos bringing = 0, waited = 0;  // time that the operations took which brought `missed`; of it, the device waited
+  /// `waited`: of the record, by the device's gaps.
+  void add(const TraceRecord& record, LaneKind lane, Nanos waited);
   void add(const CostTotals& other);
   bool operator==(const CostTotals&) const = default;
 };

@@ -56,7 +56,8 @@ void fill_sampling(const std::vector<DecodedSequence>& all, const PredictionOpti
 void fill_row(const std::vector<DecodedSequence>& all, const std::vector<StepIdle>& times, const Precision& precision,
               PredictedRow& row) {
   fill_times(times, all.size(), row);
-  for (double* bytes : {&row.touched_bytes, &row.looked_up_bytes, &row.missed_bytes})
+  for (double* bytes :
+       {&row.touched_bytes, &row.looked_up_bytes, &row.missed_bytes, &row.late_bytes, &row.cancelled_bytes})
     *bytes *= precision.kv_bits / 16.0;
   for (const DecodedSequence& s : all) {
     const double steps = double(s.steps.size()) * double(all.size());
@@ -156,8 +157,9 @@ PredictedRow refused_row(std::string method, std::string why) {
 }
 
 void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, PredictedRow& row) {
-  std::uint64_t later = 0, touched = 0, looked_up = 0, missed = 0;
+  std::uint64_t later = 0;
   Nanos layer0 = 0;
+  CostTotals cost;
   IdleTimes sum;
   for (const StepIdle& s : steps) {
     if (s.step == Device::kSetupStep) {
@@ -167,9 +169,7 @@ void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, Predi
     } else {
       ++later;
       sum.add(s);
-      touched += s.cost.touched;
-      looked_up += s.cost.looked_up;
-      missed += s.cost.missed;
+      cost.add(s.cost);
       for (const LayerIdle& layer : s.layers) layer0 += layer.layer == 0 ? layer.idle : 0;
     }
   }
@@ -182,9 +182,13 @@ void fill_times(const std::vector<StepIdle>& steps, std::size_t sequences, Predi
   std::ranges::transform(sum.by_cause, row.idle_ms_by_cause.begin(), mean_ms);
   row.layer0_idle_ms = mean_ms(layer0);
   const double rows = double(later) * double(sequences);
-  row.touched_bytes = double(touched) / rows;
-  row.looked_up_bytes = double(looked_up) / rows;
-  row.missed_bytes = double(missed) / rows;
+  row.touched_bytes = double(cost.touched) / rows;
+  row.looked_up_bytes = double(cost.looked_up) / rows;
+  row.missed_bytes = double(cost.missed) / rows;
+  row.late_bytes = double(cost.late) / rows;
+  row.cancelled_bytes = double(cost.cancelled) / rows;
+  row.bringing_ms = mean_ms(cost.bringing);
+  row.waited_ms = mean_ms(cost.waited);
 }
 
 double device_kv_room(const Model& shape, const HardwareProfile& hardware, const Precision& precision) {

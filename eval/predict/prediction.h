@@ -69,7 +69,9 @@ struct PredictedRow {
   double layer0_idle_ms = 0;  // of idle_ms; a layer ahead has no layer before it there (ScoutAttention, InfiniGen)
   double attended_device = 0, attended_host = 0;       // tokens per sequence, KV head, layer and step
   double touched_bytes = 0;                            // of the context, per sequence and step (Cost::context)
-  double looked_up_bytes = 0, missed_bytes = 0;        // the same in a buffer of recent blocks, and not there
+  double looked_up_bytes = 0, missed_bytes = 0;        // the same looked up on the device, and not there
+  double late_bytes = 0, cancelled_bytes = 0;          // brought ahead in vain, or not for want of room
+  double bringing_ms = 0, waited_ms = 0;               // per step: what brought the missed took; the device waited
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
   std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device
   std::uint32_t drawn_sequences = 0;                   // with choices of their own; 0: all

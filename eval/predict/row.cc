@@ -49,6 +49,12 @@ constexpr auto kVisit = [](auto& f, auto& r) {
   if (f.present("looked_up_bytes", r.looked_up_bytes > 0)) {
     f.number("looked_up_bytes", r.looked_up_bytes, 0, kMostBytes);
     f.number("missed_bytes", r.missed_bytes, 0, r.looked_up_bytes);
+    for (const auto& [name, value] : {std::pair("late_bytes", &r.late_bytes), {"cancelled_bytes", &r.cancelled_bytes}})
+      if (f.present(name, *value > 0)) f.number(name, *value, 0, kMostBytes);
+    if (f.present("bringing_ms", r.bringing_ms > 0)) {
+      f.number("bringing_ms", r.bringing_ms, 0, kMostMs);
+      f.number("waited_ms", r.waited_ms, 0, r.bringing_ms);
+    }
   }
   f.field("device_kv_bytes", r.device_kv_bytes);
   f.field("host_kv_bytes", r.host_kv_bytes);
@@ -162,6 +168,10 @@ Table figures_table(const std::vector<NamedRow>& rows, std::uint32_t layers) {
       cells.emplace_back("missed MB", any ? fmt::format("{:.2f}", r.missed_bytes * 1e-6) : "-");
       cells.emplace_back("hit rate %",
                          any ? fmt::format("{:.1f}", 100 * (1 - r.missed_bytes / r.looked_up_bytes)) : "-");
+      cells.emplace_back("overlap %",
+                         r.bringing_ms > 0 ? fmt::format("{:.1f}", 100 * (1 - r.waited_ms / r.bringing_ms)) : "-");
+      cells.emplace_back("late MB", any ? fmt::format("{:.2f}", r.late_bytes * 1e-6) : "-");
+      cells.emplace_back("cancelled MB", any ? fmt::format("{:.2f}", r.cancelled_bytes * 1e-6) : "-");
     }
     if (ranges) cells.emplace_back("range mostly from", r.widest_range.empty() ? "-" : r.widest_range);
     if (const std::string absent = why_absent(r); !absent.empty())

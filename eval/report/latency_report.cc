@@ -100,12 +100,15 @@ Table bytes_table(const Summary& s, const Labels& labels) {
   std::vector<std::string> head = {"HBM", "DRAM", "link to device", "link to host"};
   if (touched) head.insert(head.begin(), "touched");
   if (peers) head.insert(head.end(), {"link of the two devices", "HBM of the other one"});
-  if (looked_up) head.insert(head.end(), {"missed", "hit rate %"});
+  if (looked_up) head.insert(head.end(), {"missed", "hit rate %", "overlap %", "late", "cancelled"});
   return by_length(s, labels, head, [peers, touched, looked_up](const L& l) {
     std::vector<std::string> cells = {bytes_text(l.hbm), bytes_text(l.dram), bytes_text(l.h2d), bytes_text(l.d2h)};
     if (touched) cells.insert(cells.begin(), figure_text(l.touched, bytes_text));
     if (peers) cells.insert(cells.end(), {bytes_text(l.peer_link), bytes_text(l.peer_hbm)});
-    if (looked_up) cells.insert(cells.end(), {bytes_text(l.missed), figure_text(l.hit_rate(), percent_text)});
+    if (looked_up) {
+      cells.insert(cells.end(), {bytes_text(l.missed), figure_text(l.hit_rate(), percent_text),
+                                 figure_text(l.overlap(), percent_text), bytes_text(l.late), bytes_text(l.cancelled)});
+    }
     return cells;
   });
 }
@@ -207,8 +210,10 @@ std::string latency_report(const Summary& s, bool markdown) {
   out += section("Bytes per decoded token", markdown) + text_of(bytes_table(s, labels), markdown);
   if (any_has(s, [](const L& l) { return l.looked_up > 0; })) {
     out += note(
-        "Missed: KV that a buffer of recent blocks on the device did not hold, part of the link to device. Hit rate: "
-        "of the blocks that were looked up there, those that it held.",
+        "Missed: KV that a step looked for on the device and that was in host memory, part of the link to device. Hit "
+        "rate: of what was looked for, what was there. Overlap: of the time that bringing the missed KV took, when the "
+        "device worked. Late: brought ahead, and still waited for. Cancelled: was to come ahead and found no room in "
+        "time.",
         markdown);
   }
   out += note(

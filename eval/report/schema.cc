@@ -158,6 +158,10 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
   });
   f.require(timing.idle_by_cause.size() <= 100, "idle_by_cause", "an object of at most 100 causes");
   if (f.present("layer0_idle_ns", true)) time("layer0_idle_ns", timing.layer0_idle_ns);
+  if (f.present("bringing_ns", timing.bringing_ns > 0)) {
+    time("bringing_ns", timing.bringing_ns);
+    time("waited_ns", timing.waited_ns);
+  }
   f.object("bytes", [&](auto& in) {
     in.field("hbm", timing.bytes.hbm);
     in.field("dram", timing.bytes.dram);
@@ -166,6 +170,8 @@ constexpr auto kVisitTiming = [](auto& f, auto& timing) {
     in.optional("touched", timing.bytes.touched);
     in.optional("looked_up", timing.bytes.looked_up);
     in.optional("missed", timing.bytes.missed);
+    in.optional("late", timing.bytes.late);
+    in.optional("cancelled", timing.bytes.cancelled);
     in.optional("peer_link", timing.bytes.peer_link);
     in.optional("peer_hbm", timing.bytes.peer_hbm);
   });

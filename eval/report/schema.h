@@ -94,8 +94,9 @@ struct ByteCounts {
   std::uint64_t hbm = 0, dram = 0, h2d = 0, d2h = 0;
   std::uint64_t peer_link = 0, peer_hbm = 0;  // between two devices; of the other one. Written where there is one
   std::uint64_t touched = 0;                  // Cost::context of the trace's records; 0 before version 9
-  // KV looked up in a buffer of recent blocks, and the part of `h2d` that was not there. Written where there is one.
-  std::uint64_t looked_up = 0, missed = 0;
+  // KV looked up on the device, and the part of `h2d` that was not there; of this, what was brought ahead and came
+  // late; what was to come ahead and found no room. Written where there is some.
+  std::uint64_t looked_up = 0, missed = 0, late = 0, cancelled = 0;
   bool operator==(const ByteCounts&) const = default;
 };
 
@@ -111,7 +112,9 @@ struct SampleTiming : SampleKey {
   std::int64_t busy_ns = 0, idle_ns = 0;
   std::vector<std::pair<std::string, std::int64_t>> idle_by_cause = {};  // sums to idle_ns; names as to_string(Cause)
   std::int64_t layer0_idle_ns = 0;  // of idle_ns; a method that works a layer ahead has no layer before it there
-  ByteCounts bytes = {};            // over all decode steps
+  // What brought `bytes.missed` took so long, and of that the device waited so long. Written where there is some.
+  std::int64_t bringing_ns = 0, waited_ns = 0;
+  ByteCounts bytes = {};  // over all decode steps
   std::uint64_t flops = 0;
   std::uint64_t peer_flops = 0;                          // of a peer device; written where there is one
   std::uint32_t steps = 0;                               // decode steps, the first included

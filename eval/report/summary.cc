@@ -62,6 +62,10 @@ std::optional<LatencySummary> latency_of(const std::vector<SampleTiming>& timing
     out.peer_hbm += double(t.bytes.peer_hbm);
     out.looked_up += double(t.bytes.looked_up);
     out.missed += double(t.bytes.missed);
+    out.late += double(t.bytes.late);
+    out.cancelled += double(t.bytes.cancelled);
+    out.bringing_ms += ms(t.bringing_ns);
+    out.waited_ms += ms(t.waited_ns);
     touched += double(t.bytes.touched);
     counts_touched = counts_touched && t.bytes.touched > 0;
     out.attended_device += double(t.tokens_attended_device);
@@ -75,7 +79,8 @@ std::optional<LatencySummary> latency_of(const std::vector<SampleTiming>& timing
   out.ttft_ms = out.prefill_ms + out.setup_ms + out.first_step_ms;
   for (double* per_step :
        {&out.step_ms, &out.busy_ms, &out.idle_ms, &out.layer0_idle_ms, &out.hbm, &out.dram, &out.h2d, &out.d2h,
-        &out.peer_link, &out.peer_hbm, &out.looked_up, &out.missed, &out.attended_device, &out.attended_host}) {
+        &out.peer_link, &out.peer_hbm, &out.looked_up, &out.missed, &out.late, &out.cancelled, &out.bringing_ms,
+        &out.waited_ms, &out.attended_device, &out.attended_host}) {
     *per_step /= double(out.steps);
   }
   for (auto& [cause, value] : out.idle_ms_by_cause) value /= double(out.steps);
@@ -113,7 +118,10 @@ nlohmann::ordered_json json_of(const LatencySummary& l) {
   if (l.looked_up > 0) {
     json["bytes_per_token"]["looked_up"] = l.looked_up;
     json["bytes_per_token"]["missed"] = l.missed;
+    json["bytes_per_token"]["late"] = l.late;
+    json["bytes_per_token"]["cancelled"] = l.cancelled;
     json["hit_rate"] = json_or_null(l.hit_rate());
+    json["overlap"] = json_or_null(l.overlap());
   }
   if (l.peer_link > 0) {
     json["bytes_per_token"]["peer_link"] = l.peer_link;
@@ -311,7 +319,8 @@ std::optional<LatencySummary> mean_of_lengths(const MethodSummary& method) {
       &L::ttft_ms,       &L::prefill_ms, &L::setup_ms,       &L::first_step_ms, &L::step_ms,
       &L::busy_ms,       &L::idle_ms,    &L::layer0_idle_ms, &L::hbm,           &L::dram,
       &L::h2d,           &L::d2h,        &L::peer_link,      &L::peer_hbm,      &L::attended_device,
-      &L::attended_host, &L::looked_up,  &L::missed,
+      &L::attended_host, &L::looked_up,  &L::missed,         &L::late,          &L::cancelled,
+      &L::bringing_ms,   &L::waited_ms,
   };
   const std::vector<LengthLatency>& lengths = method.by_length;
   if (lengths.size() < 2) return method.latency;

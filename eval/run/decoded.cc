@@ -122,6 +122,10 @@ SampleTiming timing_of(const SampleKey& key, const DecodeResult& result, std::si
     t.bytes.touched += share(step.cost.touched);
     t.bytes.looked_up += share(step.cost.looked_up);
     t.bytes.missed += share(step.cost.missed);
+    t.bytes.late += share(step.cost.late);
+    t.bytes.cancelled += share(step.cost.cancelled);
+    t.bringing_ns += step.cost.bringing;
+    t.waited_ns += step.cost.waited;
     t.flops += share(step.cost.flops);
     t.peer_flops += share(step.cost.peer_flops);
   }

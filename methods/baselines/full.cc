@@ -3,6 +3,7 @@
 #include "engine/common/error.h"
 #include "engine/mechanisms/device_budget/device_budget.h"
 #include "methods/baselines/baselines.h"
+#include "methods/common_options.h"
 
 namespace tandem {
 namespace {
@@ -13,19 +14,19 @@ struct FullOptions {
   std::uint32_t block = 32, sinks = 4, window = 32, look_ahead = 1;
   OptionSet bind() {
     OptionSet set("full");
-    set.ratio("device", device, 0, 1,
-              "share of all KV that stays on the device; the rest is in host memory and comes back for every layer");
-    set.choice("evict", evict, {"fixed", "lru", "attention"},
-               "who leaves first: the oldest, the least recently used, or the one with the least attention");
+    add_device_option(set, device, "and comes back for every layer");
+    add_evict_option(set, evict, {"fixed", "lru", "attention"});
     set.number_of("block", block, {16, 32, 256}, "tokens that move together");
     set.tokens("sinks", sinks, "first tokens that never leave under evict=attention");
     set.tokens("window", window, "most recent tokens that never leave under evict=attention");
-    set.count("look_ahead", look_ahead, "layers", "layers whose KV is on its way while a layer computes");
+    add_look_ahead_option(set, look_ahead);
     return set;
   }
   DeviceShare share() const {
-    const Eviction eviction = evict == "fixed" ? Eviction::fixed : evict == "lru" ? Eviction::lru : Eviction::attention;
-    return {device, {.eviction = eviction, .block = block, .sinks = sinks, .window = window, .look_ahead = look_ahead}};
+    return {
+        device,
+        {.eviction = eviction_of(evict), .block = block, .sinks = sinks, .window = window, .look_ahead = look_ahead},
+        MassFrom::weights};
   }
 };
 
@@ -60,7 +61,9 @@ class FullUnderBudget : public Method {
   void before_layer(const LayerContext& context, Ops& ops) override { ops.use<DeviceBudget>().before_layer(context); }
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
     AttendPlan plan;
-    for (const SequenceState* sequence : context.batch) plan.items.push_back(ops.use<DeviceBudget>().item(*sequence));
+    for (const SequenceState* sequence : context.batch)
+      plan.items.push_back({.row = sequence->row, .kv = Ranges{{0, sequence->tokens}}});
+    ops.use<DeviceBudget>().arrive(context, plan);
     return plan;
   }
   void after_layer(const LayerContext& context, Ops& ops) override { ops.use<DeviceBudget>().after_layer(context); }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/mechanisms/device_budget/device_budget.h"
 #include "methods/baselines/baselines.h"
 #include "methods/common_options.h"
 
@@ -10,8 +11,10 @@ namespace {
 struct QuestOptions {
   TokenShare budget{0, 2048};
   std::uint32_t page = 16, dense_layers = 0, sinks = 0;
-  std::string group_reduce = "max", digest = "bounds";
-  OptionSet bind() {
+  std::string group_reduce = "max", digest = "bounds", evict = "lru-topk";
+  double device = 1;
+  /// `shown`: without what means nothing where all KV is on the device.
+  OptionSet bind(bool shown = false) {
     OptionSet set("quest");
     set.share(
         "budget", budget,
@@ -23,21 +26,31 @@ struct QuestOptions {
     set.choice("group_reduce", group_reduce, {"max", "mean", "per_head"},
                "a KV head's score of a page from its query heads'; per_head: each query head chooses its own");
     add_digest_option(set, digest);
+    if (shown && device == 1) return set;
+    add_device_option(set, device, "and comes when it is chosen");
+    add_evict_option(set, evict, {"fixed", "lru", "lru-topk", "attention"});
     return set;
+  }
+  DeviceShare share() const {
+    return {device,
+            {.eviction = eviction_of(evict), .block = page, .sinks = sinks, .window = 0, .look_ahead = 0},
+            MassFrom::choices};
   }
 };
 
-/// Quest: all KV on the device, of which each step reads the pages whose digests promise the largest scores.
+/// Quest: each step reads the pages whose digests promise the largest scores. All KV is on the device, or a share of
+/// it, and what a step chose and does not find there comes from host memory first.
 class Quest : public Method {
  public:
   explicit Quest(QuestOptions options) : options_(std::move(options)) {}
 
   std::string spelled_out() const override {
     QuestOptions copy = options_;
-    return copy.bind().spelled_out();
+    return copy.bind(true).spelled_out();
   }
   Needs needs(const ModelShape& shape) const override {
-    return {.lossless = options_.dense_layers >= shape.layers || options_.budget.ratio >= 1};
+    return {.lossless = options_.dense_layers >= shape.layers || options_.budget.ratio >= 1,
+            .host_prompts = offloads()};
   }
 
   void context_ready(SequenceState& sequence, Ops& ops) override {
@@ -47,6 +60,7 @@ class Quest : public Method {
                                                    .grows = true,
                                                    .first_layer = std::min(options_.dense_layers, ops.shape().layers),
                                                    .kind = digest_kind_of(options_.digest)});
+    if (offloads()) ops.use<DeviceBudget>().open(sequence, options_.share());
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
@@ -67,14 +81,17 @@ class Quest : public Method {
                           .scope = options_.group_reduce == "per_head" ? Scope::query_head : Scope::kv_head,
                           .reduce = options_.group_reduce == "mean" ? Reduce::mean : Reduce::max});
     }
-    if (requests.empty()) return plan;
-    const std::vector<Blocks> selections = ops.score_topk(context, requests);
-    for (std::size_t i = 0; i < requests.size(); ++i)
-      plan.items.push_back({.row = requests[i].sequence->row, .kv = selections[i]});
+    if (!requests.empty()) {
+      const std::vector<Blocks> selections = ops.score_topk(context, requests);
+      for (std::size_t i = 0; i < requests.size(); ++i)
+        plan.items.push_back({.row = requests[i].sequence->row, .kv = selections[i]});
+    }
+    if (offloads()) ops.use<DeviceBudget>().bring(context, plan);
     return plan;
   }
 
   void after_layer(const LayerContext& context, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().after_layer(context);
     if (context.layer < options_.dense_layers) return;
     std::vector<DigestExtension> extensions;
     extensions.reserve(context.batch.size());
@@ -82,13 +99,29 @@ class Quest : public Method {
     ops.extend_digests(context.layer, extensions);
   }
 
+  void after_step(const StepContext& context, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().after_step(context);
+  }
+
+  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+    if (!offloads()) return {};
+    ops.use<DeviceBudget>().refit(sequence, options_.share());
+    return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
+  }
+
   void appended(SequenceState& sequence, Range, Ops& ops) override {
     const DigestExtension own = extension(sequence);
     for (std::uint32_t layer = options_.dense_layers; layer < ops.shape().layers; ++layer)
       ops.extend_digests(layer, {&own, 1});
+    if (offloads()) ops.use<DeviceBudget>().refit(sequence, options_.share());
+  }
+
+  void goes_on(SequenceState& sequence, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().refit(sequence, options_.share());
   }
 
  private:
+  bool offloads() const { return options_.device < 1; }
   std::uint32_t pages(std::uint32_t tokens) const { return (tokens + options_.page - 1) / options_.page; }
   static DigestExtension extension(const SequenceState& sequence) {
     return {&sequence, std::any_cast<DigestRef>(sequence.method), sequence.tokens};
@@ -106,7 +139,9 @@ MethodInfo quest_info() {
   info.description =
       "All KV stays on the device, with digests (per channel min and max of a page's keys, or with digest=mean their "
       "mean). Each step scores all pages "
-      "with the true query and attends the best ones; choosing is on the critical path. Budget: tokens per KV head, "
+      "with the true query and attends the best ones; choosing is on the critical path. With device=SHARE only that "
+      "share of KV stays there, digests on top, and a step waits for the chosen pages that are in host memory. Budget: "
+      "tokens per KV head, "
       "the newest page and the sinks included; a ratio is of the context, new tokens included. New tokens: appended on "
       "the device; a page "
       "gets its digest when it is full, until then it is attended anyway.";

@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/common/error.h"
+#include "engine/mechanisms/device_budget/device_budget.h"
 #include "engine/mechanisms/survivors/survivors.h"
 #include "engine/mechanisms/token_choice/token_choice.h"
 #include "methods/baselines/baselines.h"
+#include "methods/common_options.h"
 
 namespace tandem {
 namespace {
@@ -11,16 +14,26 @@ namespace {
 struct TovaOptions {
   TokenShare budget{0, 2048};
   std::string evict = "no";
-  OptionSet bind() {
+  double device = 1;
+  std::uint32_t look_ahead = 1;
+  /// `shown`: without what means nothing where all KV is on the device.
+  OptionSet bind(bool shown = false) {
     OptionSet set("tova");
     set.share("budget", budget,
               "tokens that a KV head attends, the step's own among them, or a share of the context; with evict=yes "
               "tokens that a layer keeps, the step's own on top, or a share of prompt + new tokens");
     set.choice("evict", evict, {"no", "yes"},
                "yes: `budget` tokens are kept per layer, and the one with the smallest weight is given up for good");
+    if (shown && device == 1) return set;
+    add_device_option(set, device, "and comes back for every layer: choosing reads every key");
+    add_look_ahead_option(set, look_ahead);
     return set;
   }
   bool evicts() const { return evict == "yes"; }
+  /// A step reads all of a layer, so that it matters little which part stays, as long as it is the same: the first one.
+  DeviceShare share() const {
+    return {device, {.eviction = Eviction::attention, .sinks = 0, .window = 0, .look_ahead = look_ahead}, MassFrom::nothing};
+  }
 };
 
 /// TOVA: the tokens with the largest scores for the current query, exactly: by scoring all of them, or with `evict` by
@@ -31,11 +44,12 @@ class Tova : public Method {
 
   std::string spelled_out() const override {
     TovaOptions copy = options_;
-    return copy.bind().spelled_out();
+    return copy.bind(true).spelled_out();
   }
   Needs needs(const ModelShape&) const override {
     return {.lossless = options_.budget.ratio >= 1,
             .last_queries = options_.evicts() ? 1u : 0u,
+            .host_prompts = offloads(),
             .single_tokens = options_.evicts()};
   }
 
@@ -46,6 +60,11 @@ class Tova : public Method {
     } else {
       sequence.method = ops.use<TokenChoices>().make(sequence, most(sequence));
     }
+    if (offloads()) ops.use<DeviceBudget>().open(sequence, options_.share());
+  }
+
+  void before_layer(const LayerContext& context, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().before_layer(context);
   }
 
   AttendPlan plan_attend(const LayerContext& context, Ops& ops) override {
@@ -60,26 +79,35 @@ class Tova : public Method {
       const std::uint32_t keep = std::max(options_.budget.of(sequence->tokens), 1u) - 1;
       plan.items.push_back({.row = sequence->row, .kv = Ranges{{keep >= others ? 0 : others, sequence->tokens}}});
       if (keep < others && keep > 0)
-        requests.push_back({sequence, std::any_cast<TokenChoiceRef>(sequence->method), others, keep});
+        requests.push_back({sequence, std::any_cast<TokenChoiceRef>(sequence->method), others, keep,
+                            offloads() ? ops.use<DeviceBudget>().ready() : Event{}});
     }
-    if (requests.empty()) return plan;
-    const std::vector<Tokens> chosen = ops.use<TokenChoices>().choose(context, requests);
-    for (std::size_t i = 0; i < requests.size(); ++i)
-      plan.items.push_back({.row = requests[i].sequence->row, .kv = chosen[i]});
+    if (!requests.empty()) {
+      const std::vector<Tokens> chosen = ops.use<TokenChoices>().choose(context, requests);
+      for (std::size_t i = 0; i < requests.size(); ++i)
+        plan.items.push_back({.row = requests[i].sequence->row, .kv = chosen[i]});
+    }
+    if (offloads()) ops.use<DeviceBudget>().arrive(context, plan);
     return plan;
   }
 
   // Not after the step: a sequence that ends with it is not seen there.
   void after_layer(const LayerContext& context, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().after_layer(context);
     if (!options_.evicts() || context.layer + 1 < context.shape.layers) return;
     for (SequenceState* sequence : context.batch) {  // the set has its tokens
       if (sequence->tokens % kPageTokens == 0) ops.drop(*sequence, {sequence->tokens - kPageTokens, sequence->tokens});
     }
   }
 
+  void after_step(const StepContext& context, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().after_step(context);
+  }
+
   // A number of tokens that was cut down to the context grows with it, and so does the whole context; a smaller share
   // stays what it was.
   void goes_on(SequenceState& sequence, Ops& ops) override {
+    if (offloads()) ops.use<DeviceBudget>().refit(sequence, options_.share());
     const bool grows =
         options_.budget.tokens > 0 ? options_.budget.tokens > sequence.tokens : options_.budget.ratio >= 1;
     if (!options_.evicts())
@@ -88,7 +116,11 @@ class Tova : public Method {
       ops.use<Survivors>().keep(sequence, std::any_cast<SurvivorsRef>(sequence.method), sizes(sequence));
   }
 
-  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
+  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+    if (offloads()) {
+      ops.use<DeviceBudget>().refit(sequence, options_.share());
+      return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
+    }
     if (!options_.evicts()) return {};
     return {.older = ops.use<Survivors>().older(std::any_cast<SurvivorsRef>(sequence.method))};
   }
@@ -100,9 +132,11 @@ class Tova : public Method {
     } else {  // a longer context may choose more
       ops.use<TokenChoices>().renew(sequence, std::any_cast<TokenChoiceRef>(sequence.method), most(sequence));
     }
+    if (offloads()) ops.use<DeviceBudget>().refit(sequence, options_.share());
   }
 
  private:
+  bool offloads() const { return options_.device < 1; }
   std::uint32_t most(const SequenceState& sequence) const {
     return std::clamp(options_.budget.of(sequence.max_tokens), 1u, std::max(sequence.max_tokens, 1u));
   }
@@ -120,7 +154,9 @@ MethodInfo tova_info() {
   info.summary = "the tokens that the current query scores best, exactly";
   info.description =
       "All KV stays on the device. Each step reads every key, scores each token with the true query and attends the "
-      "best ones, per KV head by the best of its query heads; choosing is on the critical path. Budget: tokens per KV "
+      "best ones, per KV head by the best of its query heads; choosing is on the critical path. With device=SHARE only "
+      "that "
+      "share of KV stays on the device, and every layer comes back for every choice. Budget: tokens per KV "
       "head, the step's own included (with evict=yes it comes on top). New tokens: appended on the device. With "
       "evict=yes a layer keeps `budget` tokens, the same for all its heads, chosen after the prompt by the last "
       "prefilled query (the last prompt token is the first step); a step attends them and its own, then gives up the "
@@ -136,6 +172,10 @@ MethodInfo tova_info() {
   info.make = [](const MethodSpec& spec) -> std::unique_ptr<Method> {
     TovaOptions options;
     options.bind().parse(spec);
+    if (options.evicts() && options.device < 1)
+      throw_input_error(
+          "Method 'tova' has 'evict=yes', which keeps `budget` tokens, and 'device={}': give one of them.",
+          options.device);
     return std::make_unique<Tova>(options);
   };
   return info;

@@ -259,9 +259,10 @@ void lay_out(const std::filesystem::path& folder) {
   fs::create_directories(folder / "build/release/bin");
   fs::create_directories(folder / "home");
   fs::create_directories(folder / ".run");
+  // Not what builds and runs have left there: a page's command would add to it.
+  const std::set<fs::path> left = {"build", ".git", ".cache", "runs"};
   for (const auto& entry : fs::directory_iterator(source_folder()))
-    if (entry.path().filename() != "build" && entry.path().filename() != ".git")
-      fs::create_symlink(entry.path(), folder / entry.path().filename());
+    if (!left.contains(entry.path().filename())) fs::create_symlink(entry.path(), folder / entry.path().filename());
   fs::create_symlink(folder, folder / "tandem");
   fs::create_symlink(TANDEM_PROGRAM, folder / "build/release/bin/tandem");
   fs::create_symlink(TANDEM_BENCH_FOLDER, folder / "build/release/bench");

@@ -26,8 +26,10 @@ std::vector<std::string> all_methods() {
   names.emplace_back("quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1");
   names.emplace_back("quest:budget=64,group_reduce=per_head");
   names.emplace_back("quest:budget=96,digest=mean");
+  names.emplace_back("quest:budget=96,device=0.5");
   names.emplace_back("hybrid-fixed:budget=0.3,block=32,sinks=16,window=32,digest=mean");
   names.emplace_back("tova:budget=50");
+  names.emplace_back("tova:budget=50,device=0.6,look_ahead=0");
   names.emplace_back("tova:budget=0.2,evict=yes");
   names.emplace_back("asyncspade:budget=50,window=6,pack=1");
   names.emplace_back("asyncspade:budget=0.3,window=4,pack=1,place=host,rope=pre");

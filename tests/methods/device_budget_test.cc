@@ -1,5 +1,5 @@
-// full:device=SHARE: the same bits as with all KV on the device, within its budget, for every policy; through appended
-// turns, forks, and prompts that the device cannot hold.
+// device=SHARE of methods that have it: the same bits as with all KV on the device, within its budget, for every
+// policy; through appended turns, forks, and prompts that the device cannot hold.
 #include "engine/mechanisms/device_budget/device_budget.h"
 
 #include <algorithm>
@@ -66,22 +66,34 @@ void expect_the_same(const Logits& found, const Logits& expected) {
     ASSERT_TRUE(same_bits(found[step], expected[step])) << "other bits in step " << step;
 }
 
-class DeviceBudgets : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Policies, DeviceBudgets,
-                         ::testing::Values("full:device=0.1,evict=fixed,block=16", "full:device=0.1,evict=lru,block=16",
-                                           "full:device=0.1,block=16", "full:device=0.3,block=256,evict=lru",
-                                           "full:device=0.1,look_ahead=0", "full:device=0.5,look_ahead=3"),
-                         [](const auto& one) {
-                           std::string name = one.param;
-                           std::ranges::replace_if(
-                               name, [](unsigned char c) { return !std::isalnum(c); }, '_');
-                           return name;
-                         });
+struct Budgeted {
+  std::string spec, resident = "full";
+};
+class DeviceBudgets : public ::testing::TestWithParam<Budgeted> {};
+INSTANTIATE_TEST_SUITE_P(
+    Policies, DeviceBudgets,
+    ::testing::Values(Budgeted{"full:device=0.1,evict=fixed,block=16"}, Budgeted{"full:device=0.1,evict=lru,block=16"},
+                      Budgeted{"full:device=0.1,block=16"}, Budgeted{"full:device=0.3,block=256,evict=lru"},
+                      Budgeted{"full:device=0.1,look_ahead=0"}, Budgeted{"full:device=0.5,look_ahead=3"},
+                      Budgeted{"quest:budget=160,device=0.1", "quest:budget=160"},
+                      Budgeted{"quest:budget=160,device=0.2,evict=lru", "quest:budget=160"},
+                      Budgeted{"quest:budget=64,device=0.1,evict=fixed,sinks=16", "quest:budget=64,sinks=16"},
+                      Budgeted{"quest:budget=160,device=0.2,evict=attention,page=32,dense_layers=1",
+                               "quest:budget=160,page=32,dense_layers=1"},
+                      Budgeted{"quest:budget=96,device=0.3,group_reduce=per_head",
+                               "quest:budget=96,group_reduce=per_head"},
+                      Budgeted{"tova:budget=96,device=0.1", "tova:budget=96"}),
+    [](const auto& one) {
+      std::string name = one.param.spec;
+      std::ranges::replace_if(
+          name, [](unsigned char c) { return !std::isalnum(c); }, '_');
+      return name;
+    });
 
-TEST_P(DeviceBudgets, GiveFullsBits) {
+TEST_P(DeviceBudgets, GiveTheSameBits) {
   Machine machine;
   const auto prefixes = machine.prefill(kTwoPrompts);
-  expect_the_same(machine.logits(GetParam(), prefixes, 20), machine.logits("full", prefixes, 20));
+  expect_the_same(machine.logits(GetParam().spec, prefixes, 20), machine.logits(GetParam().resident, prefixes, 20));
 }
 
 // A decode that goes on, and two turns.
@@ -104,13 +116,13 @@ TEST_P(DeviceBudgets, GiveThemInSessions) {
     session->decode({.logits = &logits});
     return logits;
   };
-  expect_the_same(run(GetParam()), run("full"));
+  expect_the_same(run(GetParam().spec), run(GetParam().resident));
 }
 
 TEST_P(DeviceBudgets, GiveThemWithRealThreads) {
   Machine on_sim, real(kManyLayers, 400, make_emu_device({.host_worker_threads = 1}));
-  expect_the_same(real.logits(GetParam(), real.prefill(kTwoPrompts), 5),
-                  on_sim.logits("full", on_sim.prefill(kTwoPrompts), 5));
+  expect_the_same(real.logits(GetParam().spec, real.prefill(kTwoPrompts), 5),
+                  on_sim.logits(GetParam().resident, on_sim.prefill(kTwoPrompts), 5));
 }
 
 // Its share of all KV, and of each layer what never leaves: units with the sink, of the window, and the newest.
@@ -125,6 +137,26 @@ TEST(DeviceBudget, IsKept) {
   const std::size_t page = machine.engine.kv().shape().slot_bytes() * kManyLayers, mass = 1024;
   EXPECT_LE(bytes(part, Tier::device), bytes(whole, Tier::device) / 5 + 6 * page + mass);
   EXPECT_GE(bytes(part, Tier::host), bytes(whole, Tier::device) * 3 / 4);
+}
+
+TEST(DeviceBudget, ReportsWhatChoicesLookUpAndWhatTheyMiss) {
+  Machine machine;
+  const auto prefixes = machine.prefill({kTwoPrompts[0]});
+  const std::string spec = "quest:budget=160,device=0.4";
+  const DecodeResult result = machine.decode(spec, prefixes, 12);
+  std::uint64_t looked_up = 0, missed = 0;
+  for (const TraceRecord& record : result.trace.records) {
+    looked_up += record.cost.looked_up;
+    if (std::string_view(record.name) == "restore kv") missed += record.cost.h2d;
+  }
+  EXPECT_EQ(result.idle.total.looked_up, looked_up);
+  EXPECT_EQ(result.idle.total.missed, missed);
+  EXPECT_GT(missed, 0u);
+  // Each head names 9 pages and attends the newest: a layer looks up no less than that, nor more than both heads' own.
+  const std::size_t page = machine.engine.kv().shape().slot_bytes(), layer_steps = std::size_t{12} * kManyLayers;
+  EXPECT_GE(looked_up, layer_steps * 10 * page);
+  EXPECT_LE(looked_up, layer_steps * 19 * page);
+  EXPECT_LT(missed, looked_up / 2) << "steps choose alike";
 }
 
 TEST(DeviceBudget, RefusesWhatCannotWork) {
@@ -150,6 +182,14 @@ TEST(PromptBeyondTheDevice, IsDecodedBitForBit) {
   small.engine.release(*apart[0]);
   EXPECT_EQ(small.engine.kv().bytes_in_use(Tier::device), 0u);
   EXPECT_EQ(small.engine.kv().bytes_in_use(Tier::host), 0u);
+}
+
+TEST(PromptBeyondTheDevice, IsDecodedByMethodsThatChoose) {
+  const std::vector<std::int32_t> prompt = random_prompt(1100, 1);
+  Machine large, small(kManyLayers, 50);
+  const auto whole = large.prefill({prompt}), apart = small.prefill({prompt});
+  expect_the_same(small.logits("quest:budget=160,device=0.3", apart, 6), large.logits("quest:budget=160", whole, 6));
+  expect_the_same(small.logits("tova:budget=96,device=0.3", apart, 6), large.logits("tova:budget=96", whole, 6));
 }
 
 TEST(PromptBeyondTheDevice, IsRefusedWhereNotEvenTwoLayersFit) {

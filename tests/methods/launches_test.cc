@@ -149,6 +149,7 @@ std::vector<Case> cases() {
                            {"streaming:sinks=16,window=32"},
                            {"quest:budget=64"},
                            {"quest:budget=64,group_reduce=per_head"},
+                           {"quest:budget=48,device=0.5"},
                            {"tova:budget=24"},
                            {"tova:budget=24,evict=yes"},
                            {"h2o:budget=32"},

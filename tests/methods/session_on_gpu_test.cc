@@ -20,10 +20,10 @@ INSTANTIATE_TEST_SUITE_P(
     Methods, SessionOnGpu,
     ::testing::Values("full", "full:device=0.5,block=16,look_ahead=0,evict=lru", "full-offload", "full-host",
                       "streaming:sinks=5,window=19", "quest:budget=64", "quest:budget=64,digest=mean",
-                      "hybrid-fixed:budget=0.3,block=16,sinks=16,window=16", "hgca:device_kv=48,block=16,beta=0.7",
-                      "gpu-fetch:budget=0.3,block=16,sinks=16,window=16", "tova:budget=48", "tova:budget=0.3",
-                      "infinigen:budget=48,fetch=token,dense_layers=1", "infinigen:budget=150,dense_layers=0",
-                      "scoutattention:budget=64,block=16,sinks=16,recall=2",
+                      "quest:budget=64,device=0.5", "hybrid-fixed:budget=0.3,block=16,sinks=16,window=16",
+                      "hgca:device_kv=48,block=16,beta=0.7", "gpu-fetch:budget=0.3,block=16,sinks=16,window=16",
+                      "tova:budget=48", "tova:budget=0.3", "infinigen:budget=48,fetch=token,dense_layers=1",
+                      "infinigen:budget=150,dense_layers=0", "scoutattention:budget=64,block=16,sinks=16,recall=2",
                       "scoutattention:budget=48,block=16,sinks=0,recall=1,scope=kv_head",
                       "hisparse:budget=48,buffer=64", "hisparse:budget=48,buffer=96,start=prefix,scope=layer",
                       "fluxion:bgt=0.2,sinks=16,window=32", "fluxion:bgt=0.1,sinks=16,window=1,spill=1",
@@ -84,6 +84,27 @@ EngineOptions in_chunks() {
 TEST_P(SessionOnGpu, GoesOnAsOnTheSimulatedDevice) {
   Bench expected(tiny_model_for(GetParam()), sim(), in_chunks()), found(tiny_model_for(GetParam()), gpu(), in_chunks());
   EXPECT_TRUE(logits_agree(three_turns(found, GetParam()), three_turns(expected, GetParam()), 2, 1e-4));
+}
+
+// Most KV leaves the device and comes back, before and behind further prompts, of two forks of one prefix.
+TEST_F(Gpu, ATenthOfAllKvOnTheDeviceIsEnough) {
+  const auto forks_and_turns = [](const char* spec, std::unique_ptr<Device> device) {
+    Bench bench(tiny_model(true, 20), std::move(device), in_chunks());
+    const auto prefix = bench.engine.prefill(random_prompt(90, 1));
+    const DecodeRequest requests[] = {{prefix.get(), 2}, {prefix.get(), 2}};
+    const auto method = make_method(spec);
+    const auto session = bench.engine.open_session(*method, requests);
+    bench.engine.release(*prefix);
+    Steps logits;
+    decode(*session, 2, {11, 12}, logits);
+    session->append(0, random_prompt(20, 3), 1);
+    decode(*session, 1, {13}, logits);
+    return logits;
+  };
+  for (const char* policy : {"fixed", "lru", "attention"}) {
+    const std::string spec = std::string("full:device=0.1,block=16,window=1,evict=") + policy;
+    EXPECT_TRUE(logits_agree(forks_and_turns(spec.c_str(), gpu()), forks_and_turns("full", sim()), 1, 1e-4)) << policy;
+  }
 }
 
 // Heads of 64 run on tensor cores, behind pages that have left the device and beside what the host attends.

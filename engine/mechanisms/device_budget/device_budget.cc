@@ -8,6 +8,7 @@
 #include "engine/device/launch_context.h"
 #include "engine/mechanisms/device_budget/kernels/unit_mass.h"
 #include "engine/runtime/copy_op.h"
+#include "engine/runtime/selection.h"
 
 namespace tandem {
 namespace {
@@ -24,7 +25,7 @@ std::vector<SequenceId> ids_of(std::span<SequenceState* const> batch) {
 UnitMass DeviceBudget::make_mass(const SequenceState& sequence) {
   UnitMass mass;
   mass.sequence = sequence.id;
-  if (offload_->policy().eviction != Eviction::attention) return mass;
+  if (!measures()) return mass;
   const std::uint32_t pages = blocks_for(sequence.max_tokens + kPageTokens);
   mass.units = (pages + offload_->unit_pages() - 1) / offload_->unit_pages();
   mass.values = device_.allocate_device(mass.units * sizeof(float), "unit mass");
@@ -69,7 +70,8 @@ void DeviceBudget::open(SequenceState& sequence, const DeviceShare& share) {
   if (offload_ == nullptr)
     offload_ = std::make_unique<KvOffload>(kv_, share.policy,
                                            [this](LaneKind lane, Op op) { return ask(lane, std::move(op)); });
-  managed_.push_back({sequence.id, slots_of(sequence, share), mass_.add(make_mass(sequence))});
+  mass_from_ = share.policy.eviction == Eviction::attention ? share.mass : MassFrom::nothing;
+  managed_.push_back({sequence.id, slots_of(sequence, share), mass_.add(make_mass(sequence)), {}, {}});
   set_budget();
   offload_->add(sequence.id);
   offload_->fit();
@@ -90,7 +92,10 @@ void DeviceBudget::refit(SequenceState& sequence, const DeviceShare& share) {
 
 void DeviceBudget::before_layer(const LayerContext& context) {
   const std::vector<SequenceId> ids = ids_of(context.batch);
-  ready_ = offload_->need(ids, context.layer);
+  std::vector<NeededKv> all;
+  all.reserve(ids.size());
+  for (const SequenceId id : ids) all.push_back({id});
+  ask_for(all, context.layer);
   const std::uint32_t layers = context.shape.layers;
   for (std::uint32_t ahead = 1; ahead <= std::min(offload_->policy().look_ahead, layers - 1); ++ahead) {
     if (context.layer + ahead < layers) {
@@ -105,12 +110,95 @@ void DeviceBudget::before_layer(const LayerContext& context) {
   }
 }
 
-AttendItem DeviceBudget::item(const SequenceState& sequence) {
-  Ranges all{{0, sequence.tokens}};
-  all.ready = ready_;
-  AttendItem item{.row = sequence.row, .kv = std::move(all)};
-  if (offload_->policy().eviction == Eviction::attention) item.weights = {this, managed(sequence.id).mass};
-  return item;
+void DeviceBudget::ask_for(std::span<const NeededKv> needed, std::uint32_t layer) {
+  const std::uint64_t before = offload_->counters().hits;
+  ready_ = offload_->need(needed, layer);
+  found_ = (offload_->counters().hits - before) * kv_.shape().slot_bytes();
+}
+
+void DeviceBudget::arrive(const LayerContext& context, AttendPlan& plan) {
+  for (AttendItem& item : plan.items) {
+    KvTokens& tokens = *std::visit([](KvTokens& kv) { return &kv; }, item.kv);
+    if (ready_.valid()) tokens.ready = ready_;  // a choice was made before it was asked for
+    tokens.found = std::exchange(found_, 0);    // of all rows
+    if (measures()) item.weights = {this, managed(context.batch[item.row]->id).mass};
+  }
+}
+
+void DeviceBudget::bring(const LayerContext& context, AttendPlan& plan) {
+  wait_for_choices(context, plan);
+  std::vector<NeededKv> needed;
+  needed.reserve(context.batch.size());
+  for (const SequenceState* sequence : context.batch) {
+    std::vector<std::uint32_t> units;
+    for (const AttendItem& item : plan.items)
+      if (item.row == sequence->row) add_units(context, item, units);
+    std::ranges::sort(units);
+    units.erase(std::ranges::unique(units).begin(), units.end());
+    needed.push_back({sequence->id, std::move(units)});
+  }
+  ask_for(needed, context.layer);
+  arrive(context, plan);
+}
+
+void DeviceBudget::wait_for_choices(const LayerContext& context, const AttendPlan& plan) {
+  struct Lists {
+    HostBuffer to;
+    TierBuffer from;
+    std::uint32_t lists = 0, stride = 0, entries = 0;  // of a list, u32: from one to the next, and copied
+  };
+  Op op("choice to host", Cause::transfer, context.layer);
+  std::vector<Lists> all;
+  for (const AttendItem& item : plan.items) {
+    const auto* const blocks = std::get_if<Blocks>(&item.kv);
+    if (blocks == nullptr) continue;
+    Managed& own = managed(context.batch[item.row]->id);
+    const DigestIndex& index = parts_.stores.digests.get(blocks->digests.id);
+    const std::uint32_t lists = lists_of(blocks->scope, context.shape), entries = 1 + blocks->blocks;
+    const std::size_t bytes = std::size_t{lists} * entries * sizeof(std::uint32_t);
+    if (own.choice.bytes() != bytes) own.choice = device_.allocate_host(bytes, "chosen blocks on the host");
+    all.push_back({own.choice, index.selection, lists, 1 + index.room, entries});
+    op.access.insert(op.access.end(), {index.selection.reads(), own.choice.writes()});
+    wait_for(op.after, blocks->ready);
+  }
+  if (all.empty()) return;
+  op.has_cost_only_part = true;
+  set_copies(op, [all](Copier& copier) {
+    for (const Lists& own : all) {
+      Copier::Between lists = copier.short_runs(own.to, own.from);
+      for (std::size_t list = 0; list < own.lists; ++list)
+        lists.add(list * own.entries * sizeof(std::uint32_t), list * own.stride * sizeof(std::uint32_t),
+                  own.entries * sizeof(std::uint32_t));
+    }
+  });
+  device_.host_wait(ask(LaneKind::d2h, std::move(op)));
+}
+
+void DeviceBudget::add_units(const LayerContext& context, const AttendItem& item, std::vector<std::uint32_t>& units) {
+  const std::uint32_t unit = offload_->policy().block;
+  const std::size_t before = units.size();
+  const auto add = [&](Range tokens) {
+    for (std::uint32_t u = tokens.begin / unit; u * unit < tokens.end; ++u) units.push_back(u);
+  };
+  if (const auto* const ranges = std::get_if<Ranges>(&item.kv)) {
+    std::ranges::for_each(ranges->positions, add);
+    return;
+  }
+  const auto& blocks = std::get<Blocks>(item.kv);
+  const DigestIndex& index = parts_.stores.digests.get(blocks.digests.id);
+  Managed& own = managed(context.batch[item.row]->id);
+  const auto lists = device_.host_read<std::uint32_t>(own.choice);
+  const std::size_t stride = 1 + std::size_t{blocks.blocks}, count = lists.size() / stride;
+  for (std::size_t list = 0; list < count; ++list) {
+    const std::span<const std::uint32_t> chosen = lists.subspan(list * stride + 1, lists[list * stride]);
+    for (const std::uint32_t block : chosen) add(index.block_tokens(block));
+  }
+  if (mass_from_ != MassFrom::choices) return;
+  own.chosen.resize((context.batch[item.row]->max_tokens + unit) / unit);
+  if (context.layer == 0)
+    for (float& mass : own.chosen) mass *= kDecay;
+  const float one = 1.0F / static_cast<float>(count * context.shape.layers);
+  for (const std::uint32_t u : std::span(units).subspan(before)) own.chosen[u] += one;
 }
 
 void DeviceBudget::after_layer(const LayerContext& context) {
@@ -120,8 +208,10 @@ void DeviceBudget::after_layer(const LayerContext& context) {
 void DeviceBudget::after_step(const StepContext& context) {
   offload_->all_read();  // the step's token is on the host
   for (const SequenceState* sequence : context.batch) {
-    if (offload_->policy().eviction == Eviction::attention && !device_.shapes_only()) {
-      const UnitMass& mass = mass_.get(managed(sequence->id).mass);
+    Managed& own = managed(sequence->id);
+    if (mass_from_ == MassFrom::choices) offload_->set_mass(sequence->id, own.chosen);
+    if (measures() && !device_.shapes_only()) {
+      const UnitMass& mass = mass_.get(own.mass);
       device_.host_wait(mass.landed);
       offload_->set_mass(sequence->id, device_.host_read<float>(mass.on_host, {0, mass.units}).first(mass.units));
     }

@@ -47,6 +47,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
             sequence.id,  {}};
     TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
                  row.keep, row.end, row.choice.most);
+    wait_for(op.after, request.ready);
     const Range pages{0, blocks_for(row.end)};
     if (!device_.is_gpu()) kv_.append_slots(sequence.id, layer, pages, Tier::device, row.slots);
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);

@@ -28,6 +28,7 @@ struct ChooseRequest {
   TokenChoiceRef choice;
   std::uint32_t end = 0;     // tokens [0, end) are scored; all are on the device
   std::uint32_t tokens = 0;  // that a KV head gets, at most `end`
+  Event ready = {};          // when these are there
 };
 
 class TokenChoices : public MechanismOf<TokenChoice> {

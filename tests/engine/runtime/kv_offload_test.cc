@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <map>
-#include <optional>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "engine/common/error.h"
 #include "engine/runtime/copy_op.h"
@@ -25,7 +25,8 @@ namespace {
 constexpr KvShape kPages{.layers = 3, .kv_heads = 1, .head_dim = 4};
 constexpr Range kOneHead{0, 1};
 constexpr std::size_t kPageFloats = 2 * kPageTokens * 4;  // of a page
-constexpr std::uint32_t kStays = 16;                      // tokens; the sink is one token
+constexpr auto kNone = [](const auto&) { return false; };
+constexpr std::uint32_t kStays = 16;  // tokens; the sink is one token
 
 struct OffloadSetting {
   const char* name;
@@ -122,10 +123,15 @@ class OffloadWorld {
     });
     return all;
   }
+  bool asks(const KvUnit& unit) const { return unit.layer == asked_layer_ && asked_.contains(unit.sequence); }
   /// Before: leaves the device before `b` by the policy, as far as operations tell.
   bool certainly_before(const KvUnit& a, const KvUnit& b) const {
     const SeenUnit &x = seen_.at(a), &y = seen_.at(b);
     switch (setting_.eviction) {
+      case Eviction::lru_topk:  // sequences that ask make room one by one, each of its own units first
+        if (asks(a) && asks(b)) return a.sequence == b.sequence && x.used < y.used;
+        if (asks(a) && asked_.size() == 1) return true;
+        return !asks(b) && x.used < y.used;
       case Eviction::fixed:
         return x.came < y.came;
       case Eviction::lru:
@@ -142,22 +148,22 @@ class OffloadWorld {
     return found != mass_.end() && unit.number < found->second.size() ? found->second[unit.number] : 0;
   }
 
-  /// Runs `call`, which may evict, and checks who left. `pinned`: a layer that may lose nothing.
-  template <class Call>
-  void evicting(std::optional<std::uint32_t> pinned, const Call& call) {
+  /// Runs `call`, which may evict, and checks who left. `pinned`: may not.
+  template <class Pinned, class Call>
+  void evicting(const Pinned& pinned, const Call& call) {
     const std::vector<KvUnit> before = on_device();
     call();
     std::vector<KvUnit> left, stayed;
     const bool host_has_room = kv_.free_slots(Tier::host) >= unit_pages();
     for (const KvUnit& unit : before) {
       if (there(unit, Tier::device)) {
-        if (may_leave(unit) && unit.layer != pinned && !coming_.contains({unit.sequence, unit.layer}) &&
+        if (may_leave(unit) && !pinned(unit) && !coming_.contains({unit.sequence, unit.layer}) &&
             (host_has_room || there(unit, Tier::host)))
           stayed.push_back(unit);
         continue;
       }
       ASSERT_TRUE(may_leave(unit)) << "unit " << unit.number << " of " << kv_.tokens(unit.sequence) << " tokens left";
-      ASSERT_NE(unit.layer, pinned) << "a layer that is needed lost a unit";
+      ASSERT_FALSE(pinned(unit)) << "a unit that is needed left";
       ASSERT_FALSE(coming_.contains({unit.sequence, unit.layer})) << "a layer that was prefetched lost a unit";
       ASSERT_TRUE(there(unit, Tier::host)) << "lost";
       left.push_back(unit);
@@ -194,7 +200,7 @@ class OffloadWorld {
     const std::uint32_t before = kv_.tokens(id);
     const OffloadCounters was = offload_.counters();
     // A layer that a fork's newest, shared page is copied in needs a slot more.
-    evicting({}, [&] { offload_.make_room(id, tokens + kPageTokens); });
+    evicting(kNone, [&] { offload_.make_room(id, tokens + kPageTokens); });
     ASSERT_EQ(offload_.counters().needed, was.needed);
     const std::size_t slots = std::size_t{kPages.layers} * (blocks_for(before + tokens) - blocks_for(before));
     ASSERT_TRUE((used_slots() <= offload_.budget() && kv_.free_slots(Tier::device) >= slots) || !anything_could_leave_)
@@ -296,29 +302,58 @@ class OffloadWorld {
   void prefetch(std::uint32_t layer) {
     take_in();
     for (const SequenceId id : live_) coming_.insert({id, layer});
-    evicting({}, [&] { offload_.prefetch(live_, layer); });
+    evicting(kNone, [&] { offload_.prefetch(live_, layer); });
+  }
+
+  /// All units of some sequences, or some, which differ.
+  std::vector<NeededKv> choose() {
+    std::vector<NeededKv> chosen;
+    const bool in_part = pick(2) == 0;
+    for (const SequenceId id : live_) {
+      if (pick(8) == 0) continue;
+      NeededKv& one = chosen.emplace_back(NeededKv{id, {}});
+      if (!in_part) continue;
+      one.units.emplace();
+      for (std::uint32_t u = 0; u < units(id); ++u)
+        if (pick(3) == 0) one.units->push_back(u);
+    }
+    return chosen;
   }
 
   void attend(std::uint32_t layer) {
-    std::uint64_t pages = 0, absent = 0;
-    for (const SequenceId id : live_) {
-      for (std::uint32_t block = 0; block < blocks_for(kv_.tokens(id)); ++block) {
-        ++pages;
-        absent += kv_.slot(id, layer, block, Tier::device) == KvStore::kNoSlot ? 1 : 0;
+    const std::vector<NeededKv> chosen = choose();
+    std::set<KvUnit> needed;
+    std::vector<std::pair<SequenceId, std::uint32_t>> blocks;
+    asked_.clear();
+    asked_layer_ = layer;
+    for (const NeededKv& one : chosen) {
+      asked_.insert(one.sequence);
+      for (std::uint32_t u = 0; u < units(one.sequence); ++u)
+        if (!one.units || std::ranges::binary_search(*one.units, u)) needed.insert({one.sequence, layer, u});
+      std::erase_if(coming_, [&](const auto& c) { return c.first == one.sequence && c.second == layer; });
+    }
+    std::uint64_t absent = 0;
+    for (const KvUnit& unit : needed) {
+      const std::uint32_t end = std::min((unit.number + 1) * unit_pages(), blocks_for(kv_.tokens(unit.sequence)));
+      for (std::uint32_t block = unit.number * unit_pages(); block < end; ++block) {
+        blocks.emplace_back(unit.sequence, block);
+        absent += kv_.slot(unit.sequence, layer, block, Tier::device) == KvStore::kNoSlot ? 1 : 0;
       }
     }
+    const std::uint64_t pages = blocks.size();
     take_in();
     const OffloadCounters was = offload_.counters();
     Event ready;
     bool refused = false;
-    std::erase_if(coming_, [&](const auto& c) { return c.second == layer; });
-    evicting(layer, [&] {
-      try {
-        ready = offload_.need(live_, layer);
-      } catch (const InputError&) {
-        refused = true;
-      }
-    });
+    evicting([&](const KvUnit& unit) { return needed.contains(unit); },
+             [&] {
+               try {
+                 ready = offload_.need(chosen, layer);
+               } catch (const InputError&) {
+                 refused = true;
+               }
+             });
+    const std::set<SequenceId> asked_before = std::exchange(asked_, {});
     if (refused) {
       ++refused_;
       ASSERT_FALSE(anything_could_leave_) << "refused, and something could leave";
@@ -331,15 +366,13 @@ class OffloadWorld {
     Op op("attend", Cause::none, layer);
     wait_for(op.after, ready);
     std::vector<std::pair<std::uint32_t, float>> expected;
-    for (const SequenceId id : live_) {
-      for (std::uint32_t block = 0; block < blocks_for(kv_.tokens(id)); ++block) {
-        const std::uint32_t slot = kv_.slot(id, layer, block, Tier::device);
-        ASSERT_NE(slot, KvStore::kNoSlot) << "sequence " << id << " layer " << layer << " block " << block;
-        expected.emplace_back(slot, held_[id][layer][block]);
-        op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kOneHead, false));
-      }
-      for (std::uint32_t u = 0; u < units(id); ++u) seen_[{id, layer, u}].used = now_;
+    for (const auto& [id, block] : blocks) {
+      const std::uint32_t slot = kv_.slot(id, layer, block, Tier::device);
+      ASSERT_NE(slot, KvStore::kNoSlot) << "sequence " << id << " layer " << layer << " block " << block;
+      expected.emplace_back(slot, held_[id][layer][block]);
+      op.access.push_back(kv_.slot_access(Tier::device, slot, 1, kOneHead, false));
     }
+    for (const KvUnit& unit : needed) seen_[unit].used = now_;
     op.body = [this, expected](BodyContext& ctx) {
       for (const auto& [slot, value] : expected) {
         const float* const page = ctx.read<float>(kv_.device_buffer()) + slot * kPageFloats;
@@ -347,7 +380,7 @@ class OffloadWorld {
       }
     };
     const Event read = device_->submit(device_->lane(LaneKind::device_compute), std::move(op));
-    for (const SequenceId id : live_) {
+    for (const SequenceId id : asked_before) {
       offload_.read(id, layer, read);
       written_[id][layer] = kv_.tokens(id);
     }
@@ -364,6 +397,8 @@ class OffloadWorld {
   std::map<SequenceId, std::vector<float>> mass_;
   std::map<KvUnit, SeenUnit> seen_;
   std::set<std::pair<SequenceId, std::uint32_t>> coming_;  // layers that were prefetched and not needed since
+  std::set<SequenceId> asked_;                             // inside need()
+  std::uint32_t asked_layer_ = 0;
   SequenceId hog_ = 0;
   std::uint64_t now_ = 0, stamp_ = 0, refused_ = 0;
   bool anything_could_leave_ = false;
@@ -379,6 +414,7 @@ class RandomOffload : public ::testing::TestWithParam<OffloadSetting> {};
 INSTANTIATE_TEST_SUITE_P(
     Policies, RandomOffload,
     ::testing::Values(OffloadSetting{.name = "fixed", .eviction = Eviction::fixed}, OffloadSetting{.name = "lru"},
+                      OffloadSetting{.name = "lru_topk", .eviction = Eviction::lru_topk},
                       OffloadSetting{.name = "attention", .eviction = Eviction::attention},
                       OffloadSetting{.name = "long_units", .eviction = Eviction::attention, .block = 64},
                       OffloadSetting{.name = "full_host", .eviction = Eviction::lru, .host_slots = 60},

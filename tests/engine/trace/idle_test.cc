@@ -71,6 +71,34 @@ TEST(Idle, AGapIsCutWhereTheCauseChanges) {
   EXPECT_EQ(step.layers[2].idle, 30);
 }
 
+// Of three copies ahead one is early, one has the device wait for a part of it, and one was asked for; a fourth hits.
+TEST(Idle, BytesThatCameLateAreThoseThatTheDeviceWaitedFor) {
+  Trace trace = empty_trace();
+  const auto bring = [&](Nanos start, Nanos end, bool ahead, std::uint64_t bytes) {
+    const auto at = add(trace, 2, Kind::copy, Cause::recall, start, end);
+    Cost& cost = trace.records.back().cost;
+    cost.looked_up = cost.h2d = bytes;
+    cost.ahead = ahead;
+    cost.cancelled = ahead ? 0 : 5;
+    return at;
+  };
+  bring(0, 50, true, 1000);
+  const auto late = bring(50, 130, true, 200);
+  add(trace, kDevice, Kind::compute, Cause::none, 0, 100);
+  add(trace, kDevice, Kind::compute, Cause::none, 130, 150, late);
+  trace.records.back().cost.looked_up = 7;
+  const auto asked = bring(150, 190, false, 30);
+  const auto last = add(trace, kDevice, Kind::compute, Cause::none, 190, 200, asked);
+  trace.steps = {{0, 0, 200, last}};
+  const CostTotals cost = account_idle(trace).decode.cost;
+  EXPECT_EQ(cost.looked_up, 1237u);
+  EXPECT_EQ(cost.missed, 1230u);
+  EXPECT_EQ(cost.late, 200u);
+  EXPECT_EQ(cost.cancelled, 5u);
+  EXPECT_EQ(cost.bringing, 50 + 80 + 40);
+  EXPECT_EQ(cost.waited, 30 + 40);
+}
+
 TEST(Idle, OverlappedHostWorkIsNotIdle) {
   Trace trace = empty_trace();
   const auto first = add(trace, kDevice, Kind::compute, Cause::none, 0, 100);
@@ -271,7 +299,7 @@ TEST(Idle, RandomSimulatedTracesNanosecondByNanosecond) {
       if (HasFailure()) FAIL() << "seed " << seed << " window " << i;
     }
     CostTotals sum;
-    for (const TraceRecord& record : trace.records) sum.add(record.cost, trace.lanes[record.lane].kind);
+    for (const TraceRecord& record : trace.records) sum.add(record, trace.lanes[record.lane].kind, 0);
     EXPECT_EQ(report.total, sum);
   }
 }

@@ -127,7 +127,40 @@ TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
     ASSERT_GT(transfer_ms, 0);
     EXPECT_LE(target.rows[0].step_ms, 1.02 * std::max(target.rows[0].busy_ms, transfer_ms))
         << machine << ": compute " << target.rows[0].busy_ms << ", transfer " << transfer_ms << " ms";
+    // Half of the KV is found, and what comes is waited for only where the link takes longer than the device.
+    const PredictedRow& row = target.rows[0];
+    const double all = 16384.0 * 16 * 2 * 8 * 64 * 2;  // tokens, layers, K and V, KV heads, D, bf16
+    EXPECT_NEAR(row.looked_up_bytes / all, 1, 0.01);
+    EXPECT_NEAR(row.missed_bytes / all, 0.5, 0.02);
+    EXPECT_NEAR(row.bringing_ms, transfer_ms, 0.05 * transfer_ms);
+    if (transfer_ms < row.busy_ms) {
+      EXPECT_LT(row.late_bytes, 0.1 * row.missed_bytes) << machine;
+    }
+    EXPECT_LE(row.waited_ms, row.idle_ms);
   }
+}
+
+// Steps that choose alike: who keeps what was chosen last brings little; a scan's order is the wrong one for it.
+TEST(Prediction, PoliciesUnderABudgetDiffer) {
+  PredictionOptions options =
+      small_options({"quest:budget=512,device=0.25,evict=fixed", "quest:budget=512,device=0.25,evict=lru",
+                     "quest:budget=512,device=0.25,evict=lru-topk", "quest:budget=512,device=0.25,evict=attention",
+                     "full:device=0.25,evict=lru", "full:device=0.25"});
+  options.batch = 1;
+  options.context = 4096;
+  options.steps = 16;
+  const Prediction all = predict(load_shape("llama-3.2-1b"), load_profile("fluxion-a100"), some_workload(), options);
+  std::vector<double> missed;
+  for (const PredictedRow& row : all.rows) {
+    ASSERT_EQ(row.refused, "");
+    ASSERT_GT(row.looked_up_bytes, 0);
+    missed.push_back(row.missed_bytes / row.looked_up_bytes);
+  }
+  EXPECT_LT(missed[2], missed[0]);
+  EXPECT_LE(missed[2], missed[1]);
+  EXPECT_LT(missed[2], 0.5);
+  EXPECT_GT(missed[4], 0.99);
+  EXPECT_NEAR(missed[5], 0.75, 0.05);
 }
 
 TEST(Prediction, SaysWhichBudgetsAreNone) {
