@@ -23,14 +23,20 @@ struct QuestOptions {
     set.number_of("page", page, {16, 32, 64, 128}, "tokens of a page");
     set.count("dense_layers", dense_layers, "layers", "first layers that attend to everything");
     set.tokens("sinks", sinks, "first tokens that are always among those attended; rounded up to a page");
-    set.choice("group_reduce", group_reduce, {"max", "mean", "per_head"},
-               "a KV head's score of a page from its query heads'; per_head: each query head chooses its own");
+    set.choice("group_reduce", group_reduce, {"max", "mean", "per_head", "layer"},
+               "a KV head's score of a page from its query heads'; per_head: each query head chooses its own; layer: "
+               "all heads of a layer choose together, by their mean");
     add_digest_option(set, digest);
     if (shown && device == 1) return set;
     add_device_option(set, device, "and comes when it is chosen");
     add_evict_option(set, evict, {"fixed", "lru", "lru-topk", "attention"});
     return set;
   }
+  Scope scope() const {
+    if (group_reduce == "layer") return Scope::layer;
+    return group_reduce == "per_head" ? Scope::query_head : Scope::kv_head;
+  }
+  Reduce reduce() const { return group_reduce == "mean" || group_reduce == "layer" ? Reduce::mean : Reduce::max; }
   DeviceShare share() const {
     return {device,
             {.eviction = eviction_of(evict), .block = page, .sinks = sinks, .window = 0, .look_ahead = 0},
@@ -78,8 +84,8 @@ class Quest : public Method {
                           .digests = std::any_cast<DigestRef>(sequence->method),
                           .blocks = keep,
                           .always_first = pages(options_.sinks),
-                          .scope = options_.group_reduce == "per_head" ? Scope::query_head : Scope::kv_head,
-                          .reduce = options_.group_reduce == "mean" ? Reduce::mean : Reduce::max});
+                          .scope = options_.scope(),
+                          .reduce = options_.reduce()});
     }
     if (!requests.empty()) {
       const std::vector<Blocks> selections = ops.score_topk(context, requests);

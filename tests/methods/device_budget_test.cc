@@ -82,6 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                                "quest:budget=160,page=32,dense_layers=1"},
                       Budgeted{"quest:budget=96,device=0.3,group_reduce=per_head",
                                "quest:budget=96,group_reduce=per_head"},
+                      Budgeted{"quest:budget=96,device=0.2,group_reduce=layer", "quest:budget=96,group_reduce=layer"},
                       Budgeted{"tova:budget=96,device=0.1", "tova:budget=96"}),
     [](const auto& one) {
       std::string name = one.param.spec;

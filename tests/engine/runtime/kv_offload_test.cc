@@ -235,8 +235,10 @@ class OffloadWorld {
       kv_.set_filled(id, layer, {before / kPageTokens, blocks_for(before + tokens)}, Tier::device, written);
   }
   /// The manager takes in what has grown when it is next asked for a layer.
-  void take_in() {
-    each_unit([&](const KvUnit& unit) { seen_.try_emplace(unit, now_, now_); });
+  void take_in(SequenceId id) {
+    each_unit([&](const KvUnit& unit) {
+      if (unit.sequence == id) seen_.try_emplace(unit, now_, now_);
+    });
   }
 
   void fork(SequenceId from) {
@@ -300,8 +302,10 @@ class OffloadWorld {
   }
 
   void prefetch(std::uint32_t layer) {
-    take_in();
-    for (const SequenceId id : live_) coming_.insert({id, layer});
+    for (const SequenceId id : live_) {
+      take_in(id);
+      coming_.insert({id, layer});
+    }
     evicting(kNone, [&] { offload_.prefetch(live_, layer); });
   }
 
@@ -328,6 +332,7 @@ class OffloadWorld {
     asked_layer_ = layer;
     for (const NeededKv& one : chosen) {
       asked_.insert(one.sequence);
+      take_in(one.sequence);
       for (std::uint32_t u = 0; u < units(one.sequence); ++u)
         if (!one.units || std::ranges::binary_search(*one.units, u)) needed.insert({one.sequence, layer, u});
       std::erase_if(coming_, [&](const auto& c) { return c.first == one.sequence && c.second == layer; });
@@ -341,7 +346,6 @@ class OffloadWorld {
       }
     }
     const std::uint64_t pages = blocks.size();
-    take_in();
     const OffloadCounters was = offload_.counters();
     Event ready;
     bool refused = false;
