@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/output.h"
@@ -48,6 +49,9 @@ void add_simulate(Command app);
 void add_validate(Command app);
 
 void add_ruler(Command eval);  // of eval: compare by its other name
+
+/// Names that `tandem reproduce` takes, sorted.
+std::vector<std::string> reproduction_names();
 
 /// What a paper publishes as statistics of models and not as times: ScoutAttention's "table1" and "fig6", by `tandem
 /// profile layer-ahead` and `scout-recall` on the embedded model. Prints, and writes the profile as JSON.

@@ -12,6 +12,7 @@
 #include "cli/session.h"
 #include "engine/common/interrupt.h"
 #include "eval/reproduce/asyncspade.h"
+#include "eval/reproduce/items.h"
 #include "eval/run/option_values.h"
 
 namespace tandem::cli {
@@ -20,6 +21,7 @@ namespace {
 constexpr const char* kReproduceFooter = R"(
 Examples:
   tandem reproduce                        what there is
+  tandem reproduce --list                 every table and figure of the papers, with ours and a verdict
   tandem reproduce scout-fig11            one figure, in a minute
   tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
   tandem reproduce fluxion-table5         idle times of two models; fluxion-fig2, 7, 8, 9, 10: speed-ups, schedulers, ...
@@ -38,7 +40,7 @@ constexpr const char *kSpadeTable2 = "asyncspade-table2", *kSpadeFigure10 = "asy
 struct ReproduceArguments {
   std::string name;
   unsigned threads = 0;
-  bool quiet = false;
+  bool quiet = false, list = false;
   OutFile out;
 };
 
@@ -66,13 +68,27 @@ void list() {
                         2));
 }
 
-void check_name(const std::string& name) {
-  std::vector<std::string> names = {kSpadeTable2, kSpadeFigure10};
-  for (const std::string& experiment : eval::experiment_names()) {
-    names.push_back(experiment);
-    for (std::string& figure : figure_names(eval::load_experiment(experiment))) names.push_back(std::move(figure));
+/// Rows of docs/reproduction.md.
+void list_items() {
+  const std::vector<eval::Item> items = eval::load_items();
+  std::string source;
+  for (const eval::Item& item : items) {
+    if (item.source != source) print("{}{}\n", source.empty() ? "" : "\n", item.source);
+    source = item.source;
+    print("  {}\n", hanging(fmt::format("{}: {}", item.name, item.shows), 4));
+    print("    {}\n", hanging(fmt::format("{}: {}", item.verdict, item.reason), 6));
+    std::string numbers = "published " + item.published;
+    if (!item.ours.empty()) numbers += "; ours " + item.ours;
+    if (!item.fitted.empty()) numbers += "; fitted / predicted: " + item.fitted;
+    if (!item.clock.empty()) numbers += "; " + item.clock;
+    print("    {}\n", hanging(numbers, 6));
+    if (!item.command.empty()) print("    tandem {}\n", item.command);  // whole, to be copied
   }
-  std::sort(names.begin(), names.end());
+  print("\n{}\n", hanging(eval::counted_verdicts(items), 0));
+}
+
+void check_name(const std::string& name) {
+  const std::vector<std::string> names = reproduction_names();
   if (std::binary_search(names.begin(), names.end(), name)) return;
   throw_input_error("There is nothing to reproduce called '{}'.{} There are {}.", name, did_you_mean(name, names),
                     join_names(names));
@@ -121,6 +137,16 @@ void reproduce(const ReproduceArguments& a) {
 
 }  // namespace
 
+std::vector<std::string> reproduction_names() {
+  std::vector<std::string> names = {kSpadeTable2, kSpadeFigure10};
+  for (const std::string& experiment : eval::experiment_names()) {
+    names.push_back(experiment);
+    for (std::string& figure : figure_names(eval::load_experiment(experiment))) names.push_back(std::move(figure));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 void add_reproduce(Command app) {
   Command command =
       app.subcommand("reproduce", "Simulate a paper's figures on its testbed, published beside ours", kReproduceFooter);
@@ -129,8 +155,12 @@ void add_reproduce(Command app) {
   a->out.add_to(command,
                 "Also write the result to this file, Markdown or (.json) JSON; scout-table1 and scout-fig6: JSON");
   command.option("--threads", a->threads, "Runs at a time, one thread each; 0: as many as this process may use");
+  command.flag("--list", a->list, "Every table and figure of the papers: the command, published and ours, a verdict");
   command.flag("--quiet", a->quiet, "No progress line");
   command.callback([a] {
+    if (a->list && !(a->name.empty() && a->out.name.empty()))
+      throw_input_error("--list runs nothing: give it neither a name nor --out.");
+    if (a->list) return list_items();
     if (!a->name.empty()) return reproduce(*a);
     if (!a->out.name.empty())
       throw_input_error("--out holds what is reproduced: name it too, for example tandem reproduce scout --out {}.",

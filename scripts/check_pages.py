@@ -7,7 +7,8 @@ User pages are README.md, docs/, bench/README.md and the README.md of each folde
 
 * Links of all pages: the file exists, and so does the heading that an #anchor names (GitHub's rule for anchors).
 * Words: those of a user page, tables and code included. A word has a letter or a digit: a table's bars are none. README.md
-  has a limit, and so have all user pages together.
+  has a limit, and so have all user pages together. Rows that a script makes of data, between `<!-- made: NAME -->` and
+  `<!-- end -->`, are looked up and not read, and do not count.
 * Sentences of user pages are counted in prose: paragraphs and list items. Tables, code, pictures, comments and headings are
   left out, and so are list items that are mostly figures. A code span, a link's text and a number count as the words that a
   reader sees, a code span as one. A sentence ends at . ! or ? before a space and a capital, a digit, a code span, a bold word
@@ -30,6 +31,7 @@ BEGINNINGS = re.compile(r"(?:Of|What|Whose|Who|That)\b")
 
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2[ \t]*$", re.M | re.S)
 COMMENT = re.compile(r"<!--.*?-->", re.S)
+MADE = re.compile(r"<!-- made: .*?<!-- end -->", re.S)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(r"(`+)(.+?)\1", re.S)
 ITEM = re.compile(r"^\s*(?:[*+-]|\d+[.)])\s+")
@@ -124,7 +126,7 @@ def main() -> int:
         wrong += [f"{name}: {what}." for what in broken_links(root, page, text)]
         if page not in users:
             continue
-        words[name] = word_count(text)
+        words[name] = word_count(MADE.sub("", text))
         said = sentences(text)
         own = [word_count(sentence) for sentence in said]
         lengths += own

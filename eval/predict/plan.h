@@ -1,7 +1,8 @@
 // What a model's KV takes, before anything runs: bytes per token, block and request, how many requests the memories of
 // machines hold, what a batch leaves over for host memory, and what the link can bring back within a step. Arithmetic
 // alone; what methods make of it is `tandem simulate`'s. From the KV formulas of the article on long-context serving
-// (published/long_context_serving.json has its figures and where its own totals do not follow from them).
+// (eval/reproduce/published/long_context_serving.json has its figures and where its own totals do not follow from
+// them).
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/machines.h"
 #include "cli/program.h"
 #include "cli/task_names.h"
@@ -43,6 +44,9 @@ void check_value(const std::string& command, const std::string& option, const st
     eval::expand_ruler_tasks(value);
   } else if (option == "--lengths" || option == "--context") {
     eval::parse_lengths(value, option);
+  } else if (option == "name" && command == "reproduce") {
+    if (const auto names = reproduction_names(); !std::ranges::binary_search(names, value))
+      throw_input_error("There is nothing to reproduce called '{}'.", value);
   } else if (option == "--device") {
     EXPECT_THAT((Words{"sim", "emu", "cuda"}), ::testing::Contains(value));
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include "eval/reproduce/items.h"
 #include "tests/cli/page_check.h"
 #include "tests/cli/page_commands.h"
 
@@ -29,14 +30,22 @@ TEST(Pages, SoIsEveryExampleOfTheHelp) {
   for (const std::string& example : examples) EXPECT_EQ(refusal(tandem_words(example), /*whole=*/true), "") << example;
 }
 
+TEST(Pages, SoIsEveryCommandOfAPapersItem) {
+  for (const eval::Item& item : eval::load_items()) {
+    if (item.command.empty()) continue;
+    EXPECT_EQ(refusal(shell_words(item.command), /*whole=*/true), "") << item.source << ", " << item.name;
+  }
+}
+
 TEST(Pages, AWrongCommandIsFound) {
   EXPECT_EQ(tandem_words("    A=b mpirun -n 2 x/bin/tandem info --hw 'a b'  # why"), (Words{"info", "--hw", "a b"}));
   EXPECT_EQ(tandem_words("printf 'a\\nb' | tandem generate --chat <in >out"), (Words{"generate", "--chat"}));
   EXPECT_EQ(tandem_words("cmake --build build --target tandem all"), Words());
   EXPECT_EQ(refusal({"compare", "--methods", "full,quest:budget=64", "--hw", "h100"}, true), "");
-  for (const Words& wrong : {Words{"compar"}, Words{"compare", "--method", "ful"}, Words{"compare", "--hw", "h101"},
-                             Words{"compare", "--sample", "1"}, Words{"compare", "--tasks", "niahs"},
-                             Words{"compare", "--lengths", "4Q"}, Words{"simulate", "--as", "llama-9"}, Words{"gate"}})
+  for (const Words& wrong :
+       {Words{"compar"}, Words{"compare", "--method", "ful"}, Words{"compare", "--hw", "h101"},
+        Words{"compare", "--sample", "1"}, Words{"compare", "--tasks", "niahs"}, Words{"compare", "--lengths", "4Q"},
+        Words{"simulate", "--as", "llama-9"}, Words{"reproduce", "scout-fig3"}, Words{"gate"}})
     EXPECT_NE(refusal(wrong, true), "") << wrong[0];
 }
 

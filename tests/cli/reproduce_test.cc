@@ -17,6 +17,15 @@ TEST(Reproduce, ListsEveryExperimentAndFigure) {
     EXPECT_THAT(outcome.text, HasSubstr(name));
 }
 
+TEST(Reproduce, ListsEveryTableAndFigureOfThePapers) {
+  const cli::Outcome outcome = cli::run("reproduce --list");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  for (const char* text : {"ScoutAttention\n", "\nLong-context serving\n", "\n  Table 5: ", "\n    reproduced: ",
+                           "; simulated\n    tandem reproduce fluxion-table5\n", "\n52 tables and figures: "})
+    EXPECT_THAT(outcome.text, HasSubstr(text));
+  EXPECT_EQ(cli::run("reproduce scout --list", cli::kOnlyErrors).code, 2);
+}
+
 TEST(Reproduce, WhatIsJsonAloneIsNotWrittenIntoAnotherFile) {
   const cli::Outcome outcome = cli::run("reproduce scout-fig6 --out /nowhere/fig6.md", cli::kOnlyErrors);
   EXPECT_EQ(outcome.code, 2);

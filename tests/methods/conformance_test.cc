@@ -259,6 +259,7 @@ TEST(Conformance, MethodsWithABudgetForEverythingEqualFull) {  // invariant A
                                  "asyncspade:theta=4K,budget=16",
                                  "quest:budget=1",
                                  "quest:budget=4K,page=128",
+                                 "quest:budget=1,device=0.6,group_reduce=layer",
                                  "quest:dense_layers=2,budget=16",
                                  "hgca:beta=0,device_kv=64,block=16,pad=attended",
                                  "hgca:device_kv=1",

@@ -65,7 +65,7 @@ std::vector<std::string> specs_on_gpu() {
         "quest:budget=0.3,page=32,sinks=20,group_reduce=mean,dense_layers=1",
         "quest:budget=64,group_reduce=per_head",
         "quest:budget=48,page=32,digest=mean",
-        "quest:budget=48,device=0.5",
+        "quest:budget=48,device=0.5,group_reduce=layer",
         "tova:budget=24,device=0.5,look_ahead=0",
         "gpu-fetch:budget=0.3,sinks=0,window=16,digest=mean",
         "scoutattention:budget=48,block=16,sinks=16,recall=3,digest=mean",

@@ -1,5 +1,5 @@
-// Plans beside published figures (published/long_context_serving.json, of Llama 3 70B in FP16) and beside hand-made
-// ones.
+// Plans beside published figures (eval/reproduce/published/long_context_serving.json, of Llama 3 70B in FP16) and
+// beside hand-made ones.
 #include "eval/predict/plan.h"
 
 #include <cmath>
