@@ -119,8 +119,7 @@ bool KvStore::on_device(SequenceId id, std::uint32_t layer, Range blocks) const 
 
 void KvStore::require(Tier tier, std::size_t slots) {
   const Pool& p = pool(tier);
-  while (slots > free_slots(tier) && tier == Tier::device && reclaim_ && reclaim_()) {
-  }
+  if (tier == Tier::device) reclaim(slots);
   if (slots <= free_slots(tier)) return;
   throw_input_error(
       "The {} KV store is full: {} of {} bytes are in use and {} more are needed. Raise {}, or lower --batch, the "

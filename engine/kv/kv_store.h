@@ -88,6 +88,11 @@ class KvStore {
   void set_copied(std::span<const SlotCopy> copies, Event event);
   /// `reclaim` is called while the device tier lacks slots: it gives up a sequence, or returns false if it has none.
   void on_full(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+  /// Calls it until the device tier has so many free slots, or nothing is left to give up.
+  void reclaim(std::size_t slots) {
+    while (slots > free_slots(Tier::device) && reclaim_ && reclaim_()) {
+    }
+  }
 
   /// Host slots for `blocks` of one layer, and the device -> host copies that fill them.
   std::vector<SlotCopy> add_host_blocks(SequenceId sequence, std::uint32_t layer, Range blocks,

@@ -116,15 +116,20 @@ bool Engine::in_host_memory(SequenceId sequence) const {
   return false;
 }
 
-/// Where a sequence with `more` tokens does not fit the device: what lets its KV leave layer by layer.
+/// Where a sequence with `more` tokens does not fit the device beside what a batch of forks needs there: what lets its
+/// KV leave layer by layer. Forks cannot give up slots that their prefix holds.
 std::unique_ptr<KvOffload> Engine::spill_for(SequenceId sequence, std::uint32_t more) {
   const std::uint32_t held = kv_->tokens(sequence), layers = shape().layers;
   const std::size_t grown = std::size_t{layers} * (blocks_for(held + more) - blocks_for(held));
-  if (!options_.host_prompts || (grown <= kv_->free_slots(Tier::device) && !in_host_memory(sequence))) return nullptr;
+  if (!options_.host_prompts) return nullptr;
   auto spill = std::make_unique<KvOffload>(*kv_, OffloadPolicy{.sinks = 0, .window = 0}, [this](LaneKind lane, Op op) {
     return device_.submit(device_.lane(lane), std::move(op));
   });
-  const std::size_t least = spill->least_slots(held + more) + std::size_t{layers} * blocks_for(options_.prefill_chunk),
+  const std::size_t of_forks = options_.max_batch * fork_slots(kv_->shape(), held + more);
+  kv_->reclaim(grown + of_forks);
+  if (grown + of_forks <= kv_->free_slots(Tier::device) && !in_host_memory(sequence)) return nullptr;
+  const std::size_t least = spill->least_slots(held + more) +
+                            std::size_t{layers} * (blocks_for(options_.prefill_chunk) + spill->unit_pages()),
                     room =
                         kv_->free_slots(Tier::device) + kv_->bytes(sequence, Tier::device) / kv_->shape().slot_bytes();
   if (least > room)
@@ -134,6 +139,7 @@ std::unique_ptr<KvOffload> Engine::spill_for(SequenceId sequence, std::uint32_t 
         held + more, least * kv_->shape().slot_bytes(), room * kv_->shape().slot_bytes());
   spill->set_budget(room);
   spill->add(sequence);
+  if (held % kPageTokens != 0) spill->keep_page(sequence, held / kPageTokens);
   return spill;
 }
 
@@ -159,7 +165,10 @@ Event Engine::prefill_chunks(SequenceId sequence, std::span<const std::int32_t> 
         });
     if (submitted) submitted(first, rows);
   }
-  if (spill != nullptr) spill->evict_all(sequence);
+  if (spill != nullptr) {
+    spill->keep_no_page(sequence);
+    spill->evict_all(sequence);
+  }
   return last;
 }
 

@@ -12,6 +12,7 @@ KvOffload::KvOffload(KvStore& kv, const OffloadPolicy& policy, Submit submit)
     : kv_(kv), policy_(policy), submit_(std::move(submit)) {
   TANDEM_CHECK(policy.block % kPageTokens == 0 && policy.block > 0, "units of {} tokens are not whole pages",
                policy.block);
+  policy_.look_ahead = std::min(policy.look_ahead, kv.shape().layers - 1);
 }
 
 std::size_t KvOffload::least_slots(std::uint32_t tokens) const {
@@ -262,16 +263,20 @@ void KvOffload::read(SequenceId sequence, std::uint32_t layer, Event reader) {
 }
 
 void KvOffload::make_room(SequenceId sequence, std::uint32_t tokens) {
-  const std::uint32_t have = kv_.tokens(sequence);
-  const std::size_t slots = std::size_t{kv_.shape().layers} * (blocks_for(have + tokens) - blocks_for(have));
-  growing_ = slots;
-  evict(slots);
+  make_room({&sequence, 1}, tokens);
 }
 
-void KvOffload::all_read() {
+void KvOffload::make_room(std::span<const SequenceId> sequences, std::uint32_t tokens) {
+  growing_ = 0;
+  for (const SequenceId id : sequences)
+    growing_ += std::size_t{kv_.shape().layers} * (blocks_for(kv_.tokens(id) + tokens) - blocks_for(kv_.tokens(id)));
+  evict(growing_);
+}
+
+void KvOffload::all_read(Event last) {
   for (Held& held : held_) {
     for (Layer& layer : held.layers) {
-      layer.read = {};
+      layer.read = last;
       layer.settled = layer.written;
     }
   }

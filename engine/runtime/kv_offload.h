@@ -10,8 +10,8 @@
 // Full pool: need() evicts units that are not pinned, in the policy's order, and throws InputError where these are too
 // few. A prefetch that finds no room waits, and is cancelled when its layer is needed. Full host memory:
 // a unit without a copy there stays on the device, and the next one in order goes. Forks: a sequence gives up its own
-// references; slots that a prefix shares stay until the prefix lets go of them. A sequence may be removed at any time:
-// copies under way finish, and the slots' next owners wait for them (KvStore).
+// references; slots that a prefix shares stay until the prefix lets go of them. A sequence may be removed at any time;
+// its pages go back to the store (KvStore::destroy) when its copies are done, which a session waits for.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct OffloadPolicy {
   std::uint32_t block = 32;      // tokens of a unit, whole pages
   std::uint32_t sinks = 4;       // first and most recent tokens that never leave, under `attention`
   std::uint32_t window = 32;     //
-  std::uint32_t look_ahead = 1;  // layers whose KV is on its way while a layer computes; they wrap into the next step
+  std::uint32_t look_ahead = 1;  // layers whose KV is on its way while a layer computes, at most all others; they wrap
+                                 // into the next step
 };
 
 /// Pages of all KV heads, in one layer each.
@@ -57,6 +58,12 @@ struct NeededKv {
   SequenceId sequence = 0;
   std::optional<std::vector<std::uint32_t>> units = {};
 };
+
+/// Slots that a fork under a budget needs beside those that it shares with a prefix, with default units: two whole
+/// layers, and of each layer what never leaves and what grows.
+constexpr std::size_t fork_slots(const KvShape& shape, std::uint32_t tokens) {
+  return std::size_t{2} * blocks_for(tokens) + std::size_t{8} * shape.layers;
+}
 
 class KvOffload : public LayerKeeper {
  public:
@@ -83,14 +90,18 @@ class KvOffload : public LayerKeeper {
   void fit() { evict(0); }
   /// Evicts all of a sequence that may leave. InputError where host memory has no room.
   void evict_all(SequenceId sequence);
-  /// Every reader so far is done.
-  void all_read();
+  /// Every reader so far is done, or is when `last` is.
+  void all_read(Event last = {});
   /// Decayed attention mass by unit, counted from position 0; units without an entry have none.
   void set_mass(SequenceId sequence, std::span<const float> mass);
-  /// A page that stays on the device whatever the policy, until the next call: the one that an append begins in.
+  /// A page that stays on the device whatever the policy, until the next call: the one that a prompt continues, which
+  /// truncate() leaves there if the rest fails.
   void keep_page(SequenceId sequence, std::uint32_t page);
+  void keep_no_page(SequenceId sequence) { keep_page(sequence, ~0u); }
 
   void make_room(SequenceId sequence, std::uint32_t tokens) override;
+  /// The same for all that grow before the next call.
+  void make_room(std::span<const SequenceId> sequences, std::uint32_t tokens);
   Event need(SequenceId sequence, std::uint32_t layer) override;
   void read(SequenceId sequence, std::uint32_t layer, Event reader) override;
   /// The same for a batch, one copy for all. What is needed stays until read(); of a layer that is needed in part the

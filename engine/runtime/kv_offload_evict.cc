@@ -44,6 +44,7 @@ bool KvOffload::leaves_before(const Place& a, const Place& b) const {
 }
 
 std::size_t KvOffload::evict(std::size_t slots) {
+  kv_.reclaim(slots);
   while (room() < slots || used_slots() > limit()) {
     const std::vector<Place> leaving = first_to_leave(slots);
     if (leaving.empty()) break;

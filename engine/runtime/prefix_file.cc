@@ -50,7 +50,7 @@ std::optional<PrefixHeader> header_of(std::string_view head, std::uintmax_t byte
                     (h.sum_bytes == key.sum_bytes || key.sum_bytes == 0) &&
                     std::memcmp(identity, key.identity.data(), key.identity.size()) == 0 &&
                     std::memcmp(tokens, key.tokens.data(), key.tokens.size_bytes()) == 0;
-  if (!same || key.file_bytes() - key.sum_bytes + h.sum_bytes != bytes) return std::nullopt;
+  if (!same || bytes < key.file_bytes() || key.file_bytes() - key.sum_bytes + h.sum_bytes != bytes) return std::nullopt;
   return h;
 }
 

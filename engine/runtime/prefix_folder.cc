@@ -16,6 +16,7 @@
 #include "engine/kv/prefix_index.h"
 #include "engine/model/safetensors.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/kv_offload.h"
 #include "engine/runtime/limits.h"
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/prefix_file.h"
@@ -89,7 +90,7 @@ void copy_and_wait(Device& device, const DeviceBuffer& buffer, Byte* host, std::
   device.host_wait(device.submit(device.lane(kLoads ? LaneKind::h2d : LaneKind::d2h), std::move(op)));
 }
 
-/// Everything behind `after` that was submitted fails or is done when it ends.
+/// Everything that `work` submitted fails or is done when it ends.
 template <class Work>
 void settle(Device& device, KvStore& kv, const Work& work) {
   try {
@@ -132,12 +133,13 @@ class PrefixFolder final : public PrefixCache {
     settle(device_, kv_, [&] {
       for (std::size_t i = 0; i < there; ++i) {
         if (options_.interrupted && options_.interrupted()) throw Interrupted();
+        if (!fits(pieces[i], tokens.size())) break;
         const std::optional<PrefixFileParts> parts = read_prefix_file(pieces[i].file, pieces[i].key, bytes);
         if (!parts) break;
         load(prefix, pieces[i], bytes.data() + parts->kv);
         reused = {pieces[i].own.end, parts->times};
       }
-      if (reused.tokens == rest.own.begin && rest_parts) {
+      if (reused.tokens == rest.own.begin && rest_parts && fits(rest, tokens.size())) {
         load(prefix, rest, rest_bytes.data() + rest_parts->kv);
         if (rest.key.query_bytes > 0)
           copy_and_wait<const char>(device_, prefix.queries.values, rest_bytes.data() + rest_parts->queries,
@@ -146,7 +148,7 @@ class PrefixFolder final : public PrefixCache {
           copy_and_wait<const char>(device_, prefix.sums.values, rest_bytes.data() + rest_parts->sums,
                                     rest.key.sum_bytes);
         reused = {rest.own.end, rest_parts->times};
-      } else if (!reuses_blocks()) {  // a block was damaged
+      } else if (!reuses_blocks()) {  // a block was damaged, or did not fit
         kv_.truncate(prefix.sequence, 0);
         reused = {};
       }
@@ -199,6 +201,13 @@ class PrefixFolder final : public PrefixCache {
   };
 
   const fs::path& folder() const { return options_.prefix_cache.folder; }
+
+  /// What does not fit the device is prefilled where prompts may leave it, and loaded only to be refused elsewhere.
+  bool fits(const Piece& piece, std::size_t tokens) {
+    const std::size_t slots = piece.key.kv_bytes / kv_.shape().slot_bytes() +
+                              options_.max_batch * fork_slots(kv_.shape(), static_cast<std::uint32_t>(tokens));
+    return !options_.host_prompts || slots <= kv_.free_slots(Tier::device);
+  }
 
   /// All blocks of a prompt (with_end()), then its rest. They refer to `ended`.
   std::vector<Piece> cut(std::span<const std::int32_t> ended, const Prefix& prefix) const {

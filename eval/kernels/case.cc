@@ -119,9 +119,10 @@ void CaseMemory::wait() {
 std::vector<KernelCase> kernel_cases(CaseSize size) {
   std::vector<KernelCase> cases;
   const TakeCase take = [&](KernelCase one) { cases.push_back(std::move(one)); };
-  for (const auto append_cases : {append_attention_cases, append_pointwise_cases, append_linear_cases,
-                                  append_fetch_cases, append_selection_cases, append_choice_cases, append_heavy_cases,
-                                  append_skewed_cases, append_prediction_cases, append_ahead_cases, append_head_cases})
+  for (const auto append_cases :
+       {append_attention_cases, append_pointwise_cases, append_linear_cases, append_fetch_cases, append_selection_cases,
+        append_choice_cases, append_heavy_cases, append_skewed_cases, append_prediction_cases, append_ahead_cases,
+        append_head_cases, append_mass_cases})
     append_cases(size, take);
   return cases;
 }

@@ -233,5 +233,6 @@ void append_pointwise_cases(CaseSize size, const TakeCase& take);
 void append_prediction_cases(CaseSize size, const TakeCase& take);
 void append_selection_cases(CaseSize size, const TakeCase& take);
 void append_skewed_cases(CaseSize size, const TakeCase& take);
+void append_mass_cases(CaseSize size, const TakeCase& take);
 
 }  // namespace tandem::eval

@@ -70,7 +70,7 @@ struct PredictedRow {
   double attended_device = 0, attended_host = 0;       // tokens per sequence, KV head, layer and step
   double touched_bytes = 0;                            // of the context, per sequence and step (Cost::context)
   double looked_up_bytes = 0, missed_bytes = 0;        // the same looked up on the device, and not there
-  double late_bytes = 0, cancelled_bytes = 0;          // brought ahead in vain, or not for want of room
+  double late_bytes = 0, cancelled_bytes = 0;          // brought ahead too late, or not for want of room
   double bringing_ms = 0, waited_ms = 0;               // per step: what brought the missed took; the device waited
   std::size_t device_kv_bytes = 0, host_kv_bytes = 0;  // of the batch, peaks
   std::size_t peer_kv_bytes = 0;                       // the same of a cache rank on a peer device
@@ -93,8 +93,8 @@ Workload shipped_workload(const std::string& name);
 /// What is assumed of prompts, as a sentence of every table.
 inline constexpr const char* kPrefillsElsewhere =
     "What fits is what a method keeps while it decodes: a prompt's KV is taken to leave the device layer by layer "
-    "while it is prefilled, where the method keeps it elsewhere. This engine's own prefill has the batch's prompts "
-    "whole on the device and refuses those that do not fit there.";
+    "while it is prefilled, where the method keeps it elsewhere. The engine itself does so for methods with a device "
+    "budget (`device=`); for others it needs the batch's prompts whole on the device.";
 
 /// Why a machine cannot hold the weights beside what is kept for activations, as a sentence without its end; empty: it
 /// can.

@@ -212,7 +212,8 @@ std::string latency_report(const Summary& s, bool markdown) {
     out += note(
         "Missed: KV that a step looked for on the device and that was in host memory, part of the link to device. Hit "
         "rate: of what was looked for, what was there. Overlap: of the time that bringing the missed KV took, when the "
-        "device worked. Late: brought ahead, and still waited for. Cancelled: was to come ahead and found no room in "
+        "device did not wait for it. Late: brought ahead, and still waited for. Cancelled: was to come ahead and found "
+        "no room in "
         "time.",
         markdown);
   }

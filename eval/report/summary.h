@@ -57,7 +57,7 @@ struct LatencySummary {
   double peer_link = 0, peer_hbm = 0;                                    // between two devices; of the other one
   std::optional<double> touched;          // Cost::context, per decoded token, where every sample has it
   double looked_up = 0, missed = 0;       // bytes per decoded token looked up on the device, and not there
-  double late = 0, cancelled = 0;         // bytes per decoded token brought ahead in vain, or not for want of room
+  double late = 0, cancelled = 0;         // bytes per decoded token brought ahead too late, or not for want of room
   double bringing_ms = 0, waited_ms = 0;  // per step: what brought `missed` took, and of it the device waited
   double attended_device = 0, attended_host = 0;                         // tokens per KV head, layer and step
   std::uint64_t peak_device_kv = 0, peak_host_kv = 0, peak_peer_kv = 0;  // bytes, largest sample
@@ -65,7 +65,7 @@ struct LatencySummary {
   std::optional<double> host_share() const { return ratio(attended_host, attended_device + attended_host); }
   /// Share of the looked-up bytes that were there, if any were looked up.
   std::optional<double> hit_rate() const { return ratio(looked_up - missed, looked_up); }
-  /// Share of the time that bringing the others took in which the device worked, if any was brought.
+  /// Share of the time that bringing the others took in which the device did not wait for it, if any was brought.
   std::optional<double> overlap() const { return ratio(bringing_ms - waited_ms, bringing_ms); }
   /// Of a step's time, if it takes any.
   std::optional<double> idle_share() const { return ratio(idle_ms, step_ms); }

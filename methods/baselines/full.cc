@@ -68,9 +68,9 @@ class FullUnderBudget : public Method {
   }
   void after_layer(const LayerContext& context, Ops& ops) override { ops.use<DeviceBudget>().after_layer(context); }
   void after_step(const StepContext& context, Ops& ops) override { ops.use<DeviceBudget>().after_step(context); }
-  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
     ops.use<DeviceBudget>().refit(sequence, options_.share());
-    return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
+    return {.keeper = ops.use<DeviceBudget>().keeper()};
   }
   void appended(SequenceState& sequence, Range, Ops& ops) override {
     ops.use<DeviceBudget>().refit(sequence, options_.share());

@@ -97,22 +97,23 @@ class Quest : public Method {
   }
 
   void after_layer(const LayerContext& context, Ops& ops) override {
+    if (context.layer >= options_.dense_layers) {
+      std::vector<DigestExtension> extensions;
+      extensions.reserve(context.batch.size());
+      for (const SequenceState* sequence : context.batch) extensions.push_back(extension(*sequence));
+      ops.extend_digests(context.layer, extensions);
+    }
     if (offloads()) ops.use<DeviceBudget>().after_layer(context);
-    if (context.layer < options_.dense_layers) return;
-    std::vector<DigestExtension> extensions;
-    extensions.reserve(context.batch.size());
-    for (const SequenceState* sequence : context.batch) extensions.push_back(extension(*sequence));
-    ops.extend_digests(context.layer, extensions);
   }
 
   void after_step(const StepContext& context, Ops& ops) override {
     if (offloads()) ops.use<DeviceBudget>().after_step(context);
   }
 
-  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
     if (!offloads()) return {};
     ops.use<DeviceBudget>().refit(sequence, options_.share());
-    return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
+    return {.keeper = ops.use<DeviceBudget>().keeper()};
   }
 
   void appended(SequenceState& sequence, Range, Ops& ops) override {

@@ -32,7 +32,9 @@ struct TovaOptions {
   bool evicts() const { return evict == "yes"; }
   /// A step reads all of a layer, so that it matters little which part stays, as long as it is the same: the first one.
   DeviceShare share() const {
-    return {device, {.eviction = Eviction::attention, .sinks = 0, .window = 0, .look_ahead = look_ahead}, MassFrom::nothing};
+    return {device,
+            {.eviction = Eviction::attention, .sinks = 0, .window = 0, .look_ahead = look_ahead},
+            MassFrom::nothing};
   }
 };
 
@@ -116,10 +118,10 @@ class Tova : public Method {
       ops.use<Survivors>().keep(sequence, std::any_cast<SurvivorsRef>(sequence.method), sizes(sequence));
   }
 
-  AppendRequest before_append(SequenceState& sequence, Range tokens, Ops& ops) override {
+  AppendRequest before_append(SequenceState& sequence, Range, Ops& ops) override {
     if (offloads()) {
       ops.use<DeviceBudget>().refit(sequence, options_.share());
-      return {.keeper = ops.use<DeviceBudget>().keeper(sequence, tokens.begin)};
+      return {.keeper = ops.use<DeviceBudget>().keeper()};
     }
     if (!options_.evicts()) return {};
     return {.older = ops.use<Survivors>().older(std::any_cast<SurvivorsRef>(sequence.method))};

@@ -11,6 +11,7 @@
 #include "methods/registry.h"
 #include "tests/engine/kernels/kernel_test.h"
 #include "tests/engine/runtime/tiny.h"
+#include "tests/files.h"
 
 namespace tandem::testing {
 namespace {
@@ -26,12 +27,12 @@ const Prompts kTwoPrompts = {random_prompt(700, 1), random_prompt(200, 2)};
 /// An engine with device memory for so many pages, counted in all layers.
 struct Machine {
   explicit Machine(std::uint32_t layers = kManyLayers, std::size_t pages = 400, std::unique_ptr<Device> on = sim())
-      : model(tiny_model(true, layers)),
-        device(std::move(on)),
-        pool(2),
-        engine(model, *device, pool, options(layers, pages)) {}
+      : Machine(layers, options(layers, pages), std::move(on)) {}
+  Machine(std::uint32_t layers, const EngineOptions& options, std::unique_ptr<Device> on = sim())
+      : model(tiny_model(true, layers)), device(std::move(on)), pool(2), engine(model, *device, pool, options) {}
   static EngineOptions options(std::uint32_t layers, std::size_t pages) {
     EngineOptions engine;
+    engine.max_batch = 3;
     const std::size_t page = KvShape{layers, 2, 16}.slot_bytes() * layers;
     engine.prefill_chunk = 128;
     engine.host_prompts = true;
@@ -83,6 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Budgeted{"quest:budget=96,device=0.3,group_reduce=per_head",
                                "quest:budget=96,group_reduce=per_head"},
                       Budgeted{"quest:budget=96,device=0.2,group_reduce=layer", "quest:budget=96,group_reduce=layer"},
+                      // Nothing is chosen, so that nothing waits for the device within a step.
+                      Budgeted{"quest:device=0.2,evict=fixed"}, Budgeted{"quest:device=0.2,evict=attention"},
                       Budgeted{"tova:budget=96,device=0.1", "tova:budget=96"}),
     [](const auto& one) {
       std::string name = one.param.spec;
@@ -160,11 +163,93 @@ TEST(DeviceBudget, ReportsWhatChoicesLookUpAndWhatTheyMiss) {
   EXPECT_LT(missed, looked_up / 2) << "steps choose alike";
 }
 
-TEST(DeviceBudget, RefusesWhatCannotWork) {
+TEST(DeviceBudget, RefusesWhatCannotWorkAndSaysWhatDoes) {
   Machine machine(4);
-  const auto prefixes = machine.prefill(kTwoPrompts);
-  EXPECT_THAT([&] { machine.decode("full:device=0.1", prefixes, 5); },
-              ThrowsMessage<InputError>(HasSubstr("2 of this model's 4 layers must be on the device together")));
+  const auto prefixes = machine.prefill({kTwoPrompts[0]});
+  for (const std::string start : {"full:evict=lru,block=16,device=", "full:device=", "quest:budget=64,device="}) {
+    try {
+      machine.decode(start + "0.1", prefixes, 5);
+      ADD_FAILURE() << start;
+    } catch (const InputError& error) {
+      const std::string text = error.what(), least = "at least device=";
+      EXPECT_THAT(text, HasSubstr("of this model's 4 layers must be on the device together"));
+      EXPECT_EQ(text.find("look_ahead") == std::string::npos, start.starts_with("quest"));
+      machine.decode(start + text.substr(text.find(least) + least.size(), 5), prefixes, 40);
+    }
+  }
+}
+
+/// Whether two prompts that fill their pages together are decoded; if not, it must be refused before it begins.
+bool decodes_on(std::size_t pages, const Prompts& prompts) {
+  Machine machine(kManyLayers, pages);
+  std::vector<std::unique_ptr<Prefix>> prefixes;
+  try {
+    prefixes = machine.prefill(prompts);
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--device-kv"));
+    return false;
+  }
+  Logits logits;
+  try {
+    machine.decode("full:device=0.3,block=16", prefixes, 40, &logits);
+  } catch (const InputError& error) {
+    EXPECT_TRUE(logits.empty()) << pages << " pages, after " << logits.size() << " steps: " << error.what();
+    return false;
+  }
+  return true;
+}
+
+// What a prefix keeps there cannot be given up: where it would be in the way, the prompt leaves the device, too.
+TEST(DeviceBudget, MoreDeviceMemoryIsNeverWorse) {
+  const Prompts one = {random_prompt(500, 1)};
+  bool before = false;
+  for (std::size_t pages = 8; pages <= 72; pages += 8) {
+    const bool now = decodes_on(pages, one);
+    EXPECT_TRUE(now || !before) << pages;
+    before = now;
+  }
+  EXPECT_TRUE(before);
+}
+
+TEST(DeviceBudget, HasRoomForAPageOfEverySequence) {
+  const Prompts together = {random_prompt(251, 1), random_prompt(251, 2), random_prompt(251, 3)};
+  int decoded = 0;
+  for (std::size_t pages = 24; pages <= 60; pages += 5) decoded += decodes_on(pages, together) ? 1 : 0;
+  EXPECT_GT(decoded, 0);
+}
+
+// The cache gives up its own before a prompt is refused, and a prompt that a folder has is loaded as far as it fits.
+TEST(PromptBeyondTheDevice, MeetsThePrefixCache) {
+  const Prompts prompts = {random_prompt(500, 1), random_prompt(500, 2), random_prompt(900, 3)};
+  const TemporaryFolder folder;
+  Machine plain;
+  std::vector<Logits> expected;
+  for (const auto& prompt : prompts) expected.push_back(plain.logits("full", plain.prefill({prompt}), 3));
+  for (const bool in_folder : {false, true}) {
+    for (const std::size_t pages : {400, 60, 40}) {
+      EngineOptions options = Machine::options(kManyLayers, pages);
+      options.prefix_cache.bytes = std::size_t{1} << 30;
+      if (in_folder) options.prefix_cache.folder = folder.path();
+      Machine machine(kManyLayers, options);
+      for (const std::size_t i : {0, 1, 2, 0}) {
+        const auto prefixes = machine.prefill({prompts[i]});
+        expect_the_same(machine.logits("full:device=0.3,block=16", prefixes, 3), expected[i]);
+        machine.engine.release(*prefixes[0]);
+      }
+    }
+  }
+}
+
+TEST(PromptBeyondTheDevice, IsAsBeforeAfterAFailedAppend) {
+  EngineOptions options = Machine::options(kManyLayers, 50);
+  options.kv.host_bytes = 72 * KvShape{kManyLayers, 2, 16}.slot_bytes() * kManyLayers;
+  Machine small(kManyLayers, options);
+  const auto prefixes = small.prefill({random_prompt(1100, 1)});
+  const Logits before = small.logits("full:device=0.3,block=16", prefixes, 6);
+  EXPECT_THAT([&] { small.engine.append(*prefixes[0], random_prompt(300, 2)); },
+              ThrowsMessage<InputError>(HasSubstr("--host-kv")));
+  for (int forks = 0; forks < 2; ++forks)
+    expect_the_same(small.logits("full:device=0.3,block=16", prefixes, 6), before);
 }
 
 // The prompt's KV leaves the device layer by layer while it is prefilled, and comes back for the next chunk.

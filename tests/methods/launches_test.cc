@@ -151,6 +151,7 @@ std::vector<Case> cases() {
                            {"quest:budget=64,group_reduce=per_head"},
                            {"quest:budget=48,device=0.5"},
                            {"tova:budget=24"},
+                           {"tova:budget=24,device=0.5,look_ahead=0"},
                            {"tova:budget=24,evict=yes"},
                            {"h2o:budget=32"},
                            {"hybrid-fixed:budget=0.3,block=32,sinks=16,window=32"},

@@ -22,12 +22,16 @@ std::vector<SequenceId> ids_of(std::span<SequenceState* const> batch) {
 
 }  // namespace
 
+std::uint32_t DeviceBudget::units_of(const SequenceState& sequence) const {
+  const std::uint32_t pages = blocks_for(sequence.max_tokens + kPageTokens);
+  return (pages + offload_->unit_pages() - 1) / offload_->unit_pages();
+}
+
 UnitMass DeviceBudget::make_mass(const SequenceState& sequence) {
   UnitMass mass;
   mass.sequence = sequence.id;
   if (!measures()) return mass;
-  const std::uint32_t pages = blocks_for(sequence.max_tokens + kPageTokens);
-  mass.units = (pages + offload_->unit_pages() - 1) / offload_->unit_pages();
+  mass.units = units_of(sequence);
   mass.values = device_.allocate_device(mass.units * sizeof(float), "unit mass");
   mass.on_host = device_.allocate_host(mass.units * sizeof(float), "unit mass on the host");
   Op op("clear mass");
@@ -49,9 +53,10 @@ std::size_t DeviceBudget::slots_of(const SequenceState& sequence, const DeviceSh
   if (own >= least) return own;
   throw_input_error(
       "device={} of {} tokens has room for {} pages, and {} of this model's {} layers must be on the device together "
-      "({} pages, with what never leaves): give at least device={:.3f}, or lower look_ahead.",
+      "({} pages, with what never leaves): give at least device={:.3f}{}.",
       share.share, sequence.max_tokens, own, std::min(layers, 1 + share.policy.look_ahead), layers, least,
-      static_cast<double>(least - always) / static_cast<double>(all) + 0.0005);
+      static_cast<double>(least - always) / static_cast<double>(all) + 0.0005,
+      share.policy.look_ahead > 0 ? ", or lower look_ahead" : "");
 }
 
 void DeviceBudget::set_budget() {
@@ -71,23 +76,40 @@ void DeviceBudget::open(SequenceState& sequence, const DeviceShare& share) {
     offload_ = std::make_unique<KvOffload>(kv_, share.policy,
                                            [this](LaneKind lane, Op op) { return ask(lane, std::move(op)); });
   mass_from_ = share.policy.eviction == Eviction::attention ? share.mass : MassFrom::nothing;
-  managed_.push_back({sequence.id, slots_of(sequence, share), mass_.add(make_mass(sequence)), {}, {}});
+  Managed& own = managed_.emplace_back();
+  own.id = sequence.id;
+  own.slots = slots_of(sequence, share);
+  own.mass = mass_.add(make_mass(sequence));
   set_budget();
   offload_->add(sequence.id);
+  offload_->all_read(last_reader());
+  fit();
+}
+
+Event DeviceBudget::last_reader() const {
+  Event last = parts_.last_reader;
+  for (const Event& asked : parts_.last_asked)
+    if (asked.lane == device_.lane(LaneKind::device_compute) && asked.value > last.value) last = asked;
+  return last;
+}
+
+void DeviceBudget::fit() {
   offload_->fit();
-  offload_->make_room(sequence.id, 1);
+  std::vector<SequenceId> all;
+  all.reserve(managed_.size());
+  for (const Managed& m : managed_) all.push_back(m.id);
+  offload_->make_room(all, 1);
 }
 
 void DeviceBudget::refit(SequenceState& sequence, const DeviceShare& share) {
   Managed& own = managed(sequence.id);
   own.slots = slots_of(sequence, share);
   set_budget();
-  UnitMass renewed = make_mass(sequence);  // mass counts from zero again
-  if (renewed.units > mass_.get(own.mass).units) mass_.get(own.mass) = std::move(renewed);
-  offload_->all_read();
+  if (measures() && units_of(sequence) > mass_.get(own.mass).units)
+    mass_.get(own.mass) = make_mass(sequence);  // counts from zero again
+  offload_->all_read(last_reader());
   for (const Managed& m : managed_) offload_->cancel(m.id);  // what was prefetched for a step that never came
-  offload_->fit();
-  offload_->make_room(sequence.id, 1);
+  fit();
 }
 
 void DeviceBudget::before_layer(const LayerContext& context) {
@@ -154,10 +176,11 @@ void DeviceBudget::wait_for_choices(const LayerContext& context, const AttendPla
     if (blocks == nullptr) continue;
     Managed& own = managed(context.batch[item.row]->id);
     const DigestIndex& index = parts_.stores.digests.get(blocks->digests.id);
-    const std::uint32_t lists = lists_of(blocks->scope, context.shape), entries = 1 + blocks->blocks;
-    const std::size_t bytes = std::size_t{lists} * entries * sizeof(std::uint32_t);
+    own.lists = lists_of(blocks->scope, context.shape);
+    own.stride = 1 + index.room;
+    const std::size_t bytes = std::size_t{own.lists} * own.stride * sizeof(std::uint32_t);
     if (own.choice.bytes() != bytes) own.choice = device_.allocate_host(bytes, "chosen blocks on the host");
-    all.push_back({own.choice, index.selection, lists, 1 + index.room, entries});
+    all.push_back({own.choice, index.selection, own.lists, own.stride, 1 + blocks->blocks});
     op.access.insert(op.access.end(), {index.selection.reads(), own.choice.writes()});
     wait_for(op.after, blocks->ready);
   }
@@ -166,9 +189,10 @@ void DeviceBudget::wait_for_choices(const LayerContext& context, const AttendPla
   set_copies(op, [all](Copier& copier) {
     for (const Lists& own : all) {
       Copier::Between lists = copier.short_runs(own.to, own.from);
-      for (std::size_t list = 0; list < own.lists; ++list)
-        lists.add(list * own.entries * sizeof(std::uint32_t), list * own.stride * sizeof(std::uint32_t),
-                  own.entries * sizeof(std::uint32_t));
+      for (std::size_t list = 0; list < own.lists; ++list) {
+        const std::size_t at = list * own.stride * sizeof(std::uint32_t);
+        lists.add(at, at, own.entries * sizeof(std::uint32_t));
+      }
     }
   });
   device_.host_wait(ask(LaneKind::d2h, std::move(op)));
@@ -180,48 +204,44 @@ void DeviceBudget::add_units(const LayerContext& context, const AttendItem& item
   const auto add = [&](Range tokens) {
     for (std::uint32_t u = tokens.begin / unit; u * unit < tokens.end; ++u) units.push_back(u);
   };
+  Managed& own = managed(context.batch[item.row]->id);
+  std::size_t lists = 1;
   if (const auto* const ranges = std::get_if<Ranges>(&item.kv)) {
     std::ranges::for_each(ranges->positions, add);
-    return;
-  }
-  const auto& blocks = std::get<Blocks>(item.kv);
-  const DigestIndex& index = parts_.stores.digests.get(blocks.digests.id);
-  Managed& own = managed(context.batch[item.row]->id);
-  const auto lists = device_.host_read<std::uint32_t>(own.choice);
-  const std::size_t stride = 1 + std::size_t{blocks.blocks}, count = lists.size() / stride;
-  for (std::size_t list = 0; list < count; ++list) {
-    const std::span<const std::uint32_t> chosen = lists.subspan(list * stride + 1, lists[list * stride]);
-    for (const std::uint32_t block : chosen) add(index.block_tokens(block));
+  } else {
+    const DigestIndex& index = parts_.stores.digests.get(std::get<Blocks>(item.kv).digests.id);
+    const auto choice = device_.host_read<std::uint32_t>(own.choice);
+    lists = own.lists;
+    for (std::size_t list = 0; list < lists; ++list) {
+      const auto chosen = choice.subspan(list * own.stride);
+      for (std::uint32_t i = 1; i <= chosen[0]; ++i) add(index.block_tokens(chosen[i]));
+    }
   }
   if (mass_from_ != MassFrom::choices) return;
-  own.chosen.resize((context.batch[item.row]->max_tokens + unit) / unit);
-  if (context.layer == 0)
-    for (float& mass : own.chosen) mass *= kDecay;
-  const float one = 1.0F / static_cast<float>(count * context.shape.layers);
+  own.chosen.resize(units_of(*context.batch[item.row]));
+  const float one = 1.0F / static_cast<float>(lists * context.shape.layers);
   for (const std::uint32_t u : std::span(units).subspan(before)) own.chosen[u] += one;
 }
 
 void DeviceBudget::after_layer(const LayerContext& context) {
-  for (const SequenceState* sequence : context.batch) offload_->read(sequence->id, context.layer, parts_.last_reader);
+  for (const SequenceState* sequence : context.batch) offload_->read(sequence->id, context.layer, last_reader());
 }
 
 void DeviceBudget::after_step(const StepContext& context) {
   offload_->all_read();  // the step's token is on the host
   for (const SequenceState* sequence : context.batch) {
     Managed& own = managed(sequence->id);
-    if (mass_from_ == MassFrom::choices) offload_->set_mass(sequence->id, own.chosen);
+    if (mass_from_ == MassFrom::choices) {
+      offload_->set_mass(sequence->id, own.chosen);
+      for (float& mass : own.chosen) mass *= kDecay;
+    }
     if (measures() && !device_.shapes_only()) {
       const UnitMass& mass = mass_.get(own.mass);
       device_.host_wait(mass.landed);
       offload_->set_mass(sequence->id, device_.host_read<float>(mass.on_host, {0, mass.units}).first(mass.units));
     }
-    offload_->make_room(sequence->id, 1);
   }
-}
-
-LayerKeeper* DeviceBudget::keeper(const SequenceState& sequence, std::uint32_t tokens) {
-  offload_->keep_page(sequence.id, tokens / kPageTokens);
-  return offload_.get();
+  offload_->make_room(ids_of(context.batch), 1);
 }
 
 void DeviceBudget::forget(SequenceId sequence) {

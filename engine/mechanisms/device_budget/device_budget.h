@@ -59,11 +59,11 @@ class DeviceBudget : public Mechanism, public WeightsTaker {
   void arrive(const LayerContext& context, AttendPlan& plan);
   /// In place of both: brings the ranges and blocks of the store that the plan names, and lets it wait for them.
   void bring(const LayerContext& context, AttendPlan& plan);
-  /// After every layer and step.
+  /// After every layer, behind all that reads its KV, and after every step.
   void after_layer(const LayerContext& context);
   void after_step(const StepContext& context);
-  /// For AppendRequest, of a prompt behind so many tokens.
-  LayerKeeper* keeper(const SequenceState& sequence, std::uint32_t tokens);
+  /// For AppendRequest.
+  LayerKeeper* keeper() { return offload_.get(); }
 
   void forget(SequenceId sequence) override;
   std::size_t bytes_of(SequenceId sequence, Tier tier) const override { return mass_.bytes_of(sequence, tier); }
@@ -74,15 +74,21 @@ class DeviceBudget : public Mechanism, public WeightsTaker {
  private:
   struct Managed {
     SequenceId id = 0;
-    std::size_t slots = 0;      // of the budget
-    std::uint32_t mass = 0;     // in mass_
-    HostBuffer choice;          // [list][1 + blocks] u32 of the latest layer, as in DigestIndex::selection
-    std::vector<float> chosen;  // [unit] decayed count of the lists that named it, over all lists of a step
+    std::size_t slots = 0;                // of the budget
+    std::uint32_t mass = 0;               // in mass_
+    HostBuffer choice;                    // of the latest layer, as DigestIndex::selection
+    std::uint32_t stride = 1, lists = 0;  // of `choice`: u32 from one list to the next
+    std::vector<float> chosen;            // [unit] decayed count of the lists that named it, over all lists of a step
   };
   Managed& managed(SequenceId id);
   std::size_t slots_of(const SequenceState& sequence, const DeviceShare& share) const;
   void set_budget();
+  std::uint32_t units_of(const SequenceState& sequence) const;
   UnitMass make_mass(const SequenceState& sequence);
+  /// The last operation on the device that may read KV.
+  Event last_reader() const;
+  /// Evicts until the budget holds and every sequence can grow by a token.
+  void fit();
   bool measures() const { return mass_from_ == MassFrom::weights; }
   /// Brings the numbers of chosen blocks to the host and waits for them.
   void wait_for_choices(const LayerContext& context, const AttendPlan& plan);

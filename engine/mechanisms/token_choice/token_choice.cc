@@ -39,6 +39,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
   const DeviceBuffer values = attention_.query_values(query);
   std::vector<Row> rows;
   rows.reserve(requests.size());
+  std::uint32_t written_tables = 0;
   std::vector<Tokens> chosen;
   chosen.reserve(requests.size());
   for (const ChooseRequest& request : requests) {
@@ -48,6 +49,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
     TANDEM_CHECK(row.keep <= row.choice.most && row.end <= sequence.tokens, "a choice of {} of {} tokens, room for {}",
                  row.keep, row.end, row.choice.most);
     wait_for(op.after, request.ready);
+    if (attention_.page_tables().moved(sequence.id, layer)) ++written_tables;
     const Range pages{0, blocks_for(row.end)};
     if (!device_.is_gpu()) kv_.append_slots(sequence.id, layer, pages, Tier::device, row.slots);
     kv_.append_access(sequence.id, layer, pages, Tier::device, Range{0, shape.kv_heads}, false, op.access);
@@ -71,7 +73,7 @@ std::vector<Tokens> TokenChoices::choose(const LayerContext& context, std::span<
   const std::size_t batch = context.batch.size(), floats = std::size_t{shape.q_heads} * most * kPageTokens;
   const std::uint32_t together = rows_together(forward_.score_floats(), floats, batch);
   op.cost.heavy = rounds_of(batch, together);
-  op.cost.kernels = 1 + 2 * op.cost.heavy;  // pages; scores, top-k of some rows
+  op.cost.kernels = 1 + 2 * op.cost.heavy + written_tables;  // pages; scores, top-k of some rows; new page tables
   op.launch = [&](LaunchContext& ctx) {
     const auto all = static_cast<std::uint32_t>(context.batch.size());
     // Rows that choose nothing leave a count of 0 somewhere.
