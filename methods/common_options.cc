@@ -19,7 +19,7 @@ DigestKind digest_kind_of(const std::string& value) {
   return value == "mean" ? DigestKind::mean : DigestKind::bounds;
 }
 
-void add_device_option(OptionSet& set, double& value, std::string help) {
+void add_device_option(OptionSet& set, double& value, const std::string& help) {
   set.ratio("device", value, 0, 1, "share of all KV that stays on the device; the rest is in host memory " + help);
 }
 

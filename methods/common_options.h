@@ -19,7 +19,7 @@ void add_digest_option(OptionSet& set, std::string& value);
 DigestKind digest_kind_of(const std::string& value);
 
 /// device: share of all KV that stays on the device (engine/mechanisms/device_budget).
-void add_device_option(OptionSet& set, double& value, std::string help);
+void add_device_option(OptionSet& set, double& value, const std::string& help);
 void add_look_ahead_option(OptionSet& set, std::uint32_t& value);
 /// evict: who leaves first, under one of these policies.
 void add_evict_option(OptionSet& set, std::string& value, std::vector<std::string> policies);
