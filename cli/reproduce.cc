@@ -25,6 +25,7 @@ Examples:
   tandem reproduce scout-fig11            one figure, in a minute
   tandem reproduce scout-fig6             CPU compute ratio by step, of the embedded model; scout-table1: cosines
   tandem reproduce fluxion-table5         idle times of two models; fluxion-fig2, 7, 8, 9, 10: speed-ups, schedulers, ...
+  tandem reproduce hgca-fig12             HGCA, H2O and InfiniGen with all KV in host memory; hgca-fig6, 10, 11, 13 to 15
   tandem reproduce asyncspade-table2      inference and cache management per pack, bare and with a framework
   tandem reproduce scout --out scout.md   all figures of a paper, as Markdown; a name in .json gives JSON
 

@@ -58,6 +58,10 @@ void read_run(ObjectReader& reader, ExperimentRun& run) {
   } else {
     run.context = reader.integer<std::uint32_t>("context");
   }
+  if (reader.has("devices")) {
+    run.devices = reader.integer<std::uint32_t>("devices");
+    if (run.devices < 1 || run.devices > 64) reader.fail("devices", "a whole number from 1 to 64");
+  }
   run.batch = reader.integer<std::uint32_t>("batch");
   if (run.batch < 1 || run.batch > 256) reader.fail("batch", "a whole number from 1 to 256");
   run.steps = reader.integer<std::uint32_t>("steps");
@@ -89,6 +93,11 @@ void read_order(ObjectReader& reader, Order& order) {
   const char* const field = order.by_idle ? "most_idle_first" : "slowest_first";
   order.runs = reader.texts(field);
   if (order.runs.size() < 2) reader.fail(field, "a list of two runs or more");
+  if (reader.has("over")) {
+    order.over = reader.texts("over");
+    if (order.by_idle || order.over.size() != order.runs.size())
+      reader.fail("over", "a list of as many runs as 'slowest_first'");
+  }
   if (reader.has("ours")) order.ours = reader.boolean("ours");
   if (reader.has("source")) order.source = reader.boolean("source");
 }
@@ -105,7 +114,8 @@ void check(const Experiment& e, const std::string& file) {
       throw_input_error("{}: the cell '{}' compares runs of other lengths or seeds.", file, cell.name);
   }
   for (const Order& order : e.orders)
-    for (const std::string& run : order.runs) known_run(run, "an order of figure " + order.figure);
+    for (const auto* runs : {&order.runs, &order.over})
+      for (const std::string& run : *runs) known_run(run, "an order of figure " + order.figure);
   if (e.free.size() > 2)
     throw_input_error("{}: {} free parameters; at most two may be fitted, or a prediction says little.", file,
                       e.free.size());

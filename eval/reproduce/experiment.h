@@ -57,6 +57,8 @@ struct ExperimentRun {
   std::uint32_t batch = 0;      // sequences
   std::uint32_t steps = 0;      // decode steps; the first is not averaged
   bool as_many_as_fit = false;  // `batch` at most, fewer where device memory ends
+  /// Layers are split over so many devices, which take turns: more memory, and the time of one.
+  std::uint32_t devices = 1;
 
   /// Whether the method has this {parameter} or {calibration}.
   bool contains(const std::string& wanted) const { return method.find('{' + wanted + '}') != std::string::npos; }
@@ -96,10 +98,12 @@ struct Cell {
   }
 };
 
-/// What the paper says of an order: runs, the slowest first by tokens/s, or the most idle first.
+/// An order that the paper states: runs, the slowest first by tokens/s, or the most idle first.
 struct Order {
   std::string figure, says;
   std::vector<std::string> runs;
+  /// Optional, by run: compares speed-ups over these in place of tokens/s.
+  std::vector<std::string> over = {};
   bool by_idle = false;  // by the idle share of a step, falling
   bool ours = false;     // about an option that the paper does not have; counted apart
   bool source = false;   // fitted values, or numbers that the workload was made with, decide it; counted apart

@@ -131,7 +131,7 @@ ExperimentRunner::ExperimentRunner(const Experiment& experiment, const Reproduce
 }
 
 RunOutcome ExperimentRunner::run(const ExperimentRun& run, const Values& values, bool for_ranges) {
-  const HardwareProfile hardware = machine(values);
+  const HardwareProfile hardware = machine_of(run, values);
   PredictionOptions target = target_of(run, values);
   if (run.as_many_as_fit) {
     PredictionOptions alone = target;
@@ -158,7 +158,7 @@ double ExperimentRunner::step_of(const ExperimentRun& run, const Values& values,
   PredictionOptions target = target_of(run, values);
   target.checked = false;
   set_lengths(run.mixed, seed, target);
-  const RunOutcome outcome = simulate(run, machine(values), target);
+  const RunOutcome outcome = simulate(run, machine_of(run, values), target);
   if (!outcome.row.refused.empty())
     throw_input_error("{}: '{}' is calibrated with {}, which is refused: {}.", experiment_.name, run.name,
                       outcome.method, outcome.row.refused);
@@ -190,6 +190,12 @@ HardwareProfile ExperimentRunner::machine(const Values& values) const {
     }
     if (p.kind == FreeKind::layer_overhead) hardware.device.layer_ns = static_cast<Nanos>(std::llround(value * 1e6));
   }
+  return hardware;
+}
+
+HardwareProfile ExperimentRunner::machine_of(const ExperimentRun& run, const Values& values) const {
+  HardwareProfile hardware = machine(values);
+  hardware.device.memory_gb *= run.devices;
   return hardware;
 }
 

@@ -33,6 +33,7 @@ class ExperimentRunner {
  private:
   void one_more(const std::string& name);
   const std::string& model_of(const ExperimentRun& run) const;
+  HardwareProfile machine_of(const ExperimentRun& run, const Values& values) const;  // with the memory of its devices
   std::string filled_in(const ExperimentRun& run, const Values& values);
   double beta_for(double tokens, const ExperimentRun& run, std::uint32_t window);
   /// Options of a run's simulation, for lengths that are not mixed.

@@ -119,6 +119,7 @@ std::string order_text(const OrderOutcome& o) {
   const auto text = [&](const std::optional<double>& value) -> std::string {
     const std::size_t at = run++;
     if (!value) return "does not fit";
+    if (!o.order.over.empty()) return fmt::format("{:.2f}\u00d7", *value);
     if (!o.order.by_idle) return fmt::format("{:.0f}", *value);
     return fmt::format("{:.1f} % idle ({:.2f} ms)", 100 * *value, o.idle_ms[at].value_or(0));
   };
@@ -205,7 +206,10 @@ std::string reproduction_text(const Reproduction& r, bool markdown) {
   }
   text += text_of(cells, markdown) + lines_of_notes(counted(r), markdown);
   Table orders;
-  orders.head = {"order", "figure", "tokens/s, slowest first as published, or the device's idle share (a layer)",
+  const bool over = std::ranges::any_of(r.orders, [](const OrderOutcome& o) { return !o.order.over.empty(); });
+  orders.head = {"order", "figure",
+                 fmt::format("tokens/s{}, slowest first as published, or the device's idle share (a layer)",
+                             over ? " or speed-ups" : ""),
                  "holds"};
   orders.clock = cells.clock;
   for (const OrderOutcome& o : r.orders)
@@ -288,8 +292,12 @@ static void to_json(nlohmann::ordered_json& item, const OrderOutcome& o) {
   item = {{"figure", o.order.figure},
           {"says", o.order.says},
           {"runs", o.order.runs},
-          {o.order.by_idle ? "idle_ratio" : "tokens_per_second", or_nulls(o.values)},
+          {o.order.by_idle        ? "idle_ratio"
+           : o.order.over.empty() ? "tokens_per_second"
+                                  : "speed_up",
+           or_nulls(o.values)},
           {"holds", o.holds}};
+  if (!o.order.over.empty()) item["over"] = o.order.over;
   if (o.order.ours) item["ours"] = true;
   if (o.order.source) item["decided_by_source"] = true;
   if (!o.idle_ms.empty()) item["idle_ms"] = or_nulls(o.idle_ms);

@@ -159,10 +159,13 @@ const RunOutcome* find(const RunsByName& known, const std::string& name) {
 
 OrderOutcome judge(const Order& order, const RunsByName& known) {
   OrderOutcome outcome{order, {}, {}, true, {}};
-  for (const std::string& name : order.runs) {
-    const RunOutcome* run = find(known, name);
+  for (std::size_t i = 0; i < order.runs.size(); ++i) {
+    const RunOutcome* run = find(known, order.runs[i]);
+    const RunOutcome* over = order.over.empty() ? nullptr : find(known, order.over[i]);
     std::optional<double> value, idle_ms;
     if (run != nullptr) value = order.by_idle ? run->row.idle_ms / run->row.step_ms : run->tokens_per_second();
+    if (!order.over.empty())  // a speed-up over a run that does not fit is unknown
+      value = run != nullptr && over != nullptr ? std::optional(*value / over->tokens_per_second()) : std::nullopt;
     if (run != nullptr) idle_ms = run->row.idle_ms / run->layers;
     if (!outcome.values.empty()) {
       const std::optional<double> before = outcome.values.back();  // what does not fit is slower than all
@@ -171,7 +174,7 @@ OrderOutcome judge(const Order& order, const RunsByName& known) {
     outcome.values.push_back(value);
     if (order.by_idle) outcome.idle_ms.push_back(idle_ms);
   }
-  const RunOutcome* last = find(known, order.runs.back());
+  const RunOutcome* last = order.over.empty() ? find(known, order.runs.back()) : nullptr;
   if (last == nullptr || last->step_ms.size() < 2) return outcome;
   for (std::size_t i = 0; i + 1 < order.runs.size(); ++i) {
     const RunOutcome* run = find(known, order.runs[i]);
@@ -187,8 +190,8 @@ OrderOutcome judge(const Order& order, const RunsByName& known) {
 
 bool CellOutcome::within_aim() const {
   if (!ours || std::abs(error_of(*ours)) > cell.aim) return false;
-  // A gain that came out as a loss is no good prediction, however near.
-  return cell.quantity != Quantity::speed_up || (*ours > 1) == (cell.published > 1);
+  // A gain that came out as a loss is no good prediction, however near. A published 1 is neither.
+  return cell.quantity != Quantity::speed_up || cell.published == 1 || (*ours > 1) == (cell.published > 1);
 }
 
 Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& options) {
@@ -207,7 +210,10 @@ Reproduction reproduce(const Experiment& experiment, const ReproduceOptions& opt
     if (!fitted) predicted.insert({cell.run, cell.over});
   }
   for (const Order& order : experiment.orders)
-    if (wanted(order.figure)) needed.insert(order.runs.begin(), order.runs.end());
+    if (wanted(order.figure)) {
+      needed.insert(order.runs.begin(), order.runs.end());
+      needed.insert(order.over.begin(), order.over.end());
+    }
   needed.erase("");  // `over` of cells that are no speed-ups
 
   ExperimentRunner runner(experiment, options);

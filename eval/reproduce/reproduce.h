@@ -76,7 +76,8 @@ struct CellOutcome {
 
 struct OrderOutcome {
   Order order;
-  std::vector<std::optional<double>> values;   // by run: tokens/s, or the idle share; none where it does not fit
+  /// By run: tokens/s, the speed-up over another run, or the idle share; none where it does not fit.
+  std::vector<std::optional<double>> values;
   std::vector<std::optional<double>> idle_ms;  // by run, per layer; of orders by idle share
   /// In every pair of neighbours, and of mixed lengths only where no interval below reaches 1.
   bool holds = false;

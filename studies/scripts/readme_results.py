@@ -6,6 +6,9 @@
   python3 studies/scripts/readme_results.py runs/equal runs/steps      both folders; their figures go to results/readme.json
   python3 studies/scripts/readme_results.py runs/equal                 new accuracies beside the steps that are there
   python3 studies/scripts/readme_results.py                            table and figure again from results/readme.json
+  python3 studies/scripts/readme_results.py --twin runs/twin runs/twin-steps     two such runs with --methods full,hgca:beta=1000000
+
+The twin's row stands below hgca's: nothing is salient, so that the window is all that it attends.
 """
 import json
 import sys
@@ -18,6 +21,7 @@ from wrap_pages import wrapped  # noqa: E402
 BEGIN, END = "<!-- results:begin (studies/scripts/readme_results.py) -->", "<!-- results:end -->"
 KEPT = ROOT / "results" / "readme.json"
 SHARES = (0.35, 0.5)  # of the table
+TWIN = "hgca:beta=1000000"
 LOSSLESS = ("full", "full-offload", "full-host")
 
 
@@ -100,6 +104,9 @@ def step_cell(row):
 
 def table(data):
     rows, times, lines, ends = data["accuracy"]["rows"], data["steps"]["rows"], [], []
+    twins = [data["twin"][part]["rows"] for part in ("accuracy", "steps")]
+    pairs = [(*accuracy_cells(at(twins[0], "hgca", share)), step_cell(at(twins[1], "hgca", share))) for share in SHARES]
+    twin = [f"`{TWIN}`", *pairs[0], *pairs[1]]
     for name in dict.fromkeys(r["name"] for r in rows):
         set_to = [at(rows, name, share) for share in SHARES]
         timed = [step_cell(at(times, name, share)) for share in SHARES]
@@ -112,6 +119,7 @@ def table(data):
             low = min(r["share"] for r in rows if r["name"] == name)
             ends.append((low, [f"`{name}`, at least {100 * low:.0f} %", "–", "–", timed[0], *accuracy_cells(least), timed[1]]))
     order = [line for _, line in sorted(lines, key=lambda pair: -pair[0])] + [line for _, line in sorted(ends, key=lambda pair: pair[0])]
+    order.insert(next(i for i, line in enumerate(order) if line[0] == "`hgca`") + 1, twin)
     for name in LOSSLESS:
         row, timed = (next(r for r in part if r["name"] == name) for part in (rows, times))
         order.append([f"`{name}`, 100 %", "–", "–", "–", *accuracy_cells(row), step_cell(timed)])
@@ -155,26 +163,35 @@ def draw(data):
 
 
 def results(data):
-    run, shape = data["accuracy"], data["steps"]
+    run, shape, twin = data["accuracy"], data["steps"], data["twin"]["accuracy"]
     return f"""{BEGIN}
 ![Accuracy, and the predicted step, over the share of KV bytes touched](results/readme.svg)
 
 *Left: up and to the left is better; the grey band joins the methods that no other beats. Right, on a log scale: lower is \
-better. Left and right are two runs, in which a method may touch other shares.*
+better. Left and right are two runs, whose shares may differ.*
 
 {table(data)}
 
 Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples. \
 Measured on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
 attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}`; \
-its range is what is assumed about the machine, not a confidence interval. The last rows cannot touch so few bytes: their \
-accuracy is at their own least share, their step at 50 %; "–" means that no step was set to it. `fluxion`'s \
-predictor was trained on other samples of these tasks; no other method was trained. [results/readme.json](results/readme.json) has the commands.
+its range is what is assumed about the machine, not a confidence interval. The last rows cannot touch so few bytes; their \
+accuracy is at their least share. Only `fluxion` was trained, on other samples of these tasks. `{TWIN}` attends its \
+window alone ({twin['machine']['cpu_model']}, {twin['isa']}). [results/readme.json](results/readme.json) has the commands.
 {END}"""
 
 
+def twin_of(part):
+    return part | {"rows": [row for row in part["rows"] if row["spec"].startswith(TWIN)]}
+
+
 def main(folders):
-    data = json.loads(KEPT.read_text(encoding="utf-8")) if len(folders) < 2 else {}
+    if folders and folders[0] == "--twin":
+        data = json.loads(KEPT.read_text(encoding="utf-8"))
+        data["twin"] = {"accuracy": twin_of(accuracies(folders[1])), "steps": twin_of(steps(folders[2]))}
+        write(KEPT, json.dumps(data, indent=1) + "\n")
+        folders = []
+    data = json.loads(KEPT.read_text(encoding="utf-8"))
     if folders:
         data["accuracy"] = accuracies(folders[0])
         if len(folders) > 1:
@@ -188,7 +205,8 @@ def main(folders):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 3 or any(a.startswith("-") for a in sys.argv[1:]):
+    given = [a for a in sys.argv[1:] if a != "--twin"]
+    if len(given) > 2 or any(a.startswith("-") for a in given) or ("--twin" in sys.argv and (sys.argv[1] != "--twin" or len(given) < 2)):
         sys.exit(__doc__)
     try:
         main(sys.argv[1:])

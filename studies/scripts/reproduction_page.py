@@ -5,7 +5,7 @@ docs/reproduction.md from it. `tandem reproduce --list` prints the same rows.
   python3 studies/scripts/reproduction_page.py [--check]      --check: writes nothing; exit code 1 where either is out of date
 
 An item has texts. Some are made, from what its other fields name:
-  cells            a figure of results/reproduce-*.json: gives fitted, published, ours and verdict
+  cells            a figure of results/reproduce-*.json: gives fitted, published, ours and verdict; the two below go first
   published_from,  a text with {FILE:PATH|RULE:FORMAT} in it: keys, places in lists, NAME=VALUE of an object in a list or * for all,
   ours_from        with / between; min, max or mean of many; Python's format. published/... stands beside items.json.
 A verdict of cells: "reproduced" where nine in ten predicted numbers are within their aims and nine in ten predicted orders hold; "not"
@@ -136,10 +136,10 @@ MADE = {"spade table2": spade_table2, "spade fig10": spade_figure10, "hgca table
 
 
 def completed(item):
-    made = {key: filled(item[key + "_from"]) for key in ("published", "ours") if key + "_from" in item}
+    made = {}
     if "cells" in item:
-        made |= MADE[item["cells"]]() if item["cells"] in MADE else figure_of_experiment(*item["cells"].split())
-    return item | made
+        made = MADE[item["cells"]]() if item["cells"] in MADE else figure_of_experiment(*item["cells"].split())
+    return item | made | {key: filled(item[key + "_from"]) for key in ("published", "ours") if key + "_from" in item}
 
 
 def as_file(items):

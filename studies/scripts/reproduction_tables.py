@@ -3,6 +3,7 @@
 
   python3 studies/scripts/reproduction_tables.py results/reproduce-fluxion.json studies/notes/reproduce-fluxion.md
   python3 studies/scripts/reproduction_tables.py results/reproduce-scout.json studies/notes/reproduce-scoutattention.md
+  python3 studies/scripts/reproduction_tables.py results/reproduce-hgca.json studies/notes/hgca.md
   python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-table2.json studies/notes/asyncspade.md
   python3 studies/scripts/reproduction_tables.py results/reproduce-asyncspade-fig10.json studies/notes/asyncspade.md
 """
@@ -284,6 +285,21 @@ class Scout(Document):
         return text
 
 
+class Hgca(Document):
+    def __init__(self, data):
+        super().__init__(data, {"hgca held": self.held, "hgca missed": self.missed, "hgca figure12": self.figure12})
+
+    def figure12(self):
+        """Step times by batch."""
+        names = ("FlexGen", "H2O", "InfiniGen", "HGCA")
+        steps = {tuple(r["name"].split(", 2K x ")): r["step_ms"] for r in self.data["runs"] if ", 2K x " in r["name"] and "step_ms" in r}
+        batches = sorted({int(batch) for name, batch in steps if name == names[0]})
+        text = "| batch | " + " | ".join(names) + " |\n|---:|" + "---:|" * len(names) + "\n"
+        for batch in batches:
+            text += f"| {batch} | " + " | ".join(f"{steps[name, str(batch)]:.1f}" for name in names) + " |\n"
+        return text
+
+
 def size(model):
     return model.rsplit("-", 1)[1].upper()
 
@@ -344,7 +360,7 @@ def document(data):
         return SpadeFigure10(data)
     if "layers" not in data.get("runs", [{}])[0]:
         return None
-    return {"fluxion": Fluxion, "scout": Scout}.get(data.get("experiment"), lambda _: None)(data)
+    return {"fluxion": Fluxion, "scout": Scout, "hgca": Hgca}.get(data.get("experiment"), lambda _: None)(data)
 
 
 def main():

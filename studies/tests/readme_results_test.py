@@ -21,6 +21,11 @@ class ReadmeResultsTest(unittest.TestCase):
         self.assertEqual(page[page.index(BEGIN):page.index(END) + len(END)], wrapped(results(data)))
         self.assertTrue((ROOT / "results" / "readme.svg").exists())
 
+    def test_a_window_without_salient_tokens_stands_below_hgca(self):
+        lines = readme_results.table(json.loads(KEPT.read_text(encoding="utf-8"))).split("\n")
+        own = next(i for i, line in enumerate(lines) if line.startswith("| `hgca` "))
+        self.assertTrue(lines[own + 1].startswith(f"| `{readme_results.TWIN}` "))
+
     def test_methods_that_touch_more_stand_at_the_end(self):
         lines = readme_results.table(json.loads(KEPT.read_text(encoding="utf-8"))).split("\n")[2:]
         self.assertEqual(sorted(lines, key=lambda line: ("at least" in line) + 2 * ("100 %" in line)), lines)

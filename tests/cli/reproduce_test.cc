@@ -12,8 +12,9 @@ using ::testing::HasSubstr;
 TEST(Reproduce, ListsEveryExperimentAndFigure) {
   const cli::Outcome outcome = cli::run("reproduce");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
-  for (const char* name : {"scout: ", "scout-fig11", "scout-table1", "scout-fig6", "fluxion: ", "fluxion-table5",
-                           "fluxion-fig2", "fluxion-fig10", "asyncspade-table2", "asyncspade-fig10"})
+  for (const char* name :
+       {"scout: ", "scout-fig11", "scout-table1", "scout-fig6", "fluxion: ", "fluxion-table5", "fluxion-fig2",
+        "fluxion-fig10", "hgca-fig6", "hgca-fig12", "asyncspade-table2", "asyncspade-fig10"})
     EXPECT_THAT(outcome.text, HasSubstr(name));
 }
 

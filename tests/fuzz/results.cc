@@ -78,7 +78,8 @@ int fuzz_results(int argc, char** argv) {
           read_head_errors(folder.path(), manifest);
         }},
        {"experiment",
-        {shipped("hardware/experiments/scout.json"), shipped("hardware/experiments/fluxion.json")},
+        {shipped("hardware/experiments/scout.json"), shipped("hardware/experiments/fluxion.json"),
+         shipped("hardware/experiments/hgca.json")},
         [](const std::string& input) { parse_experiment(input, "experiment.json"); }}});
 }
 
