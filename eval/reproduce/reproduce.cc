@@ -163,9 +163,10 @@ OrderOutcome judge(const Order& order, const RunsByName& known) {
     const RunOutcome* run = find(known, order.runs[i]);
     const RunOutcome* over = order.over.empty() ? nullptr : find(known, order.over[i]);
     std::optional<double> value, idle_ms;
-    if (run != nullptr) value = order.by_idle ? run->row.idle_ms / run->row.step_ms : run->tokens_per_second();
-    if (!order.over.empty())  // a speed-up over a run that does not fit is unknown
-      value = run != nullptr && over != nullptr ? std::optional(*value / over->tokens_per_second()) : std::nullopt;
+    if (run != nullptr && (over != nullptr || order.over.empty())) {  // a speed-up over what does not fit is unknown
+      const double own = order.by_idle ? run->row.idle_ms / run->row.step_ms : run->tokens_per_second();
+      value = over != nullptr ? own / over->tokens_per_second() : own;
+    }
     if (run != nullptr) idle_ms = run->row.idle_ms / run->layers;
     if (!outcome.values.empty()) {
       const std::optional<double> before = outcome.values.back();  // what does not fit is slower than all
