@@ -332,8 +332,9 @@ void KvStore::append_slots(SequenceId id, std::uint32_t layer, Range blocks, Tie
                            std::vector<std::uint32_t>& out) const {
   const auto before = static_cast<std::ptrdiff_t>(out.size());
   append_slots_or_none(id, layer, blocks, tier, out);
-  TANDEM_CHECK(std::find(out.begin() + before, out.end(), kNoSlot) == out.end(),
-               "blocks {} to {} of layer {} are not all on the {}", blocks.begin, blocks.end - 1, layer,
+  const bool all_there = std::find(out.begin() + before, out.end(), kNoSlot) == out.end();
+  if (!all_there) out.resize(static_cast<std::size_t>(before));
+  TANDEM_CHECK(all_there, "blocks {} to {} of layer {} are not all on the {}", blocks.begin, blocks.end - 1, layer,
                tier == Tier::device ? "device" : "host");
 }
 

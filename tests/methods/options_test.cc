@@ -1,5 +1,6 @@
 #include "methods/options.h"
 
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,17 +26,19 @@ TEST(MethodSpec, AListSplitsAtTheRightCommas) {
 
 TEST(MethodSpec, TheSpelledOutNameMakesTheSameMethod) {
   for (const MethodInfo& info : method_registry()) {
-    // With all KV on the device full's other options do nothing, and are not spelled out.
-    const bool is_full = info.name == "full";
-    const std::string spelled = make_method(is_full ? "full:device=0.5" : info.name)->spelled_out();
+    // With all KV on the device a budget's other options do nothing, and are not spelled out.
+    const bool has_budget =
+        std::ranges::any_of(info.options, [](const OptionInfo& option) { return option.name == "device"; });
+    const std::string spelled = make_method(info.name + (has_budget ? ":device=0.5" : ""))->spelled_out();
     EXPECT_EQ(make_method(spelled)->spelled_out(), spelled);
     for (const OptionInfo& option : info.options) {
-      if (is_full && option.name == "device") continue;
+      if (option.name == "device") continue;
       EXPECT_THAT(spelled, ::testing::HasSubstr(option.name + "=" + option.default_value));
       EXPECT_FALSE(option.help.empty());
     }
   }
   EXPECT_EQ(make_method("full:block=16")->spelled_out(), "full");
+  EXPECT_EQ(make_method("tova:look_ahead=3")->spelled_out(), "tova:budget=2048,evict=no");
   EXPECT_EQ(make_method("hybrid-fixed:block=64,budget=0.25")->spelled_out(),
             "hybrid-fixed:budget=0.25,block=64,sinks=64,window=256,union=masked,digest=bounds");
 }

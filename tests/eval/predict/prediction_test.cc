@@ -127,11 +127,12 @@ TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
     ASSERT_GT(transfer_ms, 0);
     EXPECT_LE(target.rows[0].step_ms, 1.02 * std::max(target.rows[0].busy_ms, transfer_ms))
         << machine << ": compute " << target.rows[0].busy_ms << ", transfer " << transfer_ms << " ms";
-    // Half of the KV is found, and what comes is waited for only where the link takes longer than the device.
+    // Of 16 layers' room for 8, one is for the layer that is on its way. What comes is waited for only where the link
+    // takes longer than the device.
     const PredictedRow& row = target.rows[0];
     const double all = 16384.0 * 16 * 2 * 8 * 64 * 2;  // tokens, layers, K and V, KV heads, D, bf16
     EXPECT_NEAR(row.looked_up_bytes / all, 1, 0.01);
-    EXPECT_NEAR(row.missed_bytes / all, 0.5, 0.02);
+    EXPECT_NEAR(row.missed_bytes / all, 9.0 / 16, 0.01);
     EXPECT_NEAR(row.bringing_ms, transfer_ms, 0.05 * transfer_ms);
     if (transfer_ms < row.busy_ms) {
       EXPECT_LT(row.late_bytes, 0.1 * row.missed_bytes) << machine;
