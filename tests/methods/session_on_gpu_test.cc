@@ -98,7 +98,7 @@ TEST_F(Gpu, ATenthOfAllKvOnTheDeviceIsEnough) {
     Steps logits;
     decode(*session, 2, {11, 12}, logits);
     session->append(0, random_prompt(20, 3), 1);
-    decode(*session, 1, {13}, logits);
+    decode(*session, 1, {13, 14}, logits);
     return logits;
   };
   for (const char* policy : {"fixed", "lru", "attention"}) {
