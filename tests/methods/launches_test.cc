@@ -131,7 +131,10 @@ TEST_P(LaunchesOf, AreTheKernelsThatOperationsDeclare) {
       // Heads that are fixed are copied to where others are estimated.
       EXPECT_TRUE(op.kind == Kind::copy || op.name == "estimate heads") << op.name << " launches nothing";
     } else if (tables && op.kernels > op.declared) {
-      EXPECT_EQ(op.kernels, op.declared + GetParam().rows) << op.name;
+      // A table that is written anew at once has what a device budget moved before, which is declared.
+      const bool moves = std::string_view(GetParam().spec).find("device=") != std::string_view::npos;
+      const std::uint32_t most = op.declared + GetParam().rows;
+      EXPECT_TRUE(moves ? op.kernels <= most : op.kernels == most) << op.name << ": " << op.kernels << " of " << most;
     } else {
       EXPECT_EQ(op.kernels, op.declared) << op.name;
     }
