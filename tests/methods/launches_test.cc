@@ -2,6 +2,7 @@
 // them there, so that each one counts. bench/launches_bench.cc has the numbers of every method.
 #include <cctype>
 #include <gtest/gtest.h>
+#include <string_view>
 #include <utility>
 
 #include "engine/device/cuda_device.h"

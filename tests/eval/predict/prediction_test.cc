@@ -143,10 +143,11 @@ TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
 
 // Steps that choose alike: who keeps what was chosen last brings little; a scan's order is the wrong one for it.
 TEST(Prediction, PoliciesUnderABudgetDiffer) {
-  PredictionOptions options =
-      small_options({"quest:budget=512,device=0.25,evict=fixed", "quest:budget=512,device=0.25,evict=lru",
-                     "quest:budget=512,device=0.25,evict=lru-topk", "quest:budget=512,device=0.25,evict=attention",
-                     "full:device=0.25,evict=lru", "full:device=0.25"});
+  PredictionOptions options = small_options({"quest:budget=512,group_reduce=layer,device=0.25,evict=fixed",
+                                             "quest:budget=512,group_reduce=layer,device=0.25,evict=lru",
+                                             "quest:budget=512,group_reduce=layer,device=0.25,evict=lru-topk",
+                                             "quest:budget=512,group_reduce=layer,device=0.25,evict=attention",
+                                             "full:device=0.25,evict=lru", "full:device=0.25"});
   options.batch = 1;
   options.context = 4096;
   options.steps = 16;
@@ -161,7 +162,7 @@ TEST(Prediction, PoliciesUnderABudgetDiffer) {
   EXPECT_LE(missed[2], missed[1]);
   EXPECT_LT(missed[2], 0.5);
   EXPECT_GT(missed[4], 0.99);
-  EXPECT_NEAR(missed[5], 0.75, 0.05);
+  EXPECT_NEAR(missed[5], 13.0 / 16, 0.03);  // of 16 layers' room for 4, one is for the layer that is on its way
 }
 
 TEST(Prediction, SaysWhichBudgetsAreNone) {
