@@ -175,8 +175,8 @@ better. Left and right are two runs, whose shares may differ.*
 Accuracy: RULER needle tasks at {run['length'] // 1024}K, embedded 5.4 M-parameter model, {run['samples']} samples. \
 Measured on {run['machine']['cores']} cores ({run['machine']['cpu_model']}, {run['isa']}). *Tokens* are \
 attended per KV head and layer. Step: `{shape['model']}`, {shape['batch']} x {shape['context'] // 1024}K, simulated for `{shape['hardware']}`; \
-its range is what is assumed about the machine, not a confidence interval. The last rows cannot touch so few bytes; their \
-accuracy is at their least share. Only `fluxion` was trained, on other samples of these tasks. `{TWIN}` attends its \
+its range is what is assumed about the machine, not a confidence interval. The last rows cannot touch so few bytes: \
+theirs is the next share that they can, and a step that was predicted for 50 %. Only `fluxion` was trained, on other samples of these tasks. `{TWIN}` attends its \
 window alone ({twin['machine']['cpu_model']}, {twin['isa']}). [results/readme.json](results/readme.json) has the commands.
 {END}"""
 
