@@ -64,7 +64,7 @@ void DecodeAttention::gather(const LayerContext& context, const AttendItem& item
   if (chosen.ready.lane != compute_) wait_for(op.after, chosen.ready);
   if (!chosen.copy) {
     const Range blocks = b.chosen.page_range();
-    // What is not chosen may be elsewhere.
+    // Pages that were not chosen may be elsewhere.
     if (!device_.is_gpu()) kv_.append_slots_or_none(sequence.id, context.layer, blocks, Tier::device, b.chosen.slots);
     kv_.append_access(sequence.id, context.layer, blocks, Tier::device, Range{0, shape.kv_heads}, false, op.access);
     work.fixed[item.row].entries += b.chosen.pages();

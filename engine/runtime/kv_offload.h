@@ -53,7 +53,7 @@ struct OffloadCounters {
   std::uint64_t evicted = 0, written_back = 0;
 };
 
-/// What a sequence needs of a layer: all of it, or these units, ascending.
+/// Units of a layer that a sequence needs, ascending; without a list, all of them.
 struct NeededKv {
   SequenceId sequence = 0;
   std::optional<std::vector<std::uint32_t>> units = {};

@@ -202,7 +202,7 @@ class PrefixFolder final : public PrefixCache {
 
   const fs::path& folder() const { return options_.prefix_cache.folder; }
 
-  /// What does not fit the device is prefilled where prompts may leave it, and loaded only to be refused elsewhere.
+  /// Whether to load a piece. If prompts may leave the device, one without room there is prefilled instead.
   bool fits(const Piece& piece, std::size_t tokens) {
     const std::size_t slots = piece.key.kv_bytes / kv_.shape().slot_bytes() +
                               options_.max_batch * fork_slots(kv_.shape(), static_cast<std::uint32_t>(tokens));

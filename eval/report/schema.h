@@ -112,7 +112,7 @@ struct SampleTiming : SampleKey {
   std::int64_t busy_ns = 0, idle_ns = 0;
   std::vector<std::pair<std::string, std::int64_t>> idle_by_cause = {};  // sums to idle_ns; names as to_string(Cause)
   std::int64_t layer0_idle_ns = 0;  // of idle_ns; a method that works a layer ahead has no layer before it there
-  // What brought `bytes.missed` took so long, and of that the device waited so long. Written where there is some.
+  // Time of the copies that brought `bytes.missed`; part of it in which the device waited. Absent where both are 0.
   std::int64_t bringing_ns = 0, waited_ns = 0;
   ByteCounts bytes = {};  // over all decode steps
   std::uint64_t flops = 0;

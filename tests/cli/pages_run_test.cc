@@ -259,7 +259,7 @@ void lay_out(const std::filesystem::path& folder) {
   fs::create_directories(folder / "build/release/bin");
   fs::create_directories(folder / "home");
   fs::create_directories(folder / ".run");
-  // Not what builds and runs have left there: a page's command would add to it.
+  // Folders of builds and runs stay out, or a page's command would write into them.
   const std::set<fs::path> left = {"build", ".git", ".cache", "runs"};
   for (const auto& entry : fs::directory_iterator(source_folder()))
     if (!left.contains(entry.path().filename())) fs::create_symlink(entry.path(), folder / entry.path().filename());

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Budgeted{"quest:budget=96,device=0.3,group_reduce=per_head",
                                "quest:budget=96,group_reduce=per_head"},
                       Budgeted{"quest:budget=96,device=0.2,group_reduce=layer", "quest:budget=96,group_reduce=layer"},
-                      // Nothing is chosen, so that nothing waits for the device within a step.
+                      // Everything is attended: without a choice, no step waits for the device half-way.
                       Budgeted{"quest:device=0.2,evict=fixed"}, Budgeted{"quest:device=0.2,evict=attention"},
                       Budgeted{"tova:budget=96,device=0.1", "tova:budget=96"}),
     [](const auto& one) {
@@ -199,7 +199,7 @@ bool decodes_on(std::size_t pages, const Prompts& prompts) {
   return true;
 }
 
-// What a prefix keeps there cannot be given up: where it would be in the way, the prompt leaves the device, too.
+// A fork cannot give up slots of its prefix. Where they would leave it no room, the prompt leaves the device as well.
 TEST(DeviceBudget, MoreDeviceMemoryIsNeverWorse) {
   const Prompts one = {random_prompt(500, 1)};
   bool before = false;

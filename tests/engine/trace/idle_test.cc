@@ -71,7 +71,7 @@ TEST(Idle, AGapIsCutWhereTheCauseChanges) {
   EXPECT_EQ(step.layers[2].idle, 30);
 }
 
-// Of three copies ahead one is early, one has the device wait for a part of it, and one was asked for; a fourth hits.
+// One copy ahead is early, another is waited for in part. A third was asked for, and a look-up hits.
 TEST(Idle, BytesThatCameLateAreThoseThatTheDeviceWaitedFor) {
   Trace trace = empty_trace();
   const auto bring = [&](Nanos start, Nanos end, bool ahead, std::uint64_t bytes) {

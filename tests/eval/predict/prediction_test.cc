@@ -127,8 +127,8 @@ TEST(Prediction, ADeviceBudgetOverlapsComputeAndTransfer) {
     ASSERT_GT(transfer_ms, 0);
     EXPECT_LE(target.rows[0].step_ms, 1.02 * std::max(target.rows[0].busy_ms, transfer_ms))
         << machine << ": compute " << target.rows[0].busy_ms << ", transfer " << transfer_ms << " ms";
-    // Of 16 layers' room for 8, one is for the layer that is on its way. What comes is waited for only where the link
-    // takes longer than the device.
+    // There is room for 8 of 16 layers; one of the 8 is kept for the layer on its way. The device waits for copies only
+    // where the link takes longer than its own work.
     const PredictedRow& row = target.rows[0];
     const double all = 16384.0 * 16 * 2 * 8 * 64 * 2;  // tokens, layers, K and V, KV heads, D, bf16
     EXPECT_NEAR(row.looked_up_bytes / all, 1, 0.01);
@@ -162,7 +162,7 @@ TEST(Prediction, PoliciesUnderABudgetDiffer) {
   EXPECT_LE(missed[2], missed[1]);
   EXPECT_LT(missed[2], 0.5);
   EXPECT_GT(missed[4], 0.99);
-  EXPECT_NEAR(missed[5], 13.0 / 16, 0.03);  // of 16 layers' room for 4, one is for the layer that is on its way
+  EXPECT_NEAR(missed[5], 13.0 / 16, 0.03);  // room for 4 of 16 layers, one of it for the layer on its way
 }
 
 TEST(Prediction, SaysWhichBudgetsAreNone) {
